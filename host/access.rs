@@ -1,12 +1,11 @@
-//! Whether a person may use an agent, and as what.
+//! Decides whether a person may use an agent, and as whom they act there.
 //!
-//! In: an agent, a credential. Out: [`Access`], which only this room makes.
-//! Refuses: 401, the same for every reason; 403 for CI jobs; 500. Never: access
-//! by a token of another agent, a membership below developer, or an agent whose
-//! configuration is broken.
+//! The gateway asks a [`Question`]; the platform, which is either the gateway's own user
+//! directory or a remote GitLab or Plural, answers. Errors are 401 with the same text for every
+//! reason, 403 for CI jobs, and 500.
 //!
-//! The two halves of the design meet here: the gateway asks [`Question`]s, the
-//! platform (its own user directory, or a GitLab or Plural elsewhere) answers.
+//! Security: only this module makes an [`Access`]. A token of another agent, a membership below
+//! developer or an agent with a broken configuration gives none.
 
 mod agents;
 mod asked;
@@ -36,16 +35,16 @@ pub use agents::{Agents, Configuration, Share};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
-/// What the gateway asks about one request.
+/// A question to the platform about one request.
 #[derive(Debug)]
 pub struct Question<'a> {
     /// The agent asked for.
     pub agent: AgentId,
-    /// The credential, by its kind.
+    /// The credential.
     pub key: AccessKey<'a>,
 }
 
-/// A credential that was recognized, not yet believed, except for ID tokens.
+/// A credential that was recognized but, except for ID tokens, not yet verified.
 #[derive(Debug)]
 pub enum AccessKey<'a> {
     /// The part after `pat:<agent>:`.
@@ -56,7 +55,7 @@ pub enum AccessKey<'a> {
     SessionCookie {
         /// Value of the cookie, form-decoded once.
         cookie: &'a SecretString,
-        /// Field or query parameter.
+        /// Value of the header field or query parameter.
         csrf_token: &'a SecretString,
     },
     /// The part after `ci:<agent>:`.
@@ -64,7 +63,7 @@ pub enum AccessKey<'a> {
 }
 
 impl AccessKey<'_> {
-    /// Which kind of credential.
+    /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {
             Self::PersonalAccessToken(_) => AccessType::PersonalAccessToken,
@@ -75,23 +74,23 @@ impl AccessKey<'_> {
     }
 }
 
-/// An ID token whose signature, issuer, audience and times are good.
+/// An ID token whose signature, issuer, audience and times were verified.
 #[derive(Clone, Debug)]
 pub struct IdToken {
-    /// The token, for a platform elsewhere.
+    /// The token itself, for a remote platform.
     pub token: SecretString,
     /// `iss`.
     pub issuer: String,
     /// The agent claim.
     pub agent: AgentId,
-    /// `sid`, else who signed in when with which client, else this token, hashed:
-    /// what can be revoked.
+    /// The session, which can be revoked: a hash of `sid`; else of who signed in when with which
+    /// client; else of this token.
     pub session: SessionId,
     /// `exp`.
     pub expires_at: Timestamp,
     /// Every claim.
     pub claims: serde_json::Map<String, serde_json::Value>,
-    /// Who `claimMappings` say it is, where the issuer has any.
+    /// The identity from the issuer's `claimMappings`, if it has any.
     pub mapped: Option<Identity>,
 }
 
@@ -100,11 +99,11 @@ pub struct IdToken {
 pub struct Access {
     facts: AccessFacts,
     expires_at: Option<Timestamp>,
-    /// By which of an issuer's claims the person was found.
+    /// The claims of the issuer by which the person was found.
     linked: Option<Arc<Linked>>,
 }
 
-/// The claims that say who of the directory is meant by an ID token.
+/// The claims that link an ID token to a person of the directory.
 #[derive(Debug, PartialEq, Eq)]
 struct Linked {
     issuer: String,
@@ -112,7 +111,7 @@ struct Linked {
 }
 
 impl Access {
-    /// What policies decide on.
+    /// The facts policies decide on.
     pub fn facts(&self) -> &AccessFacts {
         &self.facts
     }
@@ -122,35 +121,34 @@ impl Access {
         &self.facts.agent
     }
 
-    /// The person; a CI job's user for jobs.
+    /// The person; for CI jobs, the job's user.
     pub fn user(&self) -> &User {
         &self.facts.user
     }
 
-    /// How they came.
+    /// The kind of credential that was used.
     pub fn access_type(&self) -> AccessType {
         self.facts.session.access_type()
     }
 
-    /// A hash of whose it is, for limits: the same person has the same one with
-    /// every credential.
+    /// A hash that identifies the person, for limits: it is the same with every credential.
     pub fn key(&self) -> u64 {
         use std::hash::{BuildHasher as _, BuildHasherDefault};
 
         BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
     }
 
-    /// As whom they act.
+    /// The identity under which they act in the cluster.
     pub fn access_as(&self) -> &AccessAs {
         &self.facts.access_as
     }
 
-    /// What can be revoked.
+    /// The session; it can be revoked.
     pub fn session(&self) -> &SessionId {
         &self.facts.session
     }
 
-    /// When the credential ends by itself.
+    /// When the credential expires.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.expires_at
     }
@@ -158,7 +156,7 @@ impl Access {
 
 #[cfg(test)]
 impl Access {
-    /// For tests of the rooms behind this one: by a token that does not end.
+    /// For tests of later modules: access by a token that does not expire.
     pub(crate) fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
         Arc::new(Self {
             facts: AccessFacts {
@@ -173,62 +171,62 @@ impl Access {
     }
 }
 
-/// Why there is no access.
+/// Why access is not given.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Refused. The caller is told nothing more than that. (401)
+    /// Refused. The caller learns nothing more. (401)
     #[error("{refusal}")]
     Refused {
         /// Why.
         refusal: Refusal,
-        /// Whose credential it is, where it is somebody's.
+        /// The owner of the credential, if it has one.
         bearer: Option<Box<Bearer>>,
     },
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
     JobNotAllowed,
-    /// The platform, or the store, cannot say. Never remembered. (500)
+    /// The platform or the store could not answer. Never remembered. (500)
     #[error("access cannot be judged: {detail}")]
     Unavailable {
-        /// For operators; no secret.
+        /// Text for operators, without secrets.
         detail: String,
     },
 }
 
-/// Why access is refused: for records and operators, never for the caller.
+/// Why access is refused. For records and operators, never for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No such token, cookie or session.
+    /// No such token, cookie or session exists.
     #[error("the credential is not known")]
     UnknownKey,
-    /// It has ended.
+    /// The credential has expired.
     #[error("the credential has expired")]
     Expired,
-    /// Somebody ended it.
+    /// The credential was revoked.
     #[error("the credential was revoked")]
     Revoked,
-    /// Not `k8s_proxy` alone.
+    /// The token's scopes are not exactly `k8s_proxy`.
     #[error("the token has scopes other than `k8s_proxy` alone")]
     Scope,
-    /// It is for another agent.
+    /// The credential is for another agent.
     #[error("the credential is for another agent")]
     OtherAgent,
-    /// Its agent's number stands for another agent or cluster now.
+    /// The number of the credential's agent now stands for another agent or cluster.
     #[error("the credential is for an agent that had this number before")]
     FormerAgent,
-    /// Its person's number stands for another person now.
+    /// The number of the credential's owner now stands for another person.
     #[error("the credential is of a user who had this number before")]
     FormerUser,
-    /// There is no such agent.
+    /// No such agent exists.
     #[error("there is no such agent")]
     UnknownAgent,
     /// The agent's configuration has errors, or no `user_access`.
     #[error("the agent is not shared: {0}")]
     NotShared(&'static str),
-    /// The CSRF token is not the session's.
+    /// The CSRF token is not that of the session.
     #[error("the CSRF token is not the session's")]
     Csrf,
-    /// Nobody in the directory is meant by the credential.
+    /// The credential matches nobody in the directory.
     #[error("nobody in the user directory is meant by the credential")]
     UnknownUser,
     /// The person is blocked.
@@ -237,15 +235,15 @@ pub enum Refusal {
     /// Not a developer in any project or group the agent is shared with.
     #[error("the user is a developer in no project and no group the agent is shared with")]
     NotMember,
-    /// A platform elsewhere refused.
+    /// A remote platform refused, with this status.
     #[error("the platform refused with {0}")]
     Platform(u16),
-    /// The ID token is not good.
+    /// The ID token is not valid.
     #[error("the ID token is not valid: {0}")]
     IdToken(String),
 }
 
-/// Somebody whose credential is known and good for nothing here.
+/// The owner of a credential that is known but was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Bearer {
     /// Whose it is.
@@ -255,7 +253,7 @@ pub struct Bearer {
 }
 
 impl Error {
-    /// Whose credential was refused, where it is somebody's.
+    /// Returns the owner of the refused credential, if it has one.
     pub fn bearer(&self) -> Option<&Bearer> {
         match self {
             Self::Refused { bearer, .. } => bearer.as_deref(),
@@ -271,7 +269,7 @@ impl From<Refusal> for Error {
 }
 
 impl Refusal {
-    /// With whose credential it is.
+    /// Adds the owner of the credential.
     pub fn of(self, bearer: Bearer) -> Error {
         Error::Refused {
             refusal: self,

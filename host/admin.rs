@@ -1,9 +1,11 @@
-//! The admin listener: health, readiness, metrics, decisions, what is loaded.
+//! The admin listener: health, readiness, metrics, recent decisions and the loaded configuration,
+//! as text and JSON.
 //!
-//! In: the current snapshot, records, metrics. Out: text and JSON. Refuses: 421
-//! for a host it cannot have been called by, and what [`crate::server`] refuses.
-//! Never: an address people can reach; a change of anything; a secret; an answer
-//! to another site's page; a decision record, as nothing is decided here.
+//! It answers 421 for a host it cannot have been called by, and refuses what [`crate::server`]
+//! refuses. It writes no decision records, since it decides nothing.
+//!
+//! Security: it must not listen where people can reach it. It changes nothing, returns no secret
+//! and does not answer pages of other sites.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -31,7 +33,7 @@ use crate::sessions::Sessions;
 use crate::snapshot::Current;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// What the admin listener shows.
+/// The data the admin listener shows.
 #[derive(Clone, Debug)]
 pub struct Admin {
     /// Configuration in force.
@@ -44,9 +46,9 @@ pub struct Admin {
     pub credentials: Arc<Cache>,
     /// Findings of the latest load of each part.
     pub findings: Findings,
-    /// What clusters say of the gateway's identity.
+    /// Results of the checks of the gateway's identity in clusters.
     pub checks: Checks,
-    /// Who is inside; none while the Kubernetes front is closed.
+    /// Open sessions; `None` while the Kubernetes front is closed.
     pub sessions: Option<Arc<Sessions>>,
 }
 
@@ -57,7 +59,7 @@ pub struct Findings(Arc<Mutex<ByPart>>);
 type ByPart = Vec<(Part, Vec<Diagnostic>)>;
 
 impl Findings {
-    /// Replaces what is known of `part`.
+    /// Replaces the findings of `part`.
     pub fn set(&self, part: Part, findings: Vec<Diagnostic>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(other, _)| *other != part);
@@ -98,7 +100,7 @@ struct Wanted {
     outcome: Option<String>,
 }
 
-/// Records one answer may hold.
+/// Most records in one answer.
 const MOST_RECORDS: usize = 1_000;
 
 /// Answers the requests of the admin listener.
@@ -106,7 +108,7 @@ const MOST_RECORDS: usize = 1_000;
 pub struct Desk(Router);
 
 impl Desk {
-    /// Shows what `admin` holds.
+    /// Builds a listener that shows `admin`.
     pub fn new(admin: Admin) -> Self {
         Self(router(admin))
     }
@@ -117,7 +119,7 @@ impl Handler for Desk {
         let request = request.map(axum::body::Body::new);
         let Ok(response) = self.0.clone().call(request).await;
         let (parts, content) = response.into_parts();
-        // Every page is whole in memory already.
+        // Every page is already in memory as a whole.
         match axum::body::to_bytes(content, usize::MAX).await {
             Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
             Err(_) => {
@@ -147,10 +149,9 @@ fn router(admin: Admin) -> Router {
         .with_state(admin)
 }
 
-/// SECURITY: a page whose site's name leads to this machine (DNS rebinding) is
-/// of the same origin as this listener for the browser that shows it, and could
-/// read everybody's decisions. Its requests carry that name; those of operators
-/// an address or `localhost`.
+/// SECURITY: if a site's name resolves to this machine (DNS rebinding), its pages have the same
+/// origin as this listener and could read everybody's decisions. Their requests carry that name;
+/// those of operators carry an address or `localhost`.
 async fn by_address(request: Request, next: Next) -> Response {
     if is_called_by_address(request.headers()) {
         next.run(request).await
@@ -160,7 +161,7 @@ async fn by_address(request: Request, next: Next) -> Response {
     }
 }
 
-/// Whether the one `Host` field is an IP address or `localhost`, with any port.
+/// Whether the only `Host` field is an IP address or `localhost`, with any port.
 fn is_called_by_address(headers: &HeaderMap) -> bool {
     let mut fields = headers.get_all(HOST).iter();
     let (Some(field), None) = (fields.next(), fields.next()) else {
@@ -173,9 +174,8 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
     host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
 }
 
-/// Ready as long as a good configuration is in force, every required plugin is
-/// loaded and the store answers; a broken file on disk does not take the gateway out of
-/// service.
+/// The gateway is ready while a good configuration is in force, every required plugin is loaded
+/// and the store answers. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<Admin>) -> Response {
     if admin.sessions.as_ref().is_some_and(|sessions| sessions.is_cut_off()) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
@@ -194,7 +194,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
 }
 
 async fn metrics(State(admin): State<Admin>) -> Response {
-    // Asked here: the thread that notices knows nothing of metrics.
+    // Read here, because the thread that detects it has no access to metrics.
     let stuck = admin.current.load().policy.is_stuck();
     admin.metrics.policy_stuck(stuck);
     let snapshot = admin.current.load_full();
@@ -230,8 +230,7 @@ async fn configuration(State(admin): State<Admin>) -> Response {
     .into_response()
 }
 
-/// Every cluster with all that is known of its credential; no part of it is
-/// secret.
+/// Every cluster with what is known of its credential, none of it secret.
 async fn credentials(State(admin): State<Admin>) -> Response {
     let snapshot = admin.current.load_full();
     let clusters = snapshot.clusters.iter().map(|access| Entered {
@@ -241,13 +240,13 @@ async fn credentials(State(admin): State<Admin>) -> Response {
     Json(clusters.collect::<Vec<_>>()).into_response()
 }
 
-/// Every agent, and whether its cluster lets the gateway act in people's names.
+/// Every agent, and whether its cluster lets the gateway impersonate people.
 async fn agents(State(admin): State<Admin>) -> Response {
     Json(admin.checks.agents.reports().to_vec()).into_response()
 }
 
-/// Every cluster of Applications, and whether the gateway may act there as their
-/// service accounts.
+/// Every cluster of Applications, and whether the gateway may impersonate their service accounts
+/// there.
 async fn applications(State(admin): State<Admin>) -> Response {
     Json(&*admin.checks.applications.report()).into_response()
 }

@@ -1,8 +1,9 @@
-//! Signed statements of who calls, for one extension, for minutes.
+//! Signs short-lived statements of who calls, each for one extension.
 //!
-//! In: caller, audience, subject of the request. Out: a JWT as a header value,
-//! and the public key to check it. Never: the private key outside this module;
-//! a statement for one audience, person or application given to another.
+//! A statement is a JWT in a header value; extensions verify it with the public key.
+//!
+//! Security: the private key stays in this module. A statement for one audience, person or
+//! application is never given to another.
 
 use std::fmt;
 use std::time::Duration;
@@ -18,10 +19,10 @@ use serde::Serialize;
 
 use crate::front::extensions::config::AssertionSpec;
 
-/// Statements remembered at once.
+/// Most statements cached at once.
 const CACHED: u64 = 10_000;
 
-/// Longest life of a statement.
+/// Longest lifetime of a statement.
 pub const LONGEST: Duration = Duration::from_secs(300);
 
 /// Why there is no signer or no statement.
@@ -38,7 +39,7 @@ pub enum Error {
     Sign(#[source] jsonwebtoken::errors::Error),
 }
 
-/// What one statement says besides who signed it and when.
+/// The content of a statement, except who signed it and when.
 #[derive(Clone, Copy, Debug)]
 pub struct Statement<'a> {
     /// `sub`: the caller's user id.
@@ -51,8 +52,7 @@ pub struct Statement<'a> {
     pub application: Option<(&'a str, &'a str)>,
     /// `project`, when the request is about one.
     pub project: Option<&'a str>,
-    /// End of the caller's own credential, seconds since 1970; no statement
-    /// outlives it.
+    /// End of the caller's own credential in seconds since 1970; no statement outlives it.
     pub caller_expires_at: Option<i64>,
 }
 
@@ -101,7 +101,7 @@ impl fmt::Debug for Signer {
 }
 
 impl Signer {
-    /// A signer with a fresh P-256 key that lives as long as the process.
+    /// Makes a signer with a new P-256 key that lives as long as the process.
     ///
     /// - `issuer`: `iss`, normally the gateway's URL.
     ///
@@ -113,7 +113,7 @@ impl Signer {
         Self::new(issuer, Algorithm::ES256, EncodingKey::from_ec_der(der.as_ref()))
     }
 
-    /// A signer with the operator's key, for several replicas.
+    /// Makes a signer with the operator's key, so that several replicas can share it.
     ///
     /// # Errors
     /// [`Error::Key`].
@@ -148,7 +148,7 @@ impl Signer {
             jwks: JwkSet { keys: vec![jwk] },
             cache,
         };
-        // A key that cannot sign is found now, not at the first request.
+        // A key that cannot sign is found here, not at the first request.
         jsonwebtoken::encode(&signer.header, &serde_json::json!({}), &signer.key).map_err(|_| Error::Key)?;
         Ok(signer)
     }
@@ -158,8 +158,8 @@ impl Signer {
         &self.jwks
     }
 
-    /// A statement for one extension, signed now or within the first half of
-    /// its life.
+    /// Returns a statement for one extension: a new one, or a cached one in the first half of its
+    /// lifetime.
     ///
     /// # Errors
     /// [`Error::Sign`].
@@ -210,15 +210,15 @@ impl Signer {
     }
 }
 
-/// The same Ed25519 key without its public half, which newer PKCS#8 files add
-/// and the JWK encoder does not expect.
+/// Returns the same Ed25519 key without its public half, which newer PKCS#8 files add and the JWK
+/// encoder does not expect.
 fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
     let pair = Ed25519KeyPair::from_pkcs8(key.as_bytes()).map_err(|_| Error::Key)?;
     let der = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
     Ok(EncodingKey::from_ed_der(der.as_ref()))
 }
 
-/// Everything a statement says, so that equal digests mean equal statements.
+/// A digest of everything a statement says: equal digests mean equal statements.
 fn digest(spec: &AssertionSpec, statement: &Statement<'_>) -> [u8; 32] {
     let Statement {
         subject,

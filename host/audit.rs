@@ -1,10 +1,12 @@
-//! What is written down about access, and how often.
+//! The audit log of access: one entry per request, stored as rows.
 //!
-//! In: one entry a request. Out: rows of the store: reads of one kind in one
-//! bucket with a count, refusals alone until there are many of one kind,
-//! everything else alone. Never: an `exec` or a change let through that is only
-//! counted; an entry that is not at least counted; a request let through whose row
-//! could not be written.
+//! Reads of one kind share one row with a count per time bucket. Refusals get rows of their own
+//! until there are many of one kind. Everything else gets a row of its own.
+//!
+//! Invariant: every entry is at least counted, and an `exec` or a change that is let through is
+//! never only counted.
+//!
+//! Security: a request whose row cannot be written is not let through.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -32,26 +34,26 @@ use buckets::{Buckets, Full, Key, Most};
 use few::Few;
 use row::Counting;
 
-/// Kinds of read that are told apart at once. Beyond it only sessions are.
+/// Most kinds of read counted separately at once. Beyond that, reads are counted per session and
+/// agent.
 const READS: Most = Most { all: 10_000, each: 500 };
 
-/// Refusals of one session for one agent and reason that are rows of their own
-/// within a bucket's time. Those beyond are counted, so that nobody whose
-/// credential ended can fill the disk with it.
+/// Refusals of one session for one agent and reason that get rows of their own within a bucket's
+/// time. Further ones are counted, so that nobody can fill the disk with an expired credential.
 const REFUSALS_ALONE: u32 = 20;
 
-/// As [`REFUSALS_ALONE`], of one session: it may name any agent.
+/// As [`REFUSALS_ALONE`], but for one session in all, since it may name any agent.
 const REFUSALS_OF_SESSION: u32 = 200;
 
-/// Kinds of refusal that are told apart at once. Beyond it only sessions and
-/// reasons are.
+/// Most kinds of refusal counted separately at once. Beyond that, refusals are counted per
+/// session and reason.
 const REFUSALS: Most = Most { all: 10_000, each: 50 };
 
-/// Kinds of refusal of strangers that are told apart at once. Beyond it only
-/// reasons are, so that strangers cannot fill the disk.
+/// Most kinds of refusal of unknown callers counted separately at once. Beyond that, they are
+/// counted per reason, so that strangers cannot fill the disk.
 const STRANGERS: Most = Most { all: 100, each: 100 };
 
-/// Rows written at once.
+/// Most rows written at once.
 const BATCH: usize = 250;
 
 /// How access ended.
@@ -64,7 +66,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// The action of its event.
+    /// The action of the audit event.
     pub fn action(self) -> &'static str {
         match self {
             Self::Allowed => "access.allowed",
@@ -73,45 +75,45 @@ impl Outcome {
     }
 }
 
-/// One request, as far as it came.
+/// One request, as far as it was processed.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessEntry<'a> {
-    /// Who it is; none for callers nobody knows. `access.into()`.
+    /// Who the caller is; `None` for unknown callers. Made with `access.into()`.
     pub holder: Option<Holder<'a>>,
-    /// The agent the caller claims to come for; the holder's counts first.
+    /// The agent the caller names; the holder's takes precedence.
     pub agent: Option<AgentId>,
-    /// What kind of credential the caller brought; the holder's counts first.
+    /// The kind of credential the caller sent; the holder's takes precedence.
     pub access_type: Option<AccessType>,
-    /// What is asked; none where it was refused before that was read.
+    /// What is requested; `None` if the request was refused before that was read.
     pub attributes: Option<&'a Attributes>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Why, as a word of a fixed list: the decision record's.
+    /// The reason, a word from a fixed list, as in the decision record.
     pub reason: &'static str,
-    /// Why, for operators: the rule, or what exactly was wrong. No secret, no
-    /// text of the caller's. Rows of their own have it, counted ones do not.
+    /// The reason for operators: the rule, or what exactly was wrong. Contains no secret and no
+    /// text of the caller. Only rows of their own have it, counted ones do not.
     pub detail: Option<&'a str>,
     /// The client's address, as the kernel sees it.
     pub client: IpAddr,
     /// Id of the decision: the `Audit-ID` the cluster sees.
     pub audit_id: Uuid,
-    /// Name the cluster sees; none when nobody is impersonated.
+    /// The name the cluster sees; `None` if nobody is impersonated.
     pub impersonated: Option<&'a str>,
 }
 
-/// How long audit lasts.
+/// The durations of the audit log.
 #[derive(Clone, Copy, Debug)]
 pub struct Times {
     /// How long reads of one kind are counted together.
     pub bucket: Duration,
     /// How long events are kept.
     pub keep: Duration,
-    /// How long counts may wait for a store that does not take them before reads are
+    /// How long counts may wait for a store that does not take them. After that, reads are
     /// refused, too.
     pub grace: Duration,
 }
 
-/// Writes down who did what.
+/// The audit log.
 #[derive(Debug)]
 pub struct Audit {
     store: Arc<Store>,
@@ -121,14 +123,14 @@ pub struct Audit {
     reads: Buckets,
     refusals: Buckets,
     strangers: Buckets,
-    /// Rows of their own that refusals of one kind may have.
+    /// Limits the rows that refusals of one kind get.
     alone: Few,
-    /// As `alone`, of one session.
+    /// As `alone`, for one session.
     alone_of_session: Few,
-    /// Streams that were closed. As many as were open at most.
+    /// Streams that were closed; bounded by how many were open.
     closed: Mutex<Vec<AuditEvent>>,
-    /// What the store is still to take, by id: the latest state of each. As many
-    /// as are counted and were closed at most.
+    /// Events to be stored, by id, in their latest state; bounded by how many are counted and
+    /// were closed.
     pending: tokio::sync::Mutex<BTreeMap<Uuid, AuditEvent>>,
     wake: Arc<Notify>,
     /// Whether counts have waited for longer than the grace period.
@@ -136,8 +138,9 @@ pub struct Audit {
 }
 
 impl Audit {
-    /// Begins: counts go to the store every second, and what is too old goes once
-    /// an hour. Ends with the last clone; [`Audit::flush`] first.
+    /// Starts the audit log: counts are written to the store every second, and old events are
+    /// removed once an hour. Stops when the last clone is dropped; call [`Audit::flush`] before
+    /// that.
     pub fn start(store: Arc<Store>, clock: Clock, times: Times, metrics: Arc<Metrics>) -> Arc<Self> {
         let audit = Arc::new(Self {
             store,
@@ -168,15 +171,15 @@ impl Audit {
         });
     }
 
-    /// Writes one request down, as often as its kind asks for.
+    /// Records one request, alone or counted as its kind requires.
     ///
-    /// Returns when the entry is on disk: its own row, or the row it is counted
-    /// in. Such a count reaches the disk within about a second.
+    /// Returns when the entry's own row, or the row it is counted in, is on disk. The count
+    /// itself reaches the disk within about a second.
     ///
     /// # Errors
-    /// The store failed: the request must not be let through.
+    /// The store failed; the caller must not let the request through.
     ///
-    /// Cancel safe: a request that goes away may be written down all the same.
+    /// Cancel safe: a request that goes away may still be recorded.
     pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
         match row::counting(&entry) {
             Counting::Alone => self.alone(&entry).await,
@@ -197,14 +200,14 @@ impl Audit {
         self.alone.take(key.clone(), now) && self.alone_of_session.take(session, now)
     }
 
-    /// Writes an event for a stream that was ended, soon.
+    /// Queues an event for a stream that was ended.
     pub fn closed(&self, closed: &Closed) {
         let event = row::closed(closed);
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.wake.notify_one();
     }
 
-    /// Writes everything that waits: counts as they are now, closed streams.
+    /// Writes everything that waits: current counts and closed streams.
     ///
     /// # Errors
     /// The store failed; what it did not take is kept for the next time.
@@ -236,10 +239,10 @@ impl Audit {
         self.record(&[row::alone(entry, self.clock.now())]).await
     }
 
-    /// Counts the entry in its bucket, whose row is on disk then.
+    /// Counts the entry in its bucket. On return, the bucket's row is on disk.
     async fn count(&self, buckets: &Buckets, key: Key, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
-        // INVARIANT: an open bucket lets nobody pass for longer than the grace period
-        // when its count cannot be written.
+        // INVARIANT: an open bucket lets nobody pass once its count could not be written for
+        // longer than the grace period.
         if self.is_stuck.load(Ordering::Relaxed) {
             return Err(store::Error::Failed {
                 detail: "counts have waited for too long".to_owned(),
@@ -248,7 +251,8 @@ impl Audit {
         let now = self.clock.now();
         let ticket = match buckets.count(key, now, || row::counted(entry, now)) {
             Ok(ticket) => ticket,
-            // Few: reasons are a fixed list, and sessions are made elsewhere.
+            // There are few of these keys: reasons are a fixed list, and callers cannot make
+            // sessions here.
             Err(Full) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
         };
         self.opened(buckets, ticket).await

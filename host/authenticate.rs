@@ -1,13 +1,12 @@
-//! Who sends the request.
+//! Authenticates requests: only this stage can make a [`Principal`].
 //!
-//! In: request head. Out: [`Principal`], which only this stage can make.
-//! Refuses: 401, 403 for a cross-site request, 503 when an issuer's keys
-//! cannot be had. Never: a decision about what the caller may do.
+//! Errors are 401, 403 for a cross-site request, and 503 when an issuer's keys cannot be
+//! fetched. What the caller may do is decided elsewhere.
 //!
-//! A token is looked up by its hash first; what was verified less than five
-//! minutes ago is not verified again. Everything that can revoke a token
-//! (accounts, projects, keys of `argocd-secret`, settings) comes with a
-//! reload, which makes a new [`Authenticator`] with nothing remembered.
+//! A token is looked up by its hash first; a token that was verified less than five minutes ago
+//! is not verified again. Everything that can revoke a token (accounts, projects, keys of
+//! `argocd-secret`, settings) comes with a reload, which makes a new [`Authenticator`] with
+//! nothing remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -52,37 +51,37 @@ use principal::Identity;
 use session::Sessions;
 use token::Token;
 
-/// Longest time a verified token is not verified again.
+/// How long a verified token is remembered, at most.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(5 * 60);
-/// Bytes of tokens whose verdict is remembered; what is kept for each is a few
-/// times its size.
+/// Most bytes of tokens whose verdict is remembered. The memory used for each is a few times its
+/// size.
 const REMEMBERED_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Verifies callers, by one state of settings and resources.
+/// Verifies callers by one state of settings and resources.
 #[derive(Debug)]
 pub struct Authenticator {
     sessions: Option<Sessions>,
     /// By `iss`.
     issuers: BTreeMap<String, Issuer>,
     trusted_origins: Vec<String>,
-    /// Who a request without credential counts as, where it may pass.
+    /// The principal of requests without a credential, if they are allowed.
     anonymous: Option<Arc<Principal>>,
     remembered: Cache<TokenKey, Remembered, FxBuildHasher>,
     clock: Clock,
 }
 
-/// Whether another site may cause the request: a safe one changes nothing and
-/// runs nothing (RFC 9110, section 9.2.1).
+/// Whether another site may cause the request. A safe request changes and runs nothing (RFC 9110,
+/// section 9.2.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Safety {
-    /// The method alone tells.
+    /// The method decides.
     ByMethod,
-    /// It is not safe, whatever its method: `GET` of a pod's `proxy` reaches
-    /// whatever the pod does on `GET`.
+    /// Not safe, whatever its method: `GET` of a pod's `proxy` triggers whatever the pod does on
+    /// `GET`.
     Unsafe,
 }
 
-/// Names a token without holding it.
+/// Identifies a token without containing it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TokenKey {
     sha256: [u8; 32],
@@ -105,7 +104,7 @@ impl TokenKey {
 #[derive(Clone, Debug)]
 struct Remembered {
     principal: Arc<Principal>,
-    /// Seconds since 1970 from which it does not count any more.
+    /// Seconds since 1970 from which it no longer counts.
     until: i64,
     token_bytes: u32,
 }
@@ -138,10 +137,12 @@ impl Authenticator {
         Ok(self.remember(key, verified, &credential))
     }
 
-    /// Whether a caller who was verified before, perhaps by an earlier state, would be
-    /// now, as the same person with the same groups: the account or token may have been
-    /// withdrawn meanwhile, or be read otherwise. Looks neither at its end in time nor at
-    /// which keys an issuer publishes: a token of an issuer ends with its `exp`.
+    /// Whether a caller who was verified before, perhaps by an earlier state, would now be
+    /// verified as the same person with the same groups.
+    ///
+    /// The account or token may have been withdrawn meanwhile, or be interpreted differently.
+    /// Checks neither expiry nor the keys an issuer publishes: an issuer's token ends with its
+    /// `exp`.
     pub fn still(&self, principal: &Principal) -> bool {
         let identity = principal.identity();
         match identity.kind {
@@ -157,9 +158,8 @@ impl Authenticator {
         }
     }
 
-    /// SECURITY: anonymous callers exist on loopback listeners only (checked
-    /// with the settings); this keeps other sites in the same machine's browser
-    /// from being one.
+    /// SECURITY: anonymous callers exist on loopback listeners only (checked with the settings).
+    /// This keeps other sites in a browser on the same machine from acting as one.
     fn without_credential(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
         let anonymous = self.anonymous.as_ref().ok_or(Error::NoCredential)?;
         origin::check_loopback_host(head)?;

@@ -1,8 +1,8 @@
-//! Whether the caller may do what the request asks.
+//! Decides whether the caller may do what the request asks. The result is a [`Permit`], which
+//! only this stage can make, or 403.
 //!
-//! In: caller, call. Out: [`Permit`], which only this stage can make. Refuses:
-//! 403. Never: an allow by default; a decision from anything but the snapshot the
-//! request took.
+//! Security: everything is denied by default, and only the snapshot that the request took
+//! decides.
 
 use std::sync::Arc;
 use tollgate_policy::rego;
@@ -31,8 +31,8 @@ use judgment::Judgment;
 
 /// Proof that policy allowed one call.
 ///
-/// Its fields are private and [`authorize`] is its one maker, so a request
-/// cannot reach its backend around this stage:
+/// Its fields are private and only [`authorize`] makes it, so a request cannot reach its backend
+/// without this stage:
 ///
 /// ```compile_fail,E0451
 /// fn forge(call: tollgate::front::extensions::Call) {
@@ -48,10 +48,10 @@ pub struct Permit {
     decision: Arc<rego::Decision>,
 }
 
-/// Why a call does not pass.
+/// Why a call is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The policy said no, with its reason for the caller.
+    /// The policy denied the call, with its reason for the caller.
     #[error("{reason}")]
     Denied {
         /// The policy's words.
@@ -69,8 +69,7 @@ pub enum Error {
         /// The extension.
         name: Arc<str>,
     },
-    /// The caller may not do this with the cluster, or may not learn that there
-    /// is none.
+    /// The caller may not do this with the cluster, or may not learn that it does not exist.
     #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
     Cluster {
         /// RBAC resource that is missing.
@@ -99,8 +98,8 @@ pub enum Error {
     Policy(#[source] rego::Error),
 }
 
-/// Judges `call` by the snapshot's RBAC and policy bundle; what was looked up
-/// goes into `record`.
+/// Judges `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go into
+/// `record`.
 ///
 /// # Errors
 /// [`Error`]; each one means the request does not pass.
@@ -117,7 +116,7 @@ pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: 
     permit(snapshot, (judgment, decision), call)
 }
 
-/// Judges a call that was permitted before by another snapshot, without a record.
+/// Judges again a call that another snapshot permitted, without a record.
 ///
 /// # Errors
 /// As [`authorize`].
@@ -140,8 +139,8 @@ fn permit(
             reason: decision.reason.clone(),
         });
     }
-    // After the policy: only who could call an extension of that name learns
-    // that there is none, as in Argo CD.
+    // This comes after the policy: only callers who could call an extension of that name learn
+    // that it does not exist, as in Argo CD.
     let Some(extension) = call.extension.clone() else {
         return Err(Error::UnknownExtension { name: call.asked.name });
     };
@@ -187,12 +186,12 @@ impl Permit {
         self.judgment.facts.target.destination.as_deref()
     }
 
-    /// What the backend is told the call is about, or why it cannot be told.
+    /// What the backend is told about the call, or why that cannot be expressed.
     pub fn subject(&self) -> &Result<headers::Subject, headers::Error> {
         &self.judgment.facts.target.headers
     }
 
-    /// What the policy asks of the host besides.
+    /// The policy's decision, with its obligations for the host.
     pub fn decision(&self) -> &rego::Decision {
         &self.decision
     }

@@ -1,7 +1,6 @@
-//! What every stage derives from a principal, derived once.
+//! What the stages derive from a principal, computed once and cached while the snapshot lives.
 //!
-//! In: a principal and the snapshot's policy. Out: [`Caller`], cached while the
-//! snapshot lives. Never: a caller of one principal for another.
+//! Security: the caller of one principal is never used for another.
 
 use std::sync::Arc;
 
@@ -11,11 +10,11 @@ use crate::authenticate::{Principal, REMEMBERED};
 use crate::headers;
 use tollgate_policy::{rbac, rego};
 
-/// KiB of callers remembered at once, roughly. Claims can be long, and a caller
-/// is another one each time a token is verified again.
+/// Approximate KiB of callers cached at once. Claims can be long, and each new verification of a
+/// token makes another caller.
 const CALLERS: u64 = 50_000;
 
-/// A principal with what the stages need of it.
+/// A principal with the values the stages derive from it.
 #[derive(Debug)]
 pub struct Caller {
     /// Who it is.
@@ -24,18 +23,18 @@ pub struct Caller {
     pub roles: Arc<rbac::Identity>,
     /// The principal as policies see it.
     pub policy: rego::Principal,
-    /// Header values that say who calls, or why there can be none.
+    /// The header values that identify the caller, or why there are none.
     pub identity: Result<headers::Identity, headers::Error>,
     weight: u32,
 }
 
-/// Callers by principal. One a snapshot, since roles change with it.
+/// Callers by principal. Each snapshot has its own, since roles change with it.
 #[derive(Clone, Debug)]
 pub struct Callers(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
 impl Default for Callers {
     fn default() -> Self {
-        // Nobody chooses an address, so a plain hash will do.
+        // Callers cannot choose addresses, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
                 .weigher(|_, caller: &Arc<Caller>| caller.weight)
@@ -47,7 +46,7 @@ impl Default for Callers {
 }
 
 impl Callers {
-    /// The caller of `principal`.
+    /// Returns the caller of `principal`.
     pub fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
         // INVARIANT: an entry keeps its principal alive, so no other principal
         // can have the same address while the entry exists.
@@ -87,13 +86,13 @@ impl Caller {
         }
     }
 
-    /// How much it holds, in KiB, roughly.
+    /// Approximate size in KiB.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
 }
 
-/// Claims, and as much again for what is derived from them.
+/// The size of the claims, and as much again for what is derived from them.
 fn weigh(principal: &Principal) -> u32 {
     let claims = serde_json::to_string(principal.claims()).map_or(usize::MAX, |text| text.len());
     u32::try_from(claims.saturating_mul(2) / 1_024)

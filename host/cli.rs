@@ -1,9 +1,8 @@
-//! The command line.
+//! The command line. The exit code is 0 for done, 1 for refused or failed, 2 for differences
+//! found, 64 for wrong usage, and 69 for no answer (of commands whose exit code is the answer).
 //!
-//! In: arguments. Out: an exit code: 0 done, 1 refused or failed, 2 found
-//! differences, 64 usage, 69 no answer (of commands whose exit code is the answer). Never: a secret on a terminal, but the credential that
-//! `tollgate credential get` and `exec`, `tollgate token create` and `tollgate
-//! kubeconfig` are asked for.
+//! Security: no command prints a secret, except the credential that `tollgate credential get` and
+//! `exec`, `tollgate token create` and `tollgate kubeconfig` are asked for.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,8 +1,6 @@
-//! What time it is.
+//! The clock: wall time for claims and records, running time for ages.
 //!
-//! In: nothing. Out: wall time for claims and records, running time for ages.
-//! Never: a second source of time in the rooms that use this one, so that tests
-//! own it.
+//! Invariant: modules that use this clock have no other source of time, so that tests control it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -11,7 +9,7 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use tokio::sync::watch;
 
-/// Longest wait for wall time before it is looked at again.
+/// Longest wait before wall time is checked again.
 const LOOK: Duration = Duration::from_secs(3);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
@@ -21,7 +19,7 @@ static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 pub struct Clock {
     /// Milliseconds this clock is ahead of the machine's.
     ahead: Arc<AtomicU64>,
-    /// Milliseconds its wall time was set back.
+    /// Milliseconds by which its wall time was set back.
     back: Arc<AtomicU64>,
     moved: Arc<watch::Sender<()>>,
 }
@@ -55,16 +53,17 @@ impl Clock {
         START.elapsed().saturating_add(self.ahead())
     }
 
-    /// Waits for so long by running time, whatever becomes of wall time. Cancel
-    /// safe.
+    /// Waits for `time` by running time, regardless of wall time. Cancel safe.
     pub async fn sleep(&self, time: Duration) {
         let end = self.running().saturating_add(time);
         self.wait(|| end.saturating_sub(self.running())).await;
     }
 
-    /// Waits until wall time is `end`, at once when it is past, and never longer
-    /// than that seemed to be at first: who was woken too early by a clock that was
-    /// set back asks again. One that was set forward is seen within 3 s. Cancel safe.
+    /// Waits until wall time is `end`; returns at once if it is past.
+    ///
+    /// Never waits longer than the time left at the start, so a caller must check again if the
+    /// clock may have been set back meanwhile. A clock that was set forward is noticed within 3
+    /// s. Cancel safe.
     pub async fn sleep_until(&self, end: Timestamp) {
         let left = || Duration::try_from(end.duration_since(self.now())).unwrap_or_default();
         let latest = self.running().saturating_add(left());
@@ -88,14 +87,14 @@ impl Clock {
         }
     }
 
-    /// Moves this clock and its clones forward, for tests of what takes minutes.
+    /// Moves this clock and its clones forward, for tests.
     pub fn advance(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);
         self.ahead.fetch_add(by, Ordering::Relaxed);
         self.moved.send_replace(());
     }
 
-    /// Sets wall time back, as an operator or NTP may; running time goes on.
+    /// Sets wall time back, as an operator or NTP may. Running time is not affected.
     #[cfg(test)]
     pub(crate) fn set_back(&self, by: Duration) {
         let by = u64::try_from(by.as_millis()).unwrap_or(u64::MAX);

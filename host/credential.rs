@@ -1,8 +1,7 @@
-//! What the gateway shows a cluster to be let in, and who makes it.
+//! Credentials that the gateway presents to clusters, and the sources that make them. A source
+//! returns a [`Credential`] that may be used now, or the reason why there is none.
 //!
-//! In: a cluster's source of credentials. Out: a [`Credential`] that may be
-//! used now, or why there is none. Never: a secret in an error, a log, a
-//! metric or on disk.
+//! Security: a secret never reaches an error, a log, a metric or the disk.
 
 pub mod cache;
 pub mod clusters;
@@ -21,8 +20,8 @@ use zeroize::Zeroize as _;
 
 use tollgate_core::diagnostic::one_line;
 
-/// Longest token, in bytes. Go's server, and so a Kubernetes API server, takes
-/// 1 MiB of header fields by default; proxies between take far less.
+/// Longest token, in bytes. Go's server, and so a Kubernetes API server, accepts 1 MiB of header
+/// fields by default; proxies in between accept far less.
 pub const LONGEST_TOKEN: usize = 64 * 1024;
 
 /// Longest [`MintError::message`], in bytes.
@@ -34,7 +33,7 @@ pub const LONGEST_CODE: usize = 64;
 /// Longest wait that an identity provider may ask for.
 pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
 
-/// Why a text is no bearer token. Says nothing of the text itself.
+/// Why a text is not a bearer token. The error contains no part of the text.
 #[derive(Debug, thiserror::Error)]
 #[cfg_attr(test, derive(PartialEq))]
 pub enum TokenError {
@@ -83,7 +82,7 @@ impl Token {
         Ok(Self(SecretString::from(text)))
     }
 
-    /// The token itself, for the one who sends it.
+    /// The token itself, for sending it.
     #[must_use]
     pub fn expose(&self) -> &str {
         self.0.expose_secret()
@@ -103,8 +102,8 @@ impl fmt::Debug for Token {
     }
 }
 
-/// A header value of a prefix and a secret, without a copy left behind; none
-/// where a header cannot carry it.
+/// A header value made of a prefix and a secret, without leaving a copy in memory. `None` if a
+/// header cannot carry it.
 pub(crate) fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
     let mut text = zeroize::Zeroizing::new(Vec::with_capacity(prefix.len() + secret.len()));
     text.extend_from_slice(prefix.as_bytes());
@@ -145,7 +144,7 @@ impl fmt::Debug for Basic {
     }
 }
 
-/// What a mint gave, or what a cluster Secret holds.
+/// A credential that was minted, or read from a cluster Secret.
 #[derive(Clone)]
 pub struct Credential {
     /// Sent as `Authorization: Bearer`.
@@ -156,18 +155,18 @@ pub struct Credential {
     pub headers: Vec<(HeaderName, SecretString)>,
     /// Sent as `Authorization: Basic`; of static cluster secrets only.
     pub basic: Option<Basic>,
-    /// When it ends, the earliest of what is known; none is unknown.
+    /// When it expires: the earliest time known. `None` if unknown.
     pub expires_at: Option<Timestamp>,
     /// Whether it may serve more than one request.
     pub cacheable: bool,
-    /// What [`Mint::revoke`] needs to end it before its time.
+    /// What [`Mint::revoke`] needs to revoke it.
     pub revocation: Option<SecretString>,
-    /// What the provider wants the operator to know; no secret in it.
+    /// Warnings of the provider for the operator. They contain no secret.
     pub warnings: Vec<String>,
 }
 
 impl Credential {
-    /// A cacheable credential of a token alone, without a known end.
+    /// A cacheable credential that is only a token, without a known expiry.
     #[must_use]
     pub fn of_token(token: Token) -> Self {
         Self {
@@ -176,7 +175,7 @@ impl Credential {
         }
     }
 
-    /// One that shows the cluster nothing.
+    /// An anonymous credential: it presents nothing to the cluster.
     #[must_use]
     pub(crate) fn empty() -> Self {
         Self {
@@ -191,8 +190,7 @@ impl Credential {
         }
     }
 
-    /// Whether both show the cluster the same thing. Ends, revocations and
-    /// warnings are not looked at.
+    /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
     #[must_use]
     pub fn shows_the_same(&self, other: &Self) -> bool {
         same_token(self, other) && same_certificate(self, other) && same_headers(self, other) && same_basic(self, other)
@@ -217,11 +215,11 @@ impl fmt::Debug for Credential {
     }
 }
 
-/// What kind of failure a mint is; decides how long the next try waits.
+/// The class of a mint's failure. It decides how long to wait before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
-    /// It may pass: an answer of 429 or 5xx, a lost connection.
+    /// A temporary failure: an answer of 429 or 5xx, or a lost connection.
     Retryable,
     /// The identity provider refused: a person or a new secret is needed.
     Denied,
@@ -244,7 +242,7 @@ impl Class {
     }
 }
 
-/// Why a mint gave no credential. Holds no secret: its maker has redacted it.
+/// Why a mint returned no credential. Contains no secret: whoever makes it redacts it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{code}: {message}")]
 pub struct MintError {
@@ -303,13 +301,12 @@ impl Reason {
     }
 }
 
-/// What a mint is told.
+/// The parameters of a mint.
 #[derive(Clone, Copy, Debug)]
 pub struct MintRequest {
     /// Why it runs.
     pub reason: Reason,
-    /// When the credential before this one ends, if there is one with a known
-    /// end.
+    /// When the previous credential expires, if there is one with a known expiry.
     pub previous_expiry: Option<Timestamp>,
     /// How long it may take; a longer one is dropped.
     pub budget: Duration,
@@ -321,8 +318,7 @@ pub trait Mint: Send + Sync + 'static {
     /// the gateway stops.
     fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>>;
 
-    /// Ends a credential before its time. Best effort: nobody waits long, and
-    /// it is called once.
+    /// Revokes a credential. Best effort: it is called once, and nobody waits long for it.
     fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>>;
 
     /// The cluster, as operators know it: for the log.
@@ -331,8 +327,8 @@ pub trait Mint: Send + Sync + 'static {
     }
 }
 
-/// Whether a cluster's answer speaks against the credential: 401 alone. A 403
-/// is what its RBAC says to a known caller, and normal traffic.
+/// Whether a cluster's answer means that it rejects the credential. Only 401 does: a 403 is the
+/// normal answer of its RBAC to a known caller.
 #[must_use]
 pub fn is_refusal(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED

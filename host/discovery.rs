@@ -1,12 +1,12 @@
-//! Which kind a resource of a cluster is, and whether it is in namespaces.
+//! Finds the [`Kind`] of a cluster's resource and whether it is namespaced, from the cluster,
+//! group, version and resource of a request. Resources that the cluster does not serve are refused,
+//! and so is everything while the cluster does not answer.
 //!
-//! In: a cluster, group, version and resource of a request. Out: [`Kind`]. Refuses:
-//! what the cluster does not serve, and everything while it does not say. Never: a
-//! guess from a name; two questions about the same at once; a question more often
-//! than every 3 s because somebody asks for what is not there; a lock held while
-//! a cluster is waited for.
+//! One value serves the whole process: what it learned outlives snapshots.
 //!
-//! One value serves the whole process: what is known outlives snapshots.
+//! Invariant: a kind is never guessed from a name. No two requests for the same part run at once,
+//! requests for a resource that does not exist ask the cluster at most once every 3 s, and no lock
+//! is held while waiting for a cluster.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/discovery`, aggregated discovery since
 //! Kubernetes 1.26, lists by group and version before.
@@ -33,15 +33,15 @@ use room::{Asked, Room};
 
 /// Kinds that are remembered, those of all clusters together: some 100 MB.
 const KINDS: u64 = 500_000;
-/// A cluster counts as so many kinds besides, so 10,000 at most are remembered.
+/// Each cluster counts as this many additional kinds, so at most 10,000 clusters are remembered.
 const OF_A_CLUSTER: u32 = 50;
-/// How long a cluster is remembered that nobody asks for.
+/// How long a cluster is remembered that nobody asks about.
 const IDLE: Duration = Duration::from_secs(3600);
 
-/// What bounds one exchange with a cluster.
+/// Limits of one exchange with a cluster.
 #[derive(Clone, Copy, Debug)]
 struct Limits {
-    /// Longest answer, in bytes. A cluster with 2,000 kinds of its own says 3 MB.
+    /// Longest answer, in bytes. A cluster with 2,000 custom kinds sends 3 MB.
     bytes: usize,
     /// Resources of one answer.
     kinds: usize,
@@ -58,7 +58,7 @@ const LIMITS: Limits = Limits {
     within: Duration::from_secs(20),
 };
 
-/// What a resource of a cluster is.
+/// The kind of a cluster's resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Kind {
     /// API group it is served in; empty for the core group.
@@ -81,7 +81,7 @@ pub enum Scope {
 /// Why a kind is not known; both deny.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The cluster does not serve it, as far as it said within the last seconds.
+    /// The cluster does not serve it, according to an answer a few seconds old at most.
     #[error("the cluster `{cluster}` does not serve the resource `{resource}`")]
     Unknown {
         /// The cluster's name, or its server.
@@ -89,7 +89,7 @@ pub enum Error {
         /// `resource.group/version`, at most 256 bytes.
         resource: String,
     },
-    /// The cluster did not say.
+    /// The cluster did not answer.
     #[error("the cluster `{cluster}` does not say which resources it serves")]
     Unavailable {
         /// The cluster's name, or its server.
@@ -100,7 +100,7 @@ pub enum Error {
     },
 }
 
-/// The kinds of every cluster; clones are the same.
+/// The kinds of every cluster. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Discovery {
     rooms: Cache<Key, Arc<Room>, FxBuildHasher>,
@@ -109,7 +109,7 @@ pub struct Discovery {
 }
 
 impl Discovery {
-    /// Nothing known yet. Asks nobody before it is asked.
+    /// Starts empty. Sends nothing before the first lookup.
     pub fn new(clock: Clock) -> Self {
         Self::with(clock, LIMITS)
     }
@@ -118,7 +118,8 @@ impl Discovery {
         let rooms = Cache::builder()
             .weigher(|_, room: &Arc<Room>| room.weigh().saturating_add(OF_A_CLUSTER))
             .max_capacity(limits.all)
-            // One that is asked about comes in, however seldom that is.
+            // LRU, so that a cluster that is looked up is always admitted, however rarely that
+            // happens.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(IDLE);
         Self {
@@ -128,19 +129,18 @@ impl Discovery {
         }
     }
 
-    /// What `resource` is in the cluster behind `access`.
+    /// Finds the kind of `resource` in the cluster behind `access`.
     ///
     /// - `group`: empty for the core group.
     /// - `resource`: plural, without a subresource; as the request spells it.
     ///
-    /// Answers at once from what is known. What is older than 10 minutes is asked
-    /// for again meanwhile; what is older than an hour, or not known, is waited for,
-    /// at most 20 s.
+    /// Answers immediately from memory. What is older than 10 minutes is refreshed in the
+    /// background. What is older than an hour, or unknown, is waited for, at most 20 s.
     ///
     /// # Errors
     /// [`Error`]; each one denies.
     ///
-    /// Cancel safe: a question to the cluster goes on.
+    /// Cancel safe: a request to the cluster continues.
     pub async fn find(
         &self,
         access: &Arc<ClusterAccess>,
@@ -158,7 +158,7 @@ impl Discovery {
         };
         let found = room.find(access, asked, (&self.clock, self.limits)).await;
         if room.is_misweighed() && self.rooms.get(&key).is_some_and(|kept| Arc::ptr_eq(&kept, &room)) {
-            // What a value weighs is looked at only when it comes in.
+            // The cache computes a value's weight only on insertion.
             self.rooms.insert(key, room);
         }
         found

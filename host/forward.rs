@@ -1,10 +1,11 @@
-//! Sends a sealed request to its backend and brings the response back.
+//! Streams a sealed request ([`crate::headers::Outbound`]) to its backend, and the response back.
 //!
-//! In: [`crate::headers::Outbound`] and content. Out: the response, streaming.
-//! Refuses: 400, 408 and 413 for the client's content, 401 when the caller's
-//! credential ends or is revoked, 408 when the backend is silent, 502 when it cannot be reached
-//! or breaks off, 504 when the whole takes too long. Never: content gathered in
-//! memory; a request repeated that a backend may have seen.
+//! Statuses: 400, 408 and 413 for the client's content; 401 when the caller's credential expires or
+//! is revoked; 408 when the backend is silent; 502 when it cannot be reached or breaks off; 504
+//! when the whole exchange takes too long.
+//!
+//! Invariant: content is never buffered as a whole, and a request that a backend may have seen is
+//! never repeated.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -36,7 +37,7 @@ pub use tls::Error as TlsError;
 use body::{Failure, Progress};
 use end::{End, Ends, Signal};
 
-/// Why there is no response of the backend's.
+/// Why there is no response from the backend.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// No connection: refused, unknown name, failed TLS, or too slow. (502)
@@ -45,8 +46,8 @@ pub enum Error {
     /// The connection broke before a response head came. (502)
     #[error("the backend broke off before its response")]
     Broken(#[source] legacy::Error),
-    /// Nothing came for too long before the response head. (408, as Argo CD's
-    /// proposal asks)
+    /// The backend sent nothing for too long before the response head. (408, as Argo CD's proposal
+    /// asks)
     #[error("the backend sent nothing for {waited:?}")]
     Silent {
         /// The bound.
@@ -67,8 +68,8 @@ pub enum Error {
     /// The caller lost access to the agent before the response head. (401)
     #[error("the caller's access was withdrawn")]
     Withdrawn,
-    /// The store fell silent before the response head, and the caller may have been
-    /// revoked. (503)
+    /// The store stopped answering before the response head, so the caller may have been revoked.
+    /// (503)
     #[error("the store is unavailable")]
     StoreUnavailable,
     /// The client's content is too long. (413)
@@ -83,8 +84,7 @@ pub enum Error {
     /// The backend switches protocols without being asked, or to another one. (502)
     #[error("the backend switched to a protocol that was not asked for")]
     Protocol,
-    /// The backend answers a request to switch protocols as if nothing had to be
-    /// switched. (502)
+    /// The backend answers an upgrade request like an ordinary request. (502)
     #[error("the backend answered a request to switch protocols with `{status}`")]
     Unswitched {
         /// Its status, below 400.
@@ -112,11 +112,10 @@ impl Error {
 }
 
 impl Backend {
-    /// Forwards one request. The content is not read before the connection
-    /// stands.
+    /// Forwards one request. The content is not read before the connection is established.
     ///
-    /// Things held by the request are let go when the response's content or
-    /// the tunnel ended, and at once on an error.
+    /// Values held by the request are dropped when the response's content or the tunnel has ended,
+    /// and immediately on an error.
     ///
     /// # Errors
     /// [`Error`]. After the response head, the content ends in a [`BodyError`]
@@ -139,7 +138,7 @@ impl Backend {
         if let Some(signal) = &signal {
             signal.signal.closes(&peer);
         }
-        // Content on its way up may outlast the response.
+        // The upload may outlast the response.
         body.end_with(Ends {
             end: credential,
             signal: signal.clone(),
@@ -202,7 +201,8 @@ impl Waiting {
         let answer = match self.ends.signal.take() {
             None => self.timed().await?,
             Some(Signal { signal, .. }) => tokio::select! {
-                // SECURITY: an answer that comes with the end is not given.
+                // SECURITY: a response that arrives together with the end of the exchange is not
+                // returned.
                 biased;
                 ending = signal.ended() => return Err(Signal::error(ending)),
                 answer = self.timed() => answer?,
@@ -218,7 +218,7 @@ impl Waiting {
         }
     }
 
-    /// Waits with bounds. Content on its way up counts as life: a backend
+    /// Waits within the limits. Progress of the upload resets the idle timeout, because a backend
     /// cannot be expected to answer before it has everything.
     async fn bounded(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
         let mut seen = self.frames();
@@ -252,8 +252,8 @@ impl Waiting {
         self.progress.as_ref().map_or(0, |progress| progress.frames())
     }
 
-    /// Who is to blame: a client whose content failed shows as a broken
-    /// connection to the backend.
+    /// Finds the cause of an error. A client whose content failed looks like a broken connection to
+    /// the backend.
     fn explain(&self, error: legacy::Error) -> Error {
         match self.progress.as_ref().and_then(|progress| progress.failure()) {
             Some(Failure::TooLarge) => Error::ContentTooLarge,

@@ -1,7 +1,5 @@
-//! What is special about each front.
-//!
-//! In: a request's path and fields. Out: what is asked of which front. Never: an
-//! order of stages: that is [`crate::pipeline`]'s.
+//! What is specific to each front: which requests there are, and how they are answered. The order
+//! of the stages is in [`crate::pipeline`].
 
 pub mod applicationsets;
 pub mod clusters;

@@ -1,9 +1,9 @@
-//! Fuzz targets: every parser of bytes that come from outside.
+//! Fuzz targets for every parser of bytes that come from outside.
 //!
-//! A target takes any bytes and must neither panic nor break the properties it asserts.
-//! `cargo xtask fuzz` runs targets under libFuzzer, with the libraries instrumented; unit
-//! tests run each on its seeds, on the finds of earlier runs and on seeded mutations of
-//! both. The module is part of no other build.
+//! A target takes any bytes and must neither panic nor break the properties it asserts. `cargo
+//! xtask fuzz` runs targets under libFuzzer, with the libraries instrumented. Unit tests run each
+//! target on its seeds, on the finds of earlier runs and on seeded mutations of both. No other
+//! build contains this module.
 
 use tollgate_fuzz::Target;
 
@@ -14,7 +14,7 @@ mod policy;
 #[cfg(test)]
 mod tests;
 
-/// Every target, those of the crates below among them.
+/// All targets, including those of the crates this one uses.
 #[cfg(feature = "fuzz")]
 pub fn targets() -> Vec<Target> {
     [own(), tollgate_applicationset::fuzz::targets()].concat()

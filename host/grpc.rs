@@ -1,7 +1,6 @@
-//! The API of ApplicationSets as gRPC and gRPC-Web have it.
-//!
-//! In: heads and content of calls. Out: what is asked, as REST asks it; answers and
-//! refusals as frames and trailers. Never: a decision; a call that REST has not.
+//! The gRPC and gRPC-Web transport of the API for ApplicationSets. It decodes calls into the same
+//! requests REST makes, and encodes answers and refusals as frames and trailers. It decides
+//! nothing, and has no call that REST lacks.
 //!
 //! Source: <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md> and
 //! `PROTOCOL-WEB.md` beside it.
@@ -34,32 +33,31 @@ pub use sets::request;
 
 use schema::{Id, Schema};
 
-/// Longest content of a call, in bytes, as gRPC's servers have it by default.
+/// Longest content of a call, in bytes: the default of gRPC servers.
 pub const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Longest content of a call that strangers may make, in bytes.
+/// Longest content of a call that unauthenticated callers may make, in bytes.
 pub const STRANGERS_BYTES: u64 = 1024;
 
-/// Why a call is not answered. The code is gRPC's.
+/// Why a call fails. The gRPC status code is in parentheses.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nothing here does this. (Unimplemented)
+    /// The method does not exist. (Unimplemented)
     #[error("this server has no `{path}`")]
     NoMethod {
         /// As the client named it.
         path: String,
     },
-    /// gRPC over HTTP/1.1, which cannot end with a status. (FailedPrecondition)
+    /// gRPC over HTTP/1.1, which has no trailers for a status. (FailedPrecondition)
     #[error("gRPC needs HTTP/2; gRPC-Web does not")]
     Http1,
-    /// More than one `token`, or one that is no text. (Unauthenticated)
+    /// More than one `token`, or one that is not text. (Unauthenticated)
     #[error("there may be one `token`, of visible ASCII characters")]
     Token,
-    /// `grpc-timeout` is none. (InvalidArgument)
+    /// `grpc-timeout` is not valid. (InvalidArgument)
     #[error("`grpc-timeout` is not up to eight digits and one of `H`, `M`, `S`, `m`, `u`, `n`")]
     Timeout,
-    /// The time the client gave, or the longest there is, has passed.
-    /// (DeadlineExceeded)
+    /// The client's timeout, or the longest timeout allowed, has passed. (DeadlineExceeded)
     #[error("the call did not end in time")]
     Deadline,
     /// The content is not one message in its frame. (InvalidArgument)
@@ -71,28 +69,28 @@ pub enum Error {
     /// The message is not what the method takes. (InvalidArgument)
     #[error(transparent)]
     Decode(#[from] DecodeError),
-    /// A part that has to be there is not. (InvalidArgument)
+    /// A required field is missing. (InvalidArgument)
     #[error("`{field}` is missing")]
     Missing {
-        /// Which.
+        /// The field.
         field: &'static str,
     },
-    /// What is stored does not fit in the method's answer. (Internal)
+    /// The stored object does not fit in the method's answer. (Internal)
     #[error("the answer has no gRPC form")]
     Encode(#[from] EncodeError),
-    /// The answer is longer than clients take. (ResourceExhausted)
+    /// The answer is longer than clients accept. (ResourceExhausted)
     #[error("the answer is longer than {allowed} bytes")]
     AnswerTooLong {
-        /// The bound.
+        /// Limit in bytes.
         allowed: usize,
     },
-    /// A mistake of this program. (Internal)
+    /// An error in this program. (Internal)
     #[error(transparent)]
     Schema(#[from] SchemaError),
 }
 
 impl Error {
-    /// What gRPC calls it.
+    /// The gRPC status code.
     pub fn code(&self) -> Code {
         match self {
             Self::NoMethod { .. } | Self::Compressed => Code::Unimplemented,
@@ -105,7 +103,7 @@ impl Error {
         }
     }
 
-    /// What HTTP calls it, for records.
+    /// The corresponding HTTP status, for records.
     pub fn status(&self) -> StatusCode {
         match self {
             Self::NoMethod { .. } => StatusCode::NOT_FOUND,
@@ -118,7 +116,7 @@ impl Error {
         }
     }
 
-    /// Stable word for programs.
+    /// Stable reason for programs.
     pub fn reason(&self) -> &'static str {
         match self {
             Self::NoMethod { .. } => "not_found",
@@ -134,11 +132,11 @@ impl Error {
     }
 }
 
-/// What the methods take and give.
+/// The messages of the methods.
 #[derive(Debug)]
 pub struct Api {
     schema: Schema,
-    /// By [`Method::ALL`].
+    /// Request and response message of each method, in the order of [`Method::ALL`].
     messages: Vec<(Id, Id)>,
 }
 
@@ -147,15 +145,15 @@ pub struct Api {
 pub struct Message {
     /// Without its frame.
     pub bytes: Bytes,
-    /// Names of what the messages in it have no field for, the first few.
+    /// Names of fields that the messages in it cannot represent, the first few.
     pub left_out: Vec<String>,
 }
 
 impl Api {
-    /// The methods of this program.
+    /// Builds the messages of this program's methods.
     ///
     /// # Errors
-    /// [`SchemaError`], none of which a program that passed its tests can have.
+    /// [`SchemaError`], which cannot occur in a program that passed its tests.
     pub fn new() -> Result<Self, SchemaError> {
         let schema = Schema::new()?;
         let messages = Method::ALL.iter().map(|method| {
@@ -168,7 +166,7 @@ impl Api {
         })
     }
 
-    /// What a call says, as JSON.
+    /// Decodes a call's message into JSON.
     ///
     /// - `content`: all of it, with its frame.
     ///
@@ -180,7 +178,7 @@ impl Api {
         Ok(decode::decode(&self.schema, taken, &message)?)
     }
 
-    /// An answer as the message of a method.
+    /// Encodes an answer as the message of a method.
     ///
     /// # Errors
     /// [`Error::Encode`] and [`Error::AnswerTooLong`].
@@ -204,7 +202,7 @@ impl Api {
     }
 }
 
-/// What the program says of itself.
+/// The version of the program.
 pub fn version() -> Value {
     json!({
         "Version": concat!("tollgate-v", env!("CARGO_PKG_VERSION")),

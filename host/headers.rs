@@ -1,14 +1,10 @@
-//! Which header fields leave for the upstream, and which come back.
+//! Decides which header fields go to the upstream and which come back. Only this stage makes
+//! [`Outbound`]. Fields that can be read in two ways get 400, and a broken invariant gets 500.
 //!
-//! In: the client's head, the plugins' edits, what the gateway knows. Out:
-//! [`Outbound`], which only this stage makes. Refuses: 400 for fields with two
-//! readings, 500 for a broken invariant. Never: a field of the host's own that
-//! a client or plugin wrote.
-//!
-//! The order is the type: [`clean()`] takes everything away that is not the
-//! client's to say, plugins edit [`Cleaned::fields_mut`], and
-//! [`Cleaned::seal`] writes the host's own fields last, refusing to overwrite:
-//! a name that is already there is an error, never two fields.
+//! Security: the types enforce the order. [`clean()`] removes everything that a client may not say,
+//! plugins edit [`Cleaned::fields_mut`], and [`Cleaned::seal`] writes the host's own fields last.
+//! It never overwrites: a name that is already present is an error, so a client or plugin cannot
+//! write a field that the host owns.
 
 use http::HeaderName;
 
@@ -60,8 +56,7 @@ pub enum Error {
         /// Its name.
         name: HeaderName,
     },
-    /// A part of the caller's identity cannot be said in a header without
-    /// meaning something else. (403)
+    /// A part of the caller's identity cannot be sent in a header unchanged. (403)
     #[error("`{part}` of the caller has characters a header cannot carry")]
     Identity {
         /// Which part.
@@ -73,11 +68,10 @@ pub enum Error {
         /// Its name.
         name: HeaderName,
     },
-    /// A cluster's credential is no header value, or is several. (500)
+    /// A cluster's credential is not a valid header value, or more than one. (500)
     #[error("the cluster's credential cannot be sent in a header")]
     Credential,
-    /// A cluster would take the request for somebody else's than the policy
-    /// said. (500)
+    /// A cluster would attribute the request to a different user than the policy did. (500)
     #[error("the request would not reach the cluster as whom it should")]
     Impersonation,
     /// The upstream expects `X-Remote-User` and the identity has none. (403)

@@ -1,31 +1,31 @@
-//! Tollgate: a policy gateway between people, their GitOps control plane and
-//! their Kubernetes clusters. The modules are the path of one request.
+//! Tollgate: a policy gateway between people, their GitOps control plane and their Kubernetes
+//! clusters. Every request gets one answer and one decision record. The modules follow the path
+//! of one request.
 //!
-//! In: settings, Kubernetes objects, policies, plugins, requests. Out: answers,
-//! each with one decision record. Never: a request passed on without a permit.
+//! Security: no request is passed on without a permit.
 //!
-//! What everything here stands on are crates of their own: `tollgate_core` (vocabulary),
+//! Crates of their own hold what the modules build on: `tollgate_core` (vocabulary),
 //! `tollgate_config` (settings), `tollgate_state` (the objects of Argo CD and Tollgate),
 //! `tollgate_policy` (decisions) and `tollgate_applicationset` (what sets generate).
 //!
-//! | path of a request | takes and gives |
-//! |---|---|
-//! | [`server`] | a socket, a request and its peer |
-//! | [`route`] | a path, its front |
-//! | [`authenticate`] | credentials, a principal |
-//! | [`front`] | fields, what is asked |
-//! | [`caller`] | a principal, what decisions need of it |
-//! | [`authorize`] | caller and call, a permit |
-//! | [`credential`] ([`plugin`]) | a cluster, what it lets the gateway in by |
-//! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit, what may leave |
-//! | [`forward`] | what may leave, the backend's response |
-//! | [`record`], [`metrics`] | an ending, its record and count |
+//! | path of a request | from | to |
+//! |---|---|---|
+//! | [`server`] | a socket | a request and its peer |
+//! | [`route`] | a path | its front |
+//! | [`authenticate`] | credentials | a principal |
+//! | [`front`] | header fields | what is asked |
+//! | [`caller`] | a principal | what decisions need to know of it |
+//! | [`authorize`] | caller and call | a permit |
+//! | [`credential`] ([`plugin`]) | a cluster | the gateway's credential for it |
+//! | [`headers`] ([`plugin`], [`assertion`]) | a client's fields and a permit | the request that may leave |
+//! | [`forward`] | the request that may leave | the backend's response |
+//! | [`record`], [`metrics`] | how the request ended | its record and count |
 //!
-//! [`grpc`] is how calls and answers look where a client speaks gRPC. Beside it:
-//! [`discovery`] knows the kinds of clusters, asked with a [`question`], [`pipeline`] knows
-//! the order, [`rejection`] words refusals, [`snapshot`] is what decides, made of objects,
-//! policies and plugins; [`running`] starts and stops all, [`admin`] shows it, [`cli`] are
-//! the commands.
+//! [`grpc`] decodes calls and encodes answers for clients that speak gRPC. [`discovery`] knows
+//! the kinds of clusters and asks for them with a [`question`]. [`pipeline`] knows the order of
+//! the stages, and [`rejection`] words refusals. [`snapshot`] holds everything that decides, made
+//! of objects, policies and plugins. [`running`] starts and stops everything, [`admin`] shows its
+//! state, and [`cli`] has the commands.
 
 pub mod access;
 pub mod admin;

@@ -1,13 +1,13 @@
-//! Order of start-up; everything else is in the library.
+//! The binary's entry point. Everything else is in the library.
 //!
-//! Never: a decision; a secret on disk with a core dump.
+//! Security: core dumps are off, so that no secret gets to disk with one.
 
 use std::process::ExitCode;
 
 /// Runs the command line.
 fn main() -> ExitCode {
-    // A dump would be a copy of every secret. Lowering a limit needs no right;
-    // where it fails all the same, the gateway is no less fit to run.
+    // A core dump would contain every secret. Lowering a limit needs no privilege; if it fails
+    // anyway, the gateway can still run.
     drop(rlimit::setrlimit(rlimit::Resource::CORE, 0, 0));
     tollgate::cli::main()
 }

@@ -1,7 +1,6 @@
-//! What is counted, for `/metrics` (OpenMetrics text).
+//! Metrics of records and reloads for `/metrics` (OpenMetrics text).
 //!
-//! In: records and reload results. Out: counters, gauges, histograms. Never: a
-//! label whose values a caller chooses freely, or a secret.
+//! Security: no label contains a secret or a value that a caller chooses freely.
 
 use std::sync::atomic::AtomicU64;
 
@@ -23,7 +22,7 @@ mod applications;
 pub use access::Access;
 pub use applications::ApplicationGrants;
 
-/// Bounds Argo CD's own histogram has, in seconds.
+/// Bounds of Argo CD's own histogram, in seconds.
 const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -41,7 +40,7 @@ struct ExtensionLabel {
 struct DecisionLabels {
     front: &'static str,
     outcome: &'static str,
-    /// Of a fixed list: the type keeps anything a caller chose out.
+    /// From a fixed list; the type excludes text from callers.
     reason: &'static str,
 }
 
@@ -52,7 +51,7 @@ struct PartLabel {
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct KindLabel {
-    /// Of an object.
+    /// Kind of the object.
     kind: &'static str,
 }
 
@@ -87,7 +86,7 @@ struct EntryLabel {
     kind: &'static str,
 }
 
-/// What is counted of cluster credentials.
+/// Metrics of cluster credentials.
 #[derive(Debug)]
 struct Credentials {
     mints: Family<MintLabels, Counter>,
@@ -104,7 +103,7 @@ pub struct Metrics {
     forwarded: Family<ForwardedLabels, Counter>,
     duration: Family<ExtensionLabel, Histogram, fn() -> Histogram>,
     decisions: Family<DecisionLabels, Counter>,
-    /// Decision lines the disk was too slow for.
+    /// Decision lines that were lost because the disk was too slow.
     pub decision_lines_lost: Counter,
     reloads_failed: Family<PartLabel, Counter>,
     broken: Family<PartLabel, Gauge>,
@@ -117,11 +116,11 @@ pub struct Metrics {
     impersonation: Family<GrantLabels, Gauge>,
     /// Requests of mode audit that mode enforce would refuse.
     pub would_refuse: Counter,
-    /// What clusters let the gateway do for Applications.
+    /// Grants clusters give the gateway for Applications.
     pub application_grants: ApplicationGrants,
 }
 
-/// Parts of the configuration that are loaded on their own.
+/// A part of the configuration that is loaded separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Part {
     /// Kubernetes objects, with RBAC and extensions.
@@ -133,7 +132,7 @@ pub enum Part {
 }
 
 impl Part {
-    /// Label value and log word.
+    /// The name used in labels and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::State => "state",
@@ -303,11 +302,11 @@ impl Metrics {
         self.decisions.get_or_create(&labels).inc();
     }
 
-    /// Counts a request that was handed to a backend. Takes the extension, not
-    /// a name, so that only registered ones are labels: a name from a path would
-    /// let callers make as many series as they like.
+    /// Counts a request that was sent to a backend. Takes the extension, not a name, so that only
+    /// registered ones become labels: with a name from a path, callers could create any number of
+    /// series.
     ///
-    /// - `status`: counted as 0 unless it is a class HTTP knows.
+    /// - `status`: counted as 0 unless its class is one of HTTP's.
     /// - `seconds`: until the response head.
     pub fn forwarded(&self, extension: &Extension, status: u16, seconds: f64) {
         let extension = &**extension.name();
@@ -323,7 +322,7 @@ impl Metrics {
             .observe(seconds);
     }
 
-    /// A part was loaded: whether all its files are in force now.
+    /// Counts a load of a part; `good` says whether all its files are in force now.
     pub fn loaded(&self, part: Part, good: bool) {
         let label = PartLabel { part: part.as_str() };
         if !good {
@@ -332,7 +331,7 @@ impl Metrics {
         self.broken.get_or_create(&label).set(i64::from(!good));
     }
 
-    /// A mint of a cluster's credential ended.
+    /// Counts an attempt to mint a cluster's credential.
     ///
     /// - `cluster`: a name or server of the state folder.
     /// - `result`: `ok`, a class of failure, or `cut-off`.
@@ -356,7 +355,7 @@ impl Metrics {
             entries,
             ..
         } = &self.credentials;
-        // Clusters that are gone leave no series behind.
+        // Removes the series of clusters that are gone.
         expiry.clear();
         last_error.clear();
         let now = jiff::Timestamp::now();
@@ -381,8 +380,8 @@ impl Metrics {
         }
     }
 
-    /// What each cluster said of the grants the gateway needs: how many it gives,
-    /// how many it does not give, and how many nothing is known of.
+    /// Replaces, for each cluster, how many of the grants the gateway needs are given, missing
+    /// and unknown.
     pub fn impersonation<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
         self.impersonation.clear();
         for (cluster, counts) in clusters {
@@ -397,12 +396,12 @@ impl Metrics {
         }
     }
 
-    /// Whether the policy in force is given up.
+    /// Sets whether the policy in force is stuck.
     pub fn policy_stuck(&self, stuck: bool) {
         self.policy_stuck.set(i64::from(stuck));
     }
 
-    /// What is not used of the state in force.
+    /// Replaces the objects of the state in force that are not used.
     pub fn set_aside(&self, objects: &[SetAside]) {
         self.set_aside.clear();
         for object in objects {
@@ -410,7 +409,7 @@ impl Metrics {
         }
     }
 
-    /// A snapshot took effect.
+    /// Sets the generation of the snapshot in force.
     pub fn generation(&self, generation: u64) {
         self.generation.set(generation);
     }

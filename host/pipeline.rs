@@ -1,8 +1,8 @@
-//! The order of the stages, known nowhere else.
+//! Runs the stages of a request in order. Every request ends with exactly one answer and one
+//! record. No other module knows the order.
 //!
-//! In: a request and the snapshot in force. Out: exactly one answer and one
-//! record. Never: a stage skipped or reordered: each takes what only the one
-//! before can make.
+//! Invariant: no stage can be skipped or reordered, because each takes a type that only the stage
+//! before it can make.
 
 use std::num::NonZeroU32;
 use std::panic::AssertUnwindSafe;
@@ -53,32 +53,32 @@ use tollgate_config::Config;
 use tollgate_core::attributes::Attributes;
 use tollgate_state::source::Source;
 
-/// Serves requests by the snapshot in force.
+/// Serves requests with the snapshot in force.
 #[derive(Debug)]
 pub struct Gateway {
     current: Current,
     recorder: Arc<Recorder>,
     metrics: Arc<Metrics>,
     signer: Signer,
-    /// `/.well-known/jwks.json`: keys that check the assertions.
+    /// `/.well-known/jwks.json`: the public keys that verify assertions.
     public_keys: bytes::Bytes,
     persons: Arc<Limiter>,
-    /// Of the Kubernetes front, where it is open.
+    /// State of the Kubernetes front, if it is open.
     services: Option<Arc<Services>>,
-    /// Of the Applications front, where it is open.
+    /// State of the Applications front, if it is open.
     applications: Option<Arc<Desk>>,
-    /// Of the ApplicationSet front, where it is open.
+    /// State of the ApplicationSet front, if it is open.
     sets: Option<Arc<Room>>,
     /// Where objects are written.
     source: Arc<dyn Source>,
-    /// What calls of gRPC take and give.
+    /// Messages of the gRPC methods.
     grpc: Arc<Api>,
-    /// What is open, of every front.
+    /// Open exchanges of all fronts.
     open: Arc<OpenExchanges>,
 }
 
-/// What the Kubernetes, the Applications and the ApplicationSet front share over
-/// requests; none where one is closed.
+/// State of the Kubernetes, Applications and ApplicationSet fronts that outlives a request. `None`
+/// for a front that is closed.
 pub type Fronts = (Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
 
 /// What the stages after authentication know of a request.
@@ -90,7 +90,7 @@ struct Walk<'a> {
 }
 
 impl Gateway {
-    /// A gateway over the snapshots of `current`.
+    /// Makes a gateway over the snapshots of `current`.
     ///
     /// # Errors
     /// The key that signs assertions cannot be read or made.
@@ -165,7 +165,7 @@ impl Gateway {
         response
     }
 
-    /// The walk, and its end in the record.
+    /// Runs the stages, and closes the record with the outcome.
     async fn recorded(
         &self,
         request: (request::Parts, Body),
@@ -197,7 +197,7 @@ impl Gateway {
         }
     }
 
-    /// The stages in order. Requests about the gateway itself leave early.
+    /// Runs the stages in order. Requests about the gateway itself return early.
     async fn walk(
         &self,
         (head, mut body): (request::Parts, Body),
@@ -339,7 +339,7 @@ impl Gateway {
         outbound.hold(permits);
         outbound.end_with(principal.expires_at(), record.id());
         outbound.end_on(place.ending());
-        // Content may go on after the answer has ended.
+        // The content may go on after the answer has ended.
         body.hold(Arc::clone(&place));
         outbound.hold(place);
         record.step(Step::Headers);
@@ -350,8 +350,8 @@ impl Gateway {
         self.finish(forwarded?, &permit, snapshot).await
     }
 
-    /// Plugins and policy edit what is left of the client's fields; then the
-    /// host writes its own.
+    /// Lets plugins and the policy edit the client's remaining fields. The host then writes its
+    /// own.
     async fn prepare(
         &self,
         mut cleaned: headers::Cleaned,
@@ -411,7 +411,7 @@ impl Gateway {
         Ok(response)
     }
 
-    /// Counts what was handed to a backend, as Argo CD does.
+    /// Counts requests handed to a backend, as Argo CD does.
     fn count(&self, permit: &Permit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = match forwarded {
             Ok(response) => response.status(),
@@ -421,8 +421,8 @@ impl Gateway {
         self.metrics.forwarded(permit.extension(), status.as_u16(), seconds);
     }
 
-    /// The record of a decision about the caller himself; anyone else's is as
-    /// good as missing.
+    /// Returns the record of a decision about the caller. A decision about anyone else is reported
+    /// as missing.
     fn own_decision(&self, id: uuid::Uuid, principal: &Principal) -> Result<Response<Body>, Rejection> {
         let record = self.recorder.find(id).filter(|record| {
             record.principal.as_ref().is_some_and(|owner| {
@@ -456,7 +456,7 @@ impl Handler for Gateway {
         let decision = record.id();
         let door = Door::of(&snapshot, head);
         let mut response = door.refuse(&Rejection::Server(refusal), record);
-        // A page that may call may read why it was refused.
+        // A page that is allowed to call may read why a request was refused.
         if let Some(Ok(cors)) = head.and_then(|head| door.cors(&snapshot, head)) {
             cors.apply(response.headers_mut());
         }
@@ -466,7 +466,7 @@ impl Handler for Gateway {
 
     fn broken_off(&self, peer: &Arc<Peer>) {
         let generation = self.current.load().generation;
-        // Dropped, it says `cancelled`.
+        // If it is dropped, it records `cancelled`.
         self.recorder.open_unread().note(|record| {
             record.generation = generation;
             record.peer = Some(peer.address());
@@ -512,7 +512,7 @@ fn statement(permit: &Permit) -> Statement<'_> {
     }
 }
 
-/// The key of the settings, or one that lives as long as the process.
+/// Returns the key of the settings, or a new one that lives as long as the process.
 fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     let issuer = settings.assertion_issuer.clone();
     let Some(path) = &settings.assertion_key else {
@@ -524,9 +524,9 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
-/// What the route adds to the method.
-// SECURITY: requests into clusters are judged by their Kubernetes verb, for some that
-// come by `GET` run programs; a credential that is handed out is minted before.
+/// What the route adds to the safety of the method.
+// SECURITY: requests into clusters are judged by their Kubernetes verb, because some that come by
+// `GET` run programs. Handing out a credential mints it first.
 fn safety(route: &Route<'_>, method: &Method) -> Safety {
     let (rest, query) = match route {
         Route::Cluster(ClusterRoute::Forward(path)) => (path.rest, path.query),
@@ -551,7 +551,7 @@ fn safety(route: &Route<'_>, method: &Method) -> Safety {
     }
 }
 
-/// Whether the credential is one that only the Kubernetes front takes.
+/// Whether only the Kubernetes front accepts the credential.
 fn is_for_agents(head: &request::Parts) -> bool {
     match agent::read(head, CiTokens::Taken) {
         Ok(Presented::Pat { .. } | Presented::Ci { .. } | Presented::Cookie { .. }) => true,

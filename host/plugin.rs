@@ -1,11 +1,12 @@
-//! Sandboxed WASM components.
+//! Runs plugins, which are sandboxed WASM components. [`Set`] holds the plugins of one folder,
+//! each with its manifest and the operator's grants; a call of a plugin returns edits or a refusal.
 //!
-//! In: a folder of components with manifests, and the operator's grants. Out:
-//! a [`Set`] of plugins; per message, edits or a refusal. Never: a call that
-//! outlives its budget, or harms another one; a guest's word taken for granted.
+//! A plugin's capabilities are the intersection of manifest and grant. Every call gets a fresh
+//! instance in a fresh store, so a call that fails affects no other call.
 //!
-//! Capabilities are manifest ∩ grant. A call gets a fresh instance in a fresh
-//! store; what ends badly takes nothing else with it.
+//! Invariant: no call outlives its budget.
+//!
+//! Security: the host checks everything that a guest returns before using it.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -71,8 +72,8 @@ impl Runtime {
         Self::with_allocation(config, Allocation::Pool)
     }
 
-    /// As [`Self::new`]; [`Allocation::OnDemand`] never tries a pool, which is
-    /// also what happens where address space is limited.
+    /// Like [`Self::new`], with a choice of allocation. [`Allocation::OnDemand`] never tries a
+    /// pool; the same happens where address space is limited.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
@@ -85,8 +86,8 @@ impl Runtime {
         Self::with_world(config, wanted, world)
     }
 
-    /// As [`Self::new`], with another network, pod or clock for credential
-    /// providers: for tests and replays.
+    /// Like [`Self::new`], with another network, pod or clock for credential providers. For tests
+    /// and replays.
     ///
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
@@ -110,10 +111,10 @@ impl Runtime {
         })
     }
 
-    /// Loads the folder. Plugins whose files did not change are taken over from
-    /// `previous`; a plugin that cannot be loaded keeps its previous version;
-    /// one whose component is gone is gone. Calls in flight on a replaced
-    /// plugin end on the one they began with.
+    /// Loads the folder. Plugins whose files did not change are taken over from `previous`, a
+    /// plugin that cannot be loaded keeps its previous version, and a plugin whose component was
+    /// deleted is removed. Calls in flight on a replaced plugin finish on the version they started
+    /// with.
     ///
     /// Blocks: it compiles, and runs each new guest's `plan`. In async code,
     /// call it on a blocking thread.
@@ -121,7 +122,7 @@ impl Runtime {
         self.load_some(None, previous)
     }
 
-    /// As [`Self::load`], of the plugin `name` alone.
+    /// Like [`Self::load`], for the plugin `name` only.
     pub(crate) fn load_only(&self, name: &str) -> (Set, Vec<Diagnostic>) {
         self.load_some(Some(name), None)
     }
@@ -175,8 +176,8 @@ impl Runtime {
     }
 }
 
-/// Where compiled guests are kept when the settings name no folder. Its name
-/// has the user in it, so that one user's gateway does not meet another's.
+/// The folder for compiled guests if the settings name none. Its name contains the user, so that
+/// the gateways of two users do not share it.
 fn default_cache() -> PathBuf {
     use std::os::unix::fs::MetadataExt as _;
 
@@ -188,8 +189,8 @@ fn default_cache() -> PathBuf {
     }
 }
 
-/// Runs async work to its end on a thread of its own, so that the caller may
-/// stand inside or outside an async runtime.
+/// Runs async work to completion on its own thread, so it can be called inside or outside an async
+/// runtime.
 pub(crate) fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
@@ -205,7 +206,7 @@ pub(crate) fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + 
     })
 }
 
-/// The plugins of one load. Cheap to keep: guests live in their calls only.
+/// The plugins of one load. Cheap to keep, because guest instances exist only during calls.
 #[derive(Debug)]
 pub struct Set {
     host: Arc<engine::Host>,
@@ -231,7 +232,7 @@ pub struct Listing {
     pub imports: Vec<Import>,
     /// Extensions it is applied to; empty for all.
     pub extensions: Vec<String>,
-    /// What a credential provider asks for; nothing for other plugins.
+    /// What a credential provider asks for. `None` for other plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderSummary>,
     /// Whether it was compiled for this load.
@@ -267,7 +268,7 @@ impl Set {
         }
     }
 
-    /// The plugin that provides generators of `kind`: of several, the first by name.
+    /// The plugin that provides generators of `kind`. If there are several, the first by name.
     pub fn generator(&self, kind: tollgate_applicationset::KindName) -> Option<&Arc<Generator>> {
         self.entries.values().find_map(|entry| match &entry.plugin {
             load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
@@ -299,8 +300,7 @@ impl Set {
         })
     }
 
-    /// Required plugins that are not loaded. While there is one, nothing may
-    /// pass.
+    /// Required plugins that are not loaded. While there is one, every request is denied.
     pub fn missing_required(&self) -> &[String] {
         &self.missing
     }

@@ -1,8 +1,8 @@
-//! One question the gateway asks a cluster of itself.
+//! Sends one request of the gateway's own to a cluster, in somebody's name, and returns the bytes
+//! of a successful response.
 //!
-//! In: a cluster with its credential, a path, what is asked, in whose name. Out: the
-//! bytes of a good answer. Never: an identity no mapping made; an answer without
-//! bound; a redirect that is followed.
+//! Security: every identity comes from a mapping, the response is bounded, and redirects are not
+//! followed.
 
 use std::sync::Arc;
 
@@ -31,13 +31,13 @@ pub enum Error {
     /// The cluster's settings cannot be used.
     #[error("its settings cannot be used")]
     Settings,
-    /// There is no way to it, or it broke.
+    /// It cannot be reached, or the connection broke.
     #[error("it cannot be reached: {0}")]
     Unreachable(String),
-    /// It refused, or did something else than answer.
+    /// It refused, or answered with another status than 200 or 201.
     #[error("it answered {0}")]
     Status(StatusCode),
-    /// The answer is longer than was asked for.
+    /// The answer is longer than allowed.
     #[error("it answered more than {allowed} bytes")]
     TooLong {
         /// Bytes allowed.
@@ -61,7 +61,7 @@ pub(crate) struct Question<'a> {
     pub(crate) longest: usize,
 }
 
-/// Several questions to one cluster, with one credential.
+/// Sends several requests to one cluster, with one credential.
 #[derive(Debug)]
 pub(crate) struct Asking<'a> {
     access: &'a ClusterAccess,
@@ -81,9 +81,8 @@ impl<'a> Asking<'a> {
         })
     }
 
-    /// Asks in the gateway's own name; once more with another credential when the
-    /// cluster does not know the first. Only 200 and 201 are answers. Bounded in time
-    /// by its caller.
+    /// Asks as the gateway itself, and once more with another credential if the cluster does not
+    /// accept the first. Only 200 and 201 count as answers. The caller limits the time.
     ///
     /// # Errors
     /// [`Error`].
@@ -91,7 +90,7 @@ impl<'a> Asking<'a> {
         self.ask_as(question, &Impersonation::Nobody).await
     }
 
-    /// As [`Asking::ask`], in the name of `whom`.
+    /// Like [`Asking::ask`], impersonating `whom`.
     ///
     /// # Errors
     /// [`Error`].

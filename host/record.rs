@@ -1,8 +1,9 @@
-//! One decision record for each request, whatever its end.
+//! Decision records: one for each request, however it ends, in memory, in the log and in the
+//! decision file.
 //!
-//! In: what each stage found. Out: one record in memory, in the log and in the
-//! decision file. Never: a header value, a token, a body; two records for one
-//! request; a request without one.
+//! Invariant: every request has exactly one record.
+//!
+//! Security: a record contains no header value, token or body.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -48,12 +49,12 @@ pub enum Outcome {
     Denied,
     /// A stage could not do its work; the request did not pass.
     Failed,
-    /// The client went away, or a panic unwound, before the answer.
+    /// The client went away or a stage panicked before the answer.
     Cancelled,
 }
 
 impl Outcome {
-    /// The word of records, metrics and logs.
+    /// The name used in records, metrics and logs.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Allowed => "allowed",
@@ -79,27 +80,27 @@ pub struct Check {
     pub rule: Option<String>,
 }
 
-/// What let a request into a cluster.
+/// The credential with which a request entered a cluster.
 #[derive(Clone, Debug, Serialize)]
 pub struct CredentialNote {
-    /// What made it: a plugin's `name@sha256:digest`, or a way such as `bearer`.
+    /// What made it: a plugin's `name@sha256:digest`, or a method such as `bearer`.
     pub provider: Arc<str>,
-    /// Its number among those of the cluster; 0 when there was none.
+    /// Its number among the cluster's credentials; 0 if there was none.
     pub generation: u64,
-    /// Kind and word of the failure, when there was none.
+    /// Kind and reason of the failure, if there was none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub failure: Option<String>,
-    /// Whether the cluster answered 401 to the first one and got a second try.
+    /// Whether the cluster answered 401 to the first credential and the request was sent again.
     pub replayed: bool,
 }
 
-/// What a request to a cluster asked for, through which agent, and as whom.
+/// What a request through an agent asked of a cluster, and as whom.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct KubernetesNote {
     /// The agent the credential names.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentId>,
-    /// How the caller came.
+    /// The kind of the caller's credential.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_type: Option<AccessType>,
     /// The session, once access was granted.
@@ -111,7 +112,7 @@ pub struct KubernetesNote {
     /// What was asked of the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub attributes: Option<Attributes>,
-    /// Whom the cluster was told it is; none for the agent itself.
+    /// The identity sent to the cluster; `None` for the agent itself.
     #[serde(skip_serializing_if = "is_nobody", serialize_with = "impersonated")]
     pub impersonated: Option<Arc<Impersonation>>,
 }
@@ -120,7 +121,7 @@ fn is_nobody(impersonation: &Option<Arc<Impersonation>>) -> bool {
     !matches!(impersonation.as_deref(), Some(Impersonation::As(_)))
 }
 
-/// Name and groups a cluster was told.
+/// Serializes the name and groups sent to a cluster.
 fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
     struct Told<'a> {
@@ -137,7 +138,7 @@ fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serialize
     }
 }
 
-/// The stages whose time is kept.
+/// The stages whose time is recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Routing and authentication.
@@ -146,21 +147,21 @@ pub enum Step {
     Authorize,
     /// Plugins and header work.
     Headers,
-    /// From sending to the upstream's response head.
+    /// From sending the request to the upstream's response head.
     Forward,
 }
 
-/// How something that was let in was ended from outside, before its time.
+/// How an allowed exchange was ended from outside, before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Ended {
     /// When.
     pub at: jiff::Timestamp,
-    /// Stable word for the reason: `access_withdrawn`, `session_revoked`,
-    /// `credential_ended` or `store_unavailable`.
+    /// Stable reason code: `access_withdrawn`, `session_revoked`, `credential_ended` or
+    /// `store_unavailable`.
     pub reason: &'static str,
 }
 
-/// What is known of one request so far. Fields are filled in as stages end.
+/// What is known of one request so far. Stages fill in fields as they end.
 #[derive(Clone, Debug)]
 pub struct Record {
     /// Identifies the decision; version 7, so that ids sort by time.
@@ -175,10 +176,10 @@ pub struct Record {
     pub peer: Option<SocketAddr>,
     /// Request method; `UNREAD` when the request ended before its head was read.
     pub method: Method,
-    /// Request path, raw, without the query: a query may hold secrets. At most
-    /// 1,024 bytes and `…` of it.
+    /// Raw request path, without the query, which may hold secrets. At most its first 1,024
+    /// bytes, then `…`.
     pub path: String,
-    /// Who called, once known.
+    /// The caller, once known.
     pub principal: Option<Arc<Principal>>,
     /// Extension called, once known.
     pub extension: Option<Arc<str>>,
@@ -186,12 +187,12 @@ pub struct Record {
     pub application: Option<ObjectName>,
     /// Project named by the caller.
     pub project: Option<String>,
-    /// Cluster the request was for: name and server.
+    /// Cluster the request was for, with name and server.
     pub destination: Option<Arc<tollgate_state::Cluster>>,
-    /// What let it into the cluster.
+    /// The credential with which it entered the cluster.
     pub credential: Option<CredentialNote>,
-    /// What it asked of a cluster through an agent. The decision's id is the
-    /// `Audit-ID` the cluster writes down.
+    /// What it asked of a cluster through an agent. The decision's id is the `Audit-ID` in the
+    /// cluster's audit log.
     pub kubernetes: Option<Box<KubernetesNote>>,
     /// Permissions looked up, in order.
     pub checks: Arc<[Check]>,
@@ -199,18 +200,18 @@ pub struct Record {
     pub policy: Option<Arc<str>>,
     /// `name@digest` of each plugin that took part.
     pub plugins: Vec<Arc<str>>,
-    /// What the policy asked to be written down.
+    /// Notes the policy asked to record.
     pub notes: BTreeMap<String, String>,
     /// How it ended.
     pub outcome: Outcome,
-    /// Stable word for the reason, such as `permission_denied`. Also a metric
-    /// label, so never a text anybody chooses at run time.
+    /// Stable reason code, such as `permission_denied`. It is also a metric label, so it is never
+    /// text chosen at run time.
     pub reason: &'static str,
     /// Text for operators; may name things the caller must not learn.
     pub detail: String,
-    /// Status the caller saw; 499 when there was nobody to see it.
+    /// Status the caller saw; 499 if the caller was gone.
     pub status: u16,
-    /// How it was ended after it had been let in.
+    /// How it was ended after it had been allowed.
     pub ended: Option<Ended>,
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
     pub trace_id: Option<String>,
@@ -219,7 +220,7 @@ pub struct Record {
     started: Instant,
 }
 
-/// Writes records; one a process.
+/// Writes records; there is one per process.
 #[derive(Debug)]
 pub struct Recorder {
     kept: Mutex<Kept>,
@@ -247,21 +248,22 @@ pub struct Open {
     recorder: Arc<Recorder>,
 }
 
-/// Decision-file lines that may wait for the disk.
+/// Most decision-file lines that may wait for the disk.
 const FILE_QUEUE: usize = 16_384;
 
-/// Bytes of a path a record keeps. Strangers choose paths, and thousands of
-/// records stay in memory.
+/// Most bytes of a path in a record. Unknown callers choose paths, and thousands of records stay
+/// in memory.
 const PATH_BYTES: usize = 1_024;
 
-/// Bytes of a method that is kept, in records and elsewhere; no registered one is longer than 17.
+/// Most bytes of a method that is kept, in records and elsewhere; the longest registered one has
+/// 17.
 pub(crate) const METHOD_BYTES: usize = 32;
 
-/// Records copied at once while others wait to write theirs.
+/// Most records copied at once while others wait to write theirs.
 const PAGE: usize = 1_024;
 
 impl Recorder {
-    /// Keeps the latest `keep` records in memory and, when a file is named,
+    /// Starts a recorder that keeps the latest `keep` records in memory and, if a file is named,
     /// appends each as a JSON line.
     ///
     /// # Errors
@@ -330,8 +332,8 @@ impl Recorder {
         self.open(Method::from_bytes(b"UNREAD").unwrap_or_default(), "")
     }
 
-    /// Writes down that what decision `id` let in was ended from outside: in the log
-    /// and the decision file, and in its record while that is among the latest.
+    /// Records that the exchange decision `id` allowed was ended from outside: in the log, in the
+    /// decision file, and in its record while that is among the latest.
     pub fn ended(&self, id: Uuid, reason: &'static str) {
         let ended = Ended {
             at: jiff::Timestamp::now(),
@@ -346,25 +348,24 @@ impl Recorder {
         }
     }
 
-    /// As [`Recorder::ended`], for a record that may not have been closed then. Only
-    /// the first end counts.
+    /// As [`Recorder::ended`], for a record that may not have been closed when it was called.
+    /// Only the first end counts.
     pub(crate) fn amend(&self, id: Uuid, reason: &'static str) {
         let at = jiff::Timestamp::now();
         self.lock().amend(id, Ended { at, reason });
     }
 
-    /// The record with this id, while it is among the latest. Takes the same
-    /// time however many are kept.
+    /// Returns the record with this id, while it is among the latest. Takes constant time.
     pub fn find(&self, id: Uuid) -> Option<Arc<Record>> {
         self.lock().find(id)
     }
 
-    /// The latest records, newest first, at most `most`, of those `wanted`.
+    /// Returns the latest records for which `wanted` is true, newest first, at most `most`.
     pub fn latest(&self, most: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
         let mut found = Vec::new();
         let mut below = u64::MAX;
         loop {
-            // A page at a time: requests wait for this lock to end.
+            // Reads a page at a time, since requests wait for this lock.
             let (page, next) = self.lock().page(below);
             if page.is_empty() {
                 return found;
@@ -419,13 +420,13 @@ impl Recorder {
             self.metrics.decision_lines_lost.inc();
         }
         let gone = self.lock().push(record, self.keep);
-        // Its parts are freed while nobody waits.
+        // Freed after the lock, so that nobody waits for it.
         drop(gone);
     }
 }
 
 impl Kept {
-    /// Adds a record; gives the one that made place for it.
+    /// Adds a record; returns the one it displaced.
     fn push(&mut self, record: Arc<Record>, keep: usize) -> Option<Arc<Record>> {
         let gone = if self.records.len() >= keep {
             self.records.pop_front()
@@ -447,7 +448,7 @@ impl Kept {
         self.records.get(usize::try_from(at).ok()?).cloned()
     }
 
-    /// Adds the end to a record of what was let in and has none.
+    /// Adds the end to a record that was allowed and has none.
     fn amend(&mut self, id: Uuid, ended: Ended) {
         let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
         let at = at.and_then(|at| usize::try_from(at).ok());
@@ -457,8 +458,8 @@ impl Kept {
         }
     }
 
-    /// Up to [`PAGE`] records with numbers below `below`, newest first, and the
-    /// number below which the next page begins.
+    /// Returns up to [`PAGE`] records with numbers below `below`, newest first, and the number
+    /// below which the next page begins.
     fn page(&self, below: u64) -> (Vec<Arc<Record>>, u64) {
         let end = usize::try_from(below.saturating_sub(self.first))
             .unwrap_or(usize::MAX)
@@ -473,7 +474,7 @@ fn count(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }
 
-/// The method, or a word in place of one that is longer than a record keeps.
+/// The method, or a placeholder for one that is longer than a record keeps.
 fn short_method(method: Method) -> Method {
     if method.as_str().len() <= METHOD_BYTES {
         method
@@ -488,14 +489,14 @@ impl Open {
         self.record.as_ref().map_or(Uuid::nil(), |record| record.id)
     }
 
-    /// Notes what a stage found.
+    /// Records what a stage found.
     pub fn note(&mut self, write: impl FnOnce(&mut Record)) {
         if let Some(record) = &mut self.record {
             write(record);
         }
     }
 
-    /// Ends a step's time and starts the next one's.
+    /// Ends a step's time and starts that of the next one.
     pub fn step(&mut self, step: Step) {
         let now = Instant::now();
         let taken = now.duration_since(self.step_started);
@@ -516,8 +517,8 @@ impl Open {
             .unwrap_or_default()
     }
 
-    /// Takes the record out, for work that goes on when its request is dropped. Until it is
-    /// put back with [`Open::restore`], nothing here is noted or written.
+    /// Takes the record out, for work that continues if its request is dropped. Until
+    /// [`Open::restore`] puts it back, nothing here is recorded or written.
     #[must_use]
     pub fn lend(&mut self) -> Self {
         Self {
@@ -527,12 +528,12 @@ impl Open {
         }
     }
 
-    /// Puts a record back that [`Open::lend`] gave.
+    /// Puts back a record that [`Open::lend`] returned.
     pub fn restore(&mut self, lent: Self) {
         *self = lent;
     }
 
-    /// Notes how it ends, should nobody be left to be told.
+    /// Sets the outcome to record if the request is dropped before it is closed.
     pub fn foresee(&mut self, outcome: Outcome, reason: &'static str, detail: String) {
         self.note(|record| {
             record.outcome = outcome;
@@ -565,7 +566,7 @@ impl Record {
         self.steps.iter().sum()
     }
 
-    /// When the request started, on the clock tests can stop.
+    /// When the request started, by a clock that tests can pause.
     pub fn started(&self) -> Instant {
         self.started
     }

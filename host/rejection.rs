@@ -1,7 +1,7 @@
-//! What a refused caller is told: one match from stage errors to answers.
+//! Maps the errors of all stages to answers, in one match: a status, a stable reason and a public
+//! text. Everything else about an error goes only to the record.
 //!
-//! In: an error of any stage. Out: status, stable reason, public text; the rest
-//! is for the record. Never: internals, or whether something exists that the
+//! Security: an answer shows no internals, and does not tell whether something exists that the
 //! caller may not see.
 
 use std::borrow::Cow;
@@ -33,7 +33,7 @@ pub enum Rejection {
     /// The request target cannot be read.
     #[error(transparent)]
     Route(#[from] route::Error),
-    /// The server itself refuses the form of the request.
+    /// The server refuses the form of the request.
     #[error(transparent)]
     Server(#[from] crate::server::Refusal),
     /// Nothing is served under this path.
@@ -45,7 +45,7 @@ pub enum Rejection {
     /// The call cannot be understood.
     #[error(transparent)]
     Call(#[from] extensions::Error),
-    /// Policy said no.
+    /// The policy denied the call.
     #[error(transparent)]
     Authorize(#[from] authorize::Error),
     /// A required plugin is not loaded.
@@ -54,13 +54,13 @@ pub enum Rejection {
     /// A plugin refused or failed.
     #[error(transparent)]
     Plugin(#[from] plugin::CallError),
-    /// Too much at once.
+    /// A limit was exceeded.
     #[error(transparent)]
     Limit(#[from] forward::Refused),
     /// No assertion could be signed.
     #[error(transparent)]
     Assertion(#[from] crate::assertion::Error),
-    /// The outgoing head broke a rule of the host's own.
+    /// The outgoing head violated a rule of the host's own.
     #[error(transparent)]
     Headers(#[from] headers::Error),
     /// The upstream did not answer.
@@ -72,16 +72,17 @@ pub enum Rejection {
     /// The credential's certificate cannot be used for a connection.
     #[error("the cluster's certificate cannot be used")]
     Unreachable(#[source] forward::BuildError),
-    /// The credential is of a kind that clients have no way to present.
+    /// The credential is of a kind that clients cannot present.
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
-    /// A browser's origin that may not call the Kubernetes front.
+    /// The browser's origin may not call the Kubernetes front.
     #[error(transparent)]
     Origin(#[from] front::kubernetes::origin::Forbidden),
-    /// The path is not below the Kubernetes front's prefix, and the credential is.
+    /// The path is not below the Kubernetes front's prefix, but the credential is only for that
+    /// front.
     #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
     Prefix,
-    /// The caller of the Kubernetes front shows no credential it can use.
+    /// The caller of the Kubernetes front presents no usable credential.
     #[error(transparent)]
     Agent(#[from] authenticate::agent::Error),
     /// The caller may not use the agent.
@@ -90,40 +91,40 @@ pub enum Rejection {
     /// The caller wants to impersonate somebody.
     #[error("impersonation by the client is not allowed here: remove `{0}` (`kubectl --as` and its like)")]
     ClientImpersonates(HeaderName),
-    /// The policy of the Kubernetes front said no.
+    /// The policy of the Kubernetes front denied the request.
     #[error(transparent)]
     Kubernetes(#[from] authorize::kubernetes::Error),
-    /// What happens could not be written down, so it does not happen.
+    /// The audit log could not be written, so the request is refused.
     #[error("the audit log cannot be written")]
     Audit(#[source] store::Error),
     /// The session ended while the request was under way.
     #[error("the session has ended")]
     Ended(sessions::Ending),
-    /// What came into force meanwhile does not permit it.
+    /// A snapshot that came into force meanwhile does not permit the request.
     #[error(transparent)]
     Withdrawn(#[from] pipeline::Withdrawn),
     /// The agent's cluster is not one of the gateway's.
     #[error("the agent's cluster is not known")]
     NoCluster,
-    /// The cluster does not know the gateway's own credential.
+    /// The cluster does not accept the gateway's own credential.
     #[error("the cluster refused the gateway's own credential")]
     UnknownToCluster,
     /// The request may not enter the cluster of an Application.
     #[error(transparent)]
     Application(#[from] authorize::applications::Error),
-    /// It is not known what the resource is.
+    /// The resource's kind is not known.
     #[error(transparent)]
     Discovery(#[from] discovery::Error),
-    /// The API for tokens, sessions and audit does not do it.
+    /// The API for tokens, sessions and audit refuses.
     #[error(transparent)]
     Platform(#[from] platform::Error),
-    /// The API for AppProjects does not do it.
+    /// The API for AppProjects refuses.
     #[error(transparent)]
     Project(#[from] projects::Error),
-    /// The API for ApplicationSets does not do it.
+    /// The API for ApplicationSets refuses.
     #[error(transparent)]
     ApplicationSet(#[from] applicationsets::Error),
-    /// The call has another form than gRPC's.
+    /// The call does not have gRPC's form.
     #[error(transparent)]
     Grpc(#[from] grpc::Error),
     /// A stage panicked.
@@ -131,21 +132,21 @@ pub enum Rejection {
     Panicked,
 }
 
-/// How a front speaks to its clients.
+/// The format in which a front answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Voice {
     /// The gateway's own JSON.
     House,
-    /// As Argo CD's extension handler.
+    /// The format of Argo CD's extension handler.
     Argocd,
-    /// As kube-apiserver: a `Status`.
+    /// The format of kube-apiserver: a `Status`.
     Kubernetes,
-    /// As Argo CD's API, with everything that is refused.
+    /// The format of Argo CD's API, with everything that is refused.
     ApplicationSets,
 }
 
 impl Voice {
-    /// How the extension front speaks.
+    /// The format of the extension front.
     pub fn of(compatibility: Compatibility) -> Self {
         match compatibility {
             Compatibility::None => Self::House,
@@ -159,21 +160,21 @@ impl Voice {
 pub struct Answer {
     /// HTTP status.
     pub status: StatusCode,
-    /// Stable snake-case word, for programs and metric labels.
+    /// Stable word in snake case, for programs and metric labels.
     pub reason: &'static str,
     /// Sentence for people.
     pub message: Cow<'static, str>,
     /// Whole seconds until a retry makes sense.
     pub retry_after: Option<u64>,
-    /// A provider's own word for what is wrong.
+    /// A provider's own error code.
     pub code: Option<String>,
-    /// What gRPC calls it, where the status does not say all.
+    /// The gRPC status code, if the HTTP status does not determine it.
     pub grpc: Option<Code>,
-    /// Everything the caller may not do, where it is more than the message says.
+    /// Everything the caller may not do, if it is more than the message says.
     pub refusals: Vec<Refusal>,
     /// How many more there are than those.
     pub more_refusals: usize,
-    /// How the record files it.
+    /// The outcome in the record.
     pub outcome: Outcome,
 }
 
@@ -183,7 +184,7 @@ impl Rejection {
         with_causes(self)
     }
 
-    /// What the caller is told.
+    /// The answer to the caller.
     pub fn answer(&self, voice: Voice) -> Answer {
         let answer = self.honest();
         match voice {
@@ -257,7 +258,7 @@ impl Rejection {
         }
     }
 
-    /// Statuses and texts of Argo CD's extension handler (facts: `CallExtension`).
+    /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`).
     fn as_argocd(&self, honest: Answer) -> Answer {
         let (status, message) = match self {
             Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
@@ -361,7 +362,7 @@ fn unauthenticated(error: &authenticate::Error) -> Answer {
             retry_after: Some(5),
             ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
         },
-        // Which check a forger failed is not told: one reason for all of them.
+        // One reason for all of them, so that a forger does not learn which check failed.
         Error::Invalid(_) => Answer::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
         Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
             Answer::denied(StatusCode::UNAUTHORIZED, error.code(), text)
@@ -444,8 +445,8 @@ fn bad_headers(error: &headers::Error) -> Answer {
     }
 }
 
-/// Only callers who are permitted get here: the code is theirs to know. The
-/// provider's sentence is for operators.
+/// Only permitted callers get here, so they may know the code. The provider's sentence is for
+/// operators.
 fn no_credential(error: &credential::clusters::Error) -> Answer {
     let class = error.class().as_str();
     let message = format!(
@@ -516,7 +517,7 @@ fn not_forwarded(error: &forward::Error) -> Answer {
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
-        // As a credential that ended before it was looked at.
+        // The same as for a credential that expired before it was checked.
         Error::CredentialEnded => {
             return Answer::denied(
                 error.status(),
@@ -569,7 +570,7 @@ impl Answer {
         }
     }
 
-    /// As Argo CD's API answers (`error`, `code`, `message`), with all that is refused.
+    /// The format of Argo CD's API (`error`, `code`, `message`), with all that is refused.
     fn of_set(&self) -> serde_json::Value {
         let refusals = self.refusals.iter().map(|refusal| {
             serde_json::json!({
@@ -593,13 +594,13 @@ impl Answer {
         body
     }
 
-    /// What gRPC calls it.
+    /// The gRPC status code.
     pub fn grpc(&self) -> Code {
         self.grpc.unwrap_or_else(|| Code::of_status(self.status))
     }
 
-    /// The HTTP answer: JSON with reason and decision id, plain text as Argo CD
-    /// sends it, or a `Status`.
+    /// The HTTP answer: JSON with reason and decision id, plain text in Argo CD's format, or a
+    /// `Status`.
     pub fn into_response(self, decision: Uuid, voice: Voice) -> Response<Bytes> {
         let (content_type, body) = match voice {
             Voice::Kubernetes => {
@@ -620,7 +621,8 @@ impl Answer {
                 }
                 ("application/json", body.to_string())
             }
-            // No id in it: what is absent and what is not theirs differ in no byte.
+            // The body has no id, so that it is identical for what does not exist and what is not
+            // the caller's.
             Voice::ApplicationSets => ("application/json", self.of_set().to_string()),
             Voice::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
         };

@@ -1,8 +1,8 @@
-//! Which front, extension and path a request names.
+//! Finds the front, extension and path that a request names: its authority, and the raw pieces of
+//! its path. Anything ambiguous gets 400.
 //!
-//! In: a request head. Out: its authority, and the raw pieces of its path.
-//! Refuses: 400. Never: decodes and encodes again; what was checked is, byte
-//! for byte, what a backend gets.
+//! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
+//! checked.
 
 mod applications;
 mod applicationsets;
@@ -90,8 +90,7 @@ pub enum Error {
     TooLong,
 }
 
-/// Checks the form of a request's target and gives the one authority the
-/// client named.
+/// Checks the form of a request's target and returns the one authority that the client named.
 ///
 /// A client may send `Host`, an absolute URI or `:authority`, and several when
 /// all are equal. Anything a server behind the gateway could read differently
@@ -240,7 +239,7 @@ fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
     }
 }
 
-/// What is known of a path segment while its bytes pass by, decoded.
+/// State of a path segment while its decoded bytes are read.
 #[derive(Clone, Copy, Default)]
 struct Segment {
     length: usize,
@@ -276,7 +275,7 @@ impl Segment {
     }
 }
 
-/// Where decisions about the caller are shown.
+/// Where callers read decisions about their own requests.
 const DECISIONS: &str = "/api/v1/decisions/";
 
 /// Where backends find the keys of assertions. Source: RFC 8615.
@@ -305,7 +304,7 @@ pub enum Route<'a> {
     AuthorizeProxyUser,
     /// The record of a decision.
     Decision(uuid::Uuid),
-    /// The public keys of assertions; the one thing a stranger may read.
+    /// The public keys of assertions. Nothing else can be read without authentication.
     AssertionKeys,
     /// Nothing that is served.
     Unknown,
@@ -367,7 +366,7 @@ pub struct ExtensionPath<'a> {
     pub query: Option<&'a str>,
 }
 
-/// Takes an extension's path apart; nothing when the path is not one.
+/// Splits an extension's path. `None` if the path is not one.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`] and [`Error::ExtensionName`].
@@ -396,10 +395,10 @@ pub fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
     }))
 }
 
-/// Puts a client's rest and query behind the path of a service's URL.
+/// Appends a client's rest and query to the path of a service's URL.
 ///
-/// The rule: base without trailing slash, then rest as it is; an empty rest
-/// gives the base as configured, and never less than `/`.
+/// The result is the base without trailing slash, then the unchanged rest. An empty rest gives the
+/// base as configured, and at least `/`.
 ///
 /// - `base`: the URL's path, `/` or more.
 /// - `rest`: empty or from `/` on, checked by [`check_path`].

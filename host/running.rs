@@ -1,7 +1,7 @@
-//! Everything that runs in one gateway process, started and stopped together.
+//! Starts and stops everything that runs in one gateway process: two listeners and reloads.
 //!
-//! In: checked settings. Out: two listeners, reloads. Never: a listener before
-//! the first good configuration; a task that outlives the gateway.
+//! Invariant: no listener opens before the first good configuration, and no task outlives the
+//! gateway.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -37,10 +37,10 @@ use tollgate_state::watch::{Events, Timing, watch};
 
 pub mod inputs;
 
-/// Time the decision file has to take the last lines.
+/// Time limit for writing the last lines of the decision file.
 const FLUSH: Duration = Duration::from_secs(5);
 
-/// A gateway that runs. Dropping it stops it without waiting.
+/// A running gateway. Dropping it stops it without waiting.
 #[derive(Debug)]
 pub struct Running {
     address: SocketAddr,
@@ -51,16 +51,16 @@ pub struct Running {
     sets: Option<Arc<Room>>,
     stop: DropGuard,
     server: JoinHandle<()>,
-    /// Ends the connections of the admin listener, which answers until the last
-    /// request of the other one ended.
+    /// Closes the connections of the admin listener, which answers until the last request of the
+    /// other listener has ended.
     _admin: DropGuard,
     /// Admin listener, reloads, watches: aborted with this.
     helpers: JoinSet<()>,
 }
 
 impl Running {
-    /// Loads everything, binds both listeners and starts serving. Whatever was
-    /// started before an error ends with it.
+    /// Loads everything, binds both listeners and starts serving. On an error, whatever was
+    /// already started is stopped.
     ///
     /// # Errors
     /// The configuration has errors (each is logged), a certificate or key
@@ -69,7 +69,7 @@ impl Running {
         Self::start_with(config, checker, Clock::default()).await
     }
 
-    /// As [`Running::start`], by a clock of the caller's.
+    /// As [`Running::start`], with the caller's clock.
     ///
     /// # Errors
     /// As [`Running::start`].
@@ -96,7 +96,7 @@ impl Running {
         )?);
         let services = services(&config, &clock, &metrics).await?;
         let mut helpers = JoinSet::new();
-        // The watch starts before the load: a change in between is read again.
+        // The watch starts before the load, so that a change in between is read again.
         let changes = watch_parts(&loader, &mut helpers).await;
         let current = first_load(&loader, &metrics).await?;
         if let Some(services) = &services {
@@ -156,7 +156,7 @@ impl Running {
         })
     }
 
-    /// Address people reach.
+    /// Address of the public listener.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -166,13 +166,13 @@ impl Running {
         self.admin_address
     }
 
-    /// Store, sessions and audit; none while the Kubernetes front is closed.
+    /// Store, sessions and audit; `None` while the Kubernetes front is closed.
     pub fn services(&self) -> Option<&Arc<Services>> {
         self.services.as_ref()
     }
 
-    /// Waits for the server to end by itself, which it does only by a mistake
-    /// of its own. Nothing is served after that. Cancel safe.
+    /// Waits for the server to end by itself, which happens only through a bug. Nothing is served
+    /// after that. Cancel safe.
     pub async fn ended(&mut self) -> anyhow::Error {
         match (&mut self.server).await {
             Ok(()) => anyhow::anyhow!("the server ended without being stopped"),
@@ -180,9 +180,9 @@ impl Running {
         }
     }
 
-    /// Takes no more connections and waits for running requests, at most the
-    /// configured drain time; then, at most 5 s each, for credentials to be
-    /// revoked and for the decision file.
+    /// Stops accepting connections and waits for running requests, at most the configured drain
+    /// time. Then waits, at most 5 s each, for credentials to be revoked and for the decision
+    /// file.
     ///
     /// # Errors
     /// The server ended with an error.
@@ -200,7 +200,7 @@ impl Running {
         stop.disarm().cancel();
         let served = server.await;
         drop(helpers);
-        // What was begun is written also for callers who went away.
+        // Changes that were begun are completed even if their callers went away.
         if let Some(sets) = sets
             && timeout(FLUSH, sets.finish()).await.is_err()
         {
@@ -209,7 +209,7 @@ impl Running {
         if let Some(services) = services {
             flush(&services).await;
         }
-        // Credentials that can be ended before their time are.
+        // Revokes the credentials that can be revoked.
         if !credentials.shutdown().await {
             tracing::warn!("not every credential of a cluster could be revoked in time");
         }
@@ -220,7 +220,7 @@ impl Running {
     }
 }
 
-/// Writes down what still waits in memory.
+/// Stores what still waits in memory.
 async fn flush(services: &Services) {
     let (audit, sessions) = tokio::join!(
         timeout(FLUSH, services.audit.flush()),
@@ -234,7 +234,7 @@ async fn flush(services: &Services) {
     }
 }
 
-/// What the Kubernetes front has besides the snapshot, where it is open.
+/// The services of the Kubernetes front besides the snapshot, if it is open.
 async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Services>>> {
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
@@ -281,7 +281,7 @@ async fn reload_on(
     }
 }
 
-/// One signal for each settled change of a part.
+/// Watches the parts, and signals once for each settled change of a part.
 async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<Part> {
     let (sender, changes) = mpsc::channel(8);
     let mut watches = vec![(Part::State, loader.source().watch().await)];

@@ -1,11 +1,11 @@
-//! Whether each cluster lets the gateway act in people's names, and as the service
-//! accounts of Applications.
+//! Checks whether each cluster lets the gateway act in people's names, and as the service
+//! accounts of Applications. It logs one warning for each missing grant, and keeps what is known
+//! of each agent for operators. It refuses nothing: a gateway whose clusters do not answer starts
+//! and serves.
 //!
-//! In: the snapshot in force. Out: a warning for each missing grant, once; what is
-//! known of each agent, for operators. Refuses: nothing; a gateway whose clusters
-//! are silent starts and serves. Never: a question asked on a person's way.
+//! This file checks the grants for people; [`applications`] checks those for service accounts.
 //!
-//! People are looked after here, service accounts in [`applications`].
+//! Invariant: no person's request waits for a check.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -37,21 +37,21 @@ use extras::ExtraGrants;
 use grants::{Grant, Grants, Names};
 use review::{Problem, Verdict, review};
 
-/// Between two looks at whether agents or clusters changed.
+/// Interval between checks for changes of agents or clusters.
 const LOOK: Duration = Duration::from_secs(1);
-/// Until clusters are asked again that lack something or did not say.
+/// Delay until clusters that lack something, or did not answer, are asked again.
 const SOON: Duration = Duration::from_secs(60);
-/// Until all are asked again: roles change without us.
+/// Delay until all clusters are asked again, because roles change without notice.
 const LATER: Duration = Duration::from_secs(15 * 60);
 /// Clusters asked at once.
 const AT_ONCE: usize = 4;
 
-/// What is known of each agent; clones are the same board.
+/// What is known of each agent. Clones share the board.
 #[derive(Clone, Debug, Default)]
 pub struct Board(Arc<Mutex<Arc<[Report]>>>);
 
 impl Board {
-    /// Agents by number; empty until clusters were asked for the first time.
+    /// Reports by agent number. Empty until clusters were asked for the first time.
     pub fn reports(&self) -> Arc<[Report]> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -68,9 +68,9 @@ pub struct Report {
     pub id: AgentId,
     /// Its name.
     pub name: String,
-    /// Name or server of its cluster, as the agent has it.
+    /// Name or server of its cluster, as in the agent's object.
     pub cluster: String,
-    /// Whether its files are what it is judged by.
+    /// Whether its current configuration files are in force.
     pub configuration: Configuration,
     /// Whether the cluster lets the gateway act in people's names.
     pub impersonation: Impersonation,
@@ -80,44 +80,44 @@ pub struct Report {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Impersonation {
-    /// The agent acts in its own name, or is shared with nobody.
+    /// The agent acts as itself, or is shared with nobody.
     NotNeeded,
-    /// It does.
+    /// The cluster lets it.
     Granted {
         /// `classic` or `constrained`.
         mode: &'static str,
     },
-    /// Not all of it: requests of people will be refused.
+    /// Grants are missing: requests of people will be refused.
     Missing {
-        /// The mode that misses fewest.
+        /// The mode in which the fewest grants are missing.
         mode: &'static str,
         /// Resources, such as `userextras/agent.gitlab.com/id`.
         missing: Vec<String>,
-        /// What prints the roles that are needed.
+        /// The command that prints the required roles.
         command: String,
     },
-    /// The cluster did not say.
+    /// The cluster did not answer.
     Unknown {
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }
 
-/// What is known of clusters, for those who show it and for requests.
+/// What is known of clusters, for operators and for requests.
 #[derive(Clone, Debug)]
 pub struct Checks {
-    /// Of agents.
+    /// Results for agents.
     pub agents: Board,
-    /// Of the service accounts of Applications.
+    /// Results for the service accounts of Applications.
     pub applications: applications::Board,
-    /// Which keys of `extra` requests of Applications may send.
+    /// Keys of `extra` that requests of Applications may send.
     pub extras: ExtraGrants,
 }
 
-/// Asks now, and after each change of agents, Applications or clusters, on tasks of
-/// its own.
+/// Checks clusters now, and after each change of agents, Applications or clusters, on tasks of its
+/// own.
 ///
-/// - `helpers`: the tasks end with them.
+/// - `helpers`: the set that owns the tasks.
 pub fn spawn(helpers: &mut JoinSet<()>, current: &Current, metrics: &Arc<Metrics>) -> Checks {
     let (extras, doubts) = ExtraGrants::new();
     let checks = Checks {
@@ -148,7 +148,7 @@ async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
         let is_due = Instant::now() >= due;
         if generation != seen || is_due {
             seen = generation;
-            // The snapshot is let go before the clusters are asked.
+            // The snapshot is released before the clusters are asked.
             let plan = Plan::of(&current.load_full());
             if plan != asked || is_due {
                 let verdicts = plan.ask().await;
@@ -173,12 +173,11 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// What to ask which cluster.
+/// Which clusters to ask, and what.
 #[derive(Debug, Default, PartialEq)]
 struct Plan {
     agents: Vec<Planned>,
-    /// By the name clusters have in metrics, or by what an agent says where there
-    /// is no such cluster.
+    /// Clusters by their name in metrics, or by the agent's text if no such cluster exists.
     clusters: BTreeMap<Arc<str>, Asked>,
 }
 
@@ -186,10 +185,10 @@ struct Plan {
 struct Planned {
     id: AgentId,
     name: String,
-    /// As the agent has it.
+    /// The cluster, as in the agent's object.
     cluster: String,
     configuration: Configuration,
-    /// In [`Plan::clusters`]; none where nobody is impersonated.
+    /// Key in [`Plan::clusters`]. `None` if nobody is impersonated.
     label: Option<Arc<str>>,
 }
 
@@ -199,8 +198,8 @@ struct Asked {
     grants: Grants,
 }
 
-/// Whether asking again could say something else. A credential that changed shows
-/// with the next round at the latest.
+/// Equal if asking again could not give another answer. A changed credential takes effect with the
+/// next round at the latest.
 impl PartialEq for Asked {
     fn eq(&self, other: &Self) -> bool {
         let way = |asked: &Self| {
@@ -259,7 +258,7 @@ impl Plan {
             .clusters
             .iter()
             .map(|(label, asked)| ask(Arc::clone(label), asked.access.clone(), asked.grants.clone()));
-        // The list is whole before the first question.
+        // The list must be complete before the first question.
         let asking: Vec<_> = asking.collect();
         futures_util::stream::iter(asking)
             .buffer_unordered(AT_ONCE)
@@ -267,7 +266,7 @@ impl Plan {
             .await
     }
 
-    /// The command that prints what `label` lacks.
+    /// The command that prints the roles missing in `label`.
     fn command(&self, label: &str) -> String {
         let here = |agent: &&Planned| agent.label.as_deref() == Some(label);
         grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
@@ -309,7 +308,7 @@ async fn ask(label: Arc<str>, access: Option<Arc<ClusterAccess>>, grants: Grants
 }
 
 impl Verdict {
-    /// Grants a cluster gives, does not give, and says nothing of.
+    /// Number of grants a cluster gives, lacks, and does not answer about.
     fn counts(&self, plan: &Plan, label: &str) -> [usize; 3] {
         let all = plan.clusters.get(label).map_or(0, |asked| asked.grants.iter().count());
         match self {
@@ -320,7 +319,7 @@ impl Verdict {
     }
 }
 
-/// Says what was not said already.
+/// Logs what was not logged already.
 fn say(plan: &Plan, verdicts: &BTreeMap<Arc<str>, Verdict>, before: &BTreeMap<Arc<str>, Verdict>) {
     for (cluster, verdict) in verdicts.iter().filter(|(label, now)| before.get(*label) != Some(*now)) {
         match verdict {

@@ -1,9 +1,8 @@
-//! Connections of clients.
+//! Accepts the connections of clients and reads requests with bounded heads and content, each with
+//! the [`Peer`] it came from. It answers 400, 408, 413, 414 and 431 itself.
 //!
-//! In: sockets. Out: requests with bounded heads and content, and the [`Peer`]
-//! they came from. Refuses: 400, 408, 413, 414, 431. Never: lets one client's slow,
-//! broken or idle connections stand in the way of another's; passes on a request two
-//! parsers could read differently.
+//! Security: one client's slow, broken or idle connections do not block another client, and a
+//! request that two parsers could read differently is not passed on.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -64,12 +63,12 @@ pub struct Limits {
     pub body_idle: Duration,
     /// Between two requests of a connection.
     pub keep_alive: Duration,
-    /// A client that takes no bytes for so long is disconnected.
+    /// A client that reads no bytes for this long is disconnected.
     pub write_stall: Duration,
     /// Requests of one HTTP/2 connection at once.
     pub streams: u32,
-    /// Open connections; idle ones give way to more, else those wait in the kernel's
-    /// queue.
+    /// Open connections. At the limit, idle ones are closed for new ones; if none is idle, new ones
+    /// wait in the kernel's queue.
     pub connections: usize,
     /// Of them, those of one client address.
     pub connections_per_address: usize,
@@ -95,8 +94,7 @@ impl Limits {
         }
     }
 
-    /// Bounds on the callers of the admin listener, who only ask. They are
-    /// not waited for at the end.
+    /// Limits for the admin listener, whose callers only read. A stop does not wait for them.
     pub fn admin(limits: &tollgate_config::Limits) -> Self {
         Self {
             body_bytes: 0,
@@ -168,18 +166,18 @@ pub trait Handler: Send + Sync + 'static {
     /// Answers one request. Dropped when the client goes away.
     fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> impl Future<Output = Response<Body>> + Send;
 
-    /// Words a refusal of the server's own. The status is replaced by the
+    /// Makes the response for a refusal by the server itself. Its status is replaced by the
     /// refusal's.
     ///
-    /// - `head`: absent when the request ended before it was read. The client
-    ///   has its answer from the parser then, and this one is dropped. Of a head
-    ///   with ambiguous fields, what came before them.
+    /// - `head`: absent if the request ended before its head was read. The parser has answered the
+    ///   client then, and this response is dropped. If the head has ambiguous fields, the part
+    ///   before them.
     fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
         let _ = (head, peer);
         Response::new(Body::from(format!("{refusal}\n")))
     }
 
-    /// Learns that a client went away in the middle of a head.
+    /// Called when a client disconnected in the middle of a head.
     fn broken_off(&self, peer: &Arc<Peer>) {
         let _ = peer;
     }
@@ -256,7 +254,8 @@ fn reload_certificates(tls: Option<Arc<Certificates>>) {
     });
 }
 
-/// Every connection and tunnel owns a slot: all slots free means all ended.
+/// Waits until all connections and tunnels have ended. Each owns a slot, so all slots are free
+/// then.
 async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &CancellationToken) {
     if timeout(bound, slots.acquire_many(most)).await.is_ok() {
         return;
@@ -278,8 +277,7 @@ struct Slot {
     _place: Place,
 }
 
-/// Room for one more connection, as soon as there is some: idle ones are asked to give
-/// way. Cancel safe.
+/// Waits for a slot for one more connection, and asks idle connections to close. Cancel safe.
 async fn room(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
     loop {
         if let Ok(permit) = slots.clone().try_acquire_owned() {

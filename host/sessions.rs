@@ -1,9 +1,8 @@
-//! Who is inside: sessions with their open requests and streams.
+//! Tracks sessions with their open requests and streams, and ends those of a session that was
+//! revoked or has expired.
 //!
-//! In: [`crate::access::Access`], revocations of the store, time. Out: a signal
-//! that ends what a session has open. Never: a session that is revoked or has
-//! expired and still has something open a second later; anything open that could have
-//! been revoked without this process hearing of it for longer than its grace period.
+//! Security: a revoked or expired session has nothing open a second later. A process that cannot
+//! learn of revocations for longer than its grace period ends everything it has open.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -38,14 +37,14 @@ use task::Cursor;
 /// How long after its last request a session counts as active.
 pub const ACTIVE: Duration = Duration::from_mins(10);
 
-/// A replica that has not said for so long what is open has nothing open.
+/// A replica that has not reported for this long counts as having nothing open.
 const SILENT: Duration = Duration::from_secs(20);
 
-/// Rows of one transaction: requests wait for theirs meanwhile.
+/// Rows per transaction. Requests wait for it with transactions of their own.
 const SEEN_AT_ONCE: usize = 500;
 
-/// How long a revocation is known of a session whose credentials are made
-/// elsewhere and may be renewed: longer than any of them should live.
+/// How long the revocation of a session is kept if its credentials are made elsewhere and may be
+/// renewed: longer than any of them should live.
 const RENEWABLE: Duration = Duration::from_hours(24 * 400);
 
 /// Why an exchange ends before its time.
@@ -55,10 +54,9 @@ pub enum Ending {
     Revoked,
     /// The credential expired.
     Expired,
-    /// What is in force now would not let it in, or not in the same way.
+    /// The configuration in force now would not let it in, or not in the same way.
     Withdrawn,
-    /// The store did not answer for the grace period: nobody can say whether the
-    /// session was revoked.
+    /// The store did not answer for the grace period, so the session may have been revoked.
     StoreUnavailable,
 }
 
@@ -73,7 +71,7 @@ impl Ending {
         }
     }
 
-    /// The stable word of decision records and answers.
+    /// The stable reason code in decision records and answers.
     pub fn code(self) -> &'static str {
         match self {
             Self::Revoked => "session_revoked",
@@ -84,10 +82,10 @@ impl Ending {
     }
 }
 
-/// How long an exchange lasts, by what is asked.
+/// The kind of an exchange, by how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// It ends by itself, soon.
+    /// A request that soon ends by itself.
     Request,
     /// A watch or a log.
     Stream,
@@ -96,7 +94,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// Of what is asked of Kubernetes.
+    /// The kind of a Kubernetes request.
     pub fn of(attributes: &Attributes) -> Self {
         let is_log = attributes.subresource.as_deref() == Some("log");
         match attributes.upgrade {
@@ -106,7 +104,7 @@ impl Kind {
         }
     }
 
-    /// The word of records.
+    /// The name used in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Request => "request",
@@ -116,7 +114,7 @@ impl Kind {
     }
 }
 
-/// What a stream or tunnel is about.
+/// What a stream or tunnel requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Target {
     /// Verb.
@@ -146,7 +144,7 @@ impl From<&Attributes> for Target {
     }
 }
 
-/// An exchange about to begin.
+/// An exchange that is about to begin.
 #[derive(Debug)]
 pub struct Entering {
     kind: Kind,
@@ -157,7 +155,7 @@ pub struct Entering {
 
 impl Entering {
     /// - `decision`: id of the record that lets it pass, its Audit-ID.
-    /// - `client`: as the kernel sees it.
+    /// - `client`: its address as the kernel sees it.
     pub fn new(attributes: &Attributes, decision: Uuid, client: IpAddr) -> Self {
         let kind = Kind::of(attributes);
         Self {
@@ -169,16 +167,16 @@ impl Entering {
     }
 }
 
-/// Who holds a session, for which agent.
+/// The holder of a session, and the agent it is used for.
 #[derive(Clone, Copy, Debug)]
 pub struct Holder<'a> {
-    /// What can be revoked.
+    /// The session; it can be revoked.
     pub session: &'a SessionId,
-    /// Whose it is.
+    /// The person whose session it is.
     pub user: &'a User,
     /// The agent it is used for.
     pub agent: AgentId,
-    /// When the credential ends by itself.
+    /// When the credential expires.
     pub expires_at: Option<Timestamp>,
 }
 
@@ -196,7 +194,7 @@ impl<'a> From<&'a Access> for Holder<'a> {
 /// A stream or tunnel that was ended before its time, for the audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Closed {
-    /// Whose it was.
+    /// The session it belonged to.
     pub session: SessionId,
     /// The person.
     pub user: User,
@@ -204,9 +202,9 @@ pub struct Closed {
     pub agent: AgentId,
     /// Stream or tunnel.
     pub kind: Kind,
-    /// What it was about.
+    /// What was requested.
     pub target: Target,
-    /// The decision that had let it pass.
+    /// The decision that allowed it.
     pub decision: Uuid,
     /// When it began.
     pub opened_at: Timestamp,
@@ -216,16 +214,16 @@ pub struct Closed {
     pub ending: Ending,
 }
 
-/// A stream or tunnel that is open here.
+/// A stream or tunnel that is open in this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OpenStream {
     /// The agent it goes to.
     pub agent: AgentId,
     /// Stream or tunnel.
     pub kind: Kind,
-    /// What it is about.
+    /// What is requested.
     pub target: Target,
-    /// The decision that let it pass.
+    /// The decision that allows it.
     pub decision: Uuid,
     /// When it began.
     pub opened_at: Timestamp,
@@ -233,13 +231,13 @@ pub struct OpenStream {
 
 type OnClosed = Box<dyn Fn(Closed) + Send + Sync>;
 
-/// Who is inside this process, and who must not be, everywhere.
+/// The sessions open in this process, and the revocations of all processes.
 pub struct Sessions {
     table: Table,
     store: Arc<Store>,
     clock: Clock,
     metrics: Arc<Metrics>,
-    /// This process, among those that share the store.
+    /// Identifies this process among those that share the store.
     replica: Uuid,
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
@@ -256,14 +254,14 @@ impl fmt::Debug for Sessions {
 }
 
 impl Sessions {
-    /// Learns every revocation that still counts, then follows those to come:
-    /// they take effect here within a second. Ends with the last clone.
+    /// Loads every revocation that still counts, then follows new ones, which take effect here
+    /// within a second. Stops when the last clone is dropped.
     ///
-    /// - `grace`: how long the store may be silent before everything open here is
-    ///   ended and nobody is let in, until it answers again.
+    /// - `grace`: how long the store may be silent. After that, everything open here is ended and
+    ///   nobody is let in until it answers again.
     ///
     /// # Errors
-    /// The store does not answer: nobody may be served then.
+    /// The store does not answer; the caller must serve nobody.
     pub async fn start(
         store: Arc<Store>,
         (clock, grace): (Clock, Duration),
@@ -285,20 +283,21 @@ impl Sessions {
         Ok(sessions)
     }
 
-    /// What hears of every stream and tunnel that is ended before its time, once
-    /// each. It must not wait. Only the first one counts.
+    /// Sets the listener that hears once of every stream and tunnel that is ended before its
+    /// time. It must not block. Only the first call has an effect.
     pub fn on_closed(&self, hear: impl Fn(Closed) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(hear)).is_err() {
             tracing::warn!("streams that are closed are heard of already");
         }
     }
 
-    /// Lets an exchange in.
+    /// Registers an exchange, unless its session may not have one.
     ///
-    /// The result is held until its response body, upload and tunnel ended.
+    /// The caller holds the result until the response body, upload and tunnel have ended.
     ///
     /// # Errors
-    /// The session was revoked, its credential has ended, or nobody can say so.
+    /// The session was revoked, its credential has expired, or the store has been silent for too
+    /// long to tell.
     pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
         self.enter_as(access.into(), what)
     }
@@ -317,21 +316,21 @@ impl Sessions {
             session: holder.session.clone(),
             number,
         };
-        // INVARIANT: asked after it is in the table, so that it is either refused here
-        // or ended by `cut_off`.
+        // INVARIANT: this is checked after the exchange is in the table, so that it is either
+        // refused here or ended by `cut_off`.
         if self.is_cut_off() {
             return Err(Ending::StoreUnavailable);
         }
         Ok(entered)
     }
 
-    /// Whether the store has been silent for longer than the grace period: whoever is
-    /// let in may have been revoked.
+    /// Whether the store has been silent for longer than the grace period, so that any session
+    /// may have been revoked.
     pub fn is_cut_off(&self) -> bool {
         self.is_cut_off.load(Ordering::SeqCst)
     }
 
-    /// Ends everything that is open here, and lets nobody in.
+    /// Ends everything that is open here, and refuses new exchanges.
     fn cut_off(&self) {
         self.is_cut_off.store(true, Ordering::SeqCst);
         let now = self.clock.now();
@@ -339,7 +338,7 @@ impl Sessions {
         self.close(ended, Ending::StoreUnavailable, now);
     }
 
-    /// The store told everything that happened meanwhile.
+    /// Lets exchanges in again, once the store has told of everything that happened meanwhile.
     fn caught_up(&self) {
         self.is_cut_off.store(false, Ordering::SeqCst);
     }
@@ -349,11 +348,11 @@ impl Sessions {
         self.table.is_revoked(session)
     }
 
-    /// Revokes a session: in the store, then here at once, elsewhere within a
-    /// second. Gives how many streams and tunnels were closed here.
+    /// Revokes a session, first in the store and then here; other processes follow within a
+    /// second. Returns how many streams and tunnels were closed here.
     ///
     /// # Errors
-    /// The store failed: nothing is revoked.
+    /// The store failed; nothing is revoked.
     pub async fn revoke(&self, session: &SessionId, about: &About, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.end_of(session, now).await?;
@@ -361,11 +360,12 @@ impl Sessions {
         Ok(self.shut_out(session, revocation.until))
     }
 
-    /// A page of the sessions that were at work within [`ACTIVE`]: one row for each
-    /// session and agent, what all replicas saw of it put together, in the order of
-    /// their keys. What this process has open is counted as it is now, that of others as
-    /// it was some seconds ago. Besides, behind which key the next page begins; none
-    /// when this is the last.
+    /// Returns a page of the sessions active within [`ACTIVE`], and the key after which the next
+    /// page begins, if there is one.
+    ///
+    /// There is one row for each session and agent, merged over all replicas and ordered by key.
+    /// What this process has open is counted as of now; what others have open, as of some seconds
+    /// ago.
     ///
     /// # Errors
     /// The store failed.
@@ -397,7 +397,7 @@ impl Sessions {
         Ok((rows, end))
     }
 
-    /// Which of these sessions, in their text form, were at work within [`ACTIVE`].
+    /// Returns which of these sessions, given in their text form, were active within [`ACTIVE`].
     ///
     /// # Errors
     /// The store failed.
@@ -409,7 +409,7 @@ impl Sessions {
         Ok(found)
     }
 
-    /// Every page of them.
+    /// Every page of active sessions.
     #[cfg(test)]
     async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
         let (mut rows, mut page) = (
@@ -429,8 +429,8 @@ impl Sessions {
         }
     }
 
-    /// Whose a session is, for each agent it was lately used for, here or by
-    /// another replica: up to a day ago.
+    /// Returns the owner of a session, for each agent it was used for within the last day, here
+    /// or in another replica.
     ///
     /// # Errors
     /// The store failed.
@@ -448,14 +448,14 @@ impl Sessions {
         Ok(uses)
     }
 
-    /// Streams and tunnels a session has open here.
+    /// Returns the streams and tunnels a session has open here.
     pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
         let open = self.table.open(session);
         let streams = open.iter().filter(|open| open.kind != Kind::Request);
         streams.map(|open| OpenStream::from(&**open)).collect()
     }
 
-    /// Writes down at once who was seen, before the process ends.
+    /// Stores at once who was seen, before the process ends.
     ///
     /// # Errors
     /// The store failed.
@@ -474,7 +474,7 @@ impl Sessions {
         sent
     }
 
-    /// When a session ends by itself: until then its revocation must be known.
+    /// When a session expires; its revocation must be kept until then.
     async fn end_of(&self, session: &SessionId, now: Timestamp) -> Result<Timestamp, store::Error> {
         let id = Uuid::parse_str(session.id()).ok();
         let end = match (session.access_type(), id) {
@@ -486,7 +486,7 @@ impl Sessions {
         Ok(end.unwrap_or_else(|| now.checked_add(RENEWABLE).unwrap_or(Timestamp::MAX)))
     }
 
-    /// Keeps a session out and ends all it has open here.
+    /// Refuses a session from now on and ends everything it has open here.
     fn shut_out(&self, session: &SessionId, until: Timestamp) -> u32 {
         let now = self.clock.now();
         if !self.is_revoked(session) {
@@ -496,7 +496,7 @@ impl Sessions {
         self.close(ended, Ending::Revoked, now)
     }
 
-    /// Ends what the table gave up.
+    /// Ends the exchanges that were taken out of the table.
     fn close(&self, ended: Vec<Ended>, ending: Ending, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
         for Ended { session, user, open } in ended {
@@ -542,7 +542,7 @@ impl From<&Open> for OpenStream {
     }
 }
 
-/// Proof that an exchange was let in; dropping it says that it ended.
+/// Proof that an exchange was let in. Dropping it marks the exchange as ended.
 #[derive(Debug)]
 pub struct Entered {
     switch: Arc<Switch>,
@@ -552,7 +552,7 @@ pub struct Entered {
 }
 
 impl Entered {
-    /// What ends the exchange before its time.
+    /// The signal that ends the exchange before its time.
     pub fn ending(&self) -> EndSignal {
         EndSignal::new(&self.switch)
     }
@@ -561,7 +561,7 @@ impl Entered {
         &self.switch
     }
 
-    /// Ends the exchange and writes that down; whether it had not been ended before.
+    /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let now = self.sessions.clock.now();
         let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {

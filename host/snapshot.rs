@@ -1,7 +1,7 @@
-//! All configuration as one immutable value, and how the next one is made.
+//! All configuration as one immutable [`Snapshot`] behind an atomic pointer, and how the next
+//! one is made from settings, objects, policies and plugins.
 //!
-//! In: settings, the objects, policies, plugins. Out: [`Snapshot`] behind an
-//! atomic pointer. Never: a half-applied change; the last good one stays.
+//! Invariant: a change applies whole or not at all; if it fails, the last good snapshot stays.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -36,7 +36,7 @@ mod state;
 
 use state::{FromState, Maker, Outcome, narrowed_rbac, pointers};
 
-/// Everything a request is decided by. A request takes one and keeps it.
+/// Everything by which a request is decided. A request takes one snapshot and keeps it.
 #[derive(Debug)]
 pub struct Snapshot {
     /// Counts up from 1 with every change that took effect.
@@ -47,7 +47,7 @@ pub struct Snapshot {
     pub resources: Arc<Resources>,
     /// Argo CD's policy, compiled.
     pub rbac: Arc<Rbac>,
-    /// Who is who.
+    /// Verifies callers.
     pub authenticator: Arc<Authenticator>,
     /// Extensions and their backends.
     pub extensions: Arc<Registry>,
@@ -57,50 +57,50 @@ pub struct Snapshot {
     pub policy_digest: Arc<str>,
     /// Loaded plugins.
     pub plugins: Arc<plugin::Set>,
-    /// Clusters, and how each is entered.
+    /// Clusters, and the credentials to enter each.
     pub clusters: Arc<Clusters>,
-    /// The Kubernetes front, where it is open.
+    /// The Kubernetes front, if it is open.
     pub kubernetes: Option<KubernetesFront>,
-    /// The Applications front, where it is open.
+    /// The Applications front, if it is open.
     pub applications: Option<ApplicationsFront>,
-    /// Bundle of the ApplicationSet front, where it is open.
+    /// Bundle of the ApplicationSet front, if it is open.
     pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
-    /// Callers seen, with their roles.
+    /// Cached callers with their roles.
     pub callers: Callers,
-    /// Applications and projects asked for.
+    /// Cached Applications and projects that were asked for.
     pub targets: moka::sync::Cache<Asked, Arc<Target>>,
-    /// What was judged of callers and what they ask for.
+    /// Cached judgments of callers and what they ask for.
     pub judgments: Judgments,
-    /// What follows from callers and the Applications they named.
+    /// Cached results for callers and the Applications they named.
     pub standings: Standings,
-    /// What a load that was refused would have allowed: nothing passes that this one
-    /// does not let pass in the same way.
+    /// What a refused load would have allowed. A request passes only if this snapshot lets it
+    /// pass in the same way.
     pub narrowed_by: Option<Arc<Self>>,
 }
 
-/// What the Applications front decides by.
+/// The configuration by which the Applications front decides.
 #[derive(Clone, Debug)]
 pub struct ApplicationsFront {
-    /// Every Application with what governs it.
+    /// Every Application with the objects that govern it.
     pub index: Arc<Applications>,
     /// Bundle and rules of impersonation.
     pub policy: Arc<ApplicationsPolicy>,
 }
 
-/// What the Kubernetes front decides by.
+/// The configuration by which the Kubernetes front decides.
 #[derive(Clone, Debug)]
 pub struct KubernetesFront {
-    /// Agents, people, and who of them may use which.
+    /// Agents, people, and who may use which agent.
     pub agents: Arc<Agents>,
-    /// Whose ID tokens count.
+    /// Verifies ID tokens of the configured issuers.
     pub id_tokens: Arc<IdTokens>,
     /// Bundle and identity mapping.
     pub policy: Arc<KubernetesPolicy>,
 }
 
-/// Weight of the targets remembered at once: some 300 bytes each. Callers
-/// choose what they ask for, so a bound in targets alone would let them fill the
-/// memory with copies of one large project.
+/// Total weight of the cached targets, in units of some 300 bytes. Callers choose what they ask
+/// for, so a bound on the number of targets would let them fill the memory with copies of one
+/// large project.
 const TARGETS: u64 = 200_000;
 
 /// Makes snapshots and keeps the one in force.
@@ -114,14 +114,14 @@ pub struct Loader {
     /// Outlives every snapshot.
     credentials: Arc<Cache>,
     clock: Clock,
-    /// What was said last of each part: a storm of reloads says it once.
+    /// The findings last logged for each part, so that many reloads log them once.
     reported: Mutex<Vec<(Part, BTreeSet<String>)>>,
 }
 
 /// The pointer requests read. Cloning it shares it.
 pub type Current = Arc<ArcSwap<Snapshot>>;
 
-/// What a snapshot is made of besides.
+/// The other parts of a snapshot.
 struct Parts {
     policy: Arc<Bundle>,
     kubernetes: Option<KubernetesFront>,
@@ -153,10 +153,10 @@ impl Parts {
 }
 
 impl Loader {
-    /// A loader for `config`.
+    /// Makes a loader for `config`.
     ///
-    /// - `credentials`: the one cache of the process.
-    /// - `clock`: what ID tokens are judged by.
+    /// - `credentials`: the only cache of the process.
+    /// - `clock`: the clock by which ID tokens are verified.
     ///
     /// # Errors
     /// [`plugin::Error`] when the WASM engine cannot start on this machine.
@@ -186,7 +186,7 @@ impl Loader {
         &self.state.source
     }
 
-    /// The folders a change in which asks for a reload of the part.
+    /// Returns the folders to watch: a change in one asks for a reload of its part.
     pub fn watched(&self) -> Vec<(Part, PathBuf)> {
         let mut watched = vec![(Part::Policies, self.config.policies_directory.clone())];
         watched.extend(
@@ -249,7 +249,7 @@ impl Loader {
         Loaded::new(self.snapshot(1, state, parts), findings)
     }
 
-    /// Grants for extensions that are not there.
+    /// Findings about grants for extensions that do not exist.
     fn unknown_extensions(&self, state: &FromState) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         for (plugin, grant) in &self.config.plugins.grants {
@@ -267,7 +267,7 @@ impl Loader {
         found
     }
 
-    /// Clusters alone, without what a request needs besides. Blocks.
+    /// Loads only the clusters, without what else a request needs. Blocks.
     ///
     /// # Errors
     /// The objects cannot be used.
@@ -280,7 +280,7 @@ impl Loader {
         findings.append(&mut found);
         let clusters = self.clusters(&resources, &plugins, None);
         findings.extend(clusters.findings());
-        // A plugin that is not needed here may be broken.
+        // A plugin that is not needed for this may be broken.
         let mut loaded = Loaded::new(clusters, Vec::new());
         loaded.diagnostics = findings;
         loaded
@@ -296,8 +296,8 @@ impl Loader {
         Arc::new(Clusters::build(resources, makers, previous))
     }
 
-    /// What the Applications front decides by; nothing of a load may be used where
-    /// there is none.
+    /// Builds what the Applications front decides by; if that fails, nothing of the load may be
+    /// used.
     fn applications(
         &self,
         (resources, policy): (&Resources, &Arc<ApplicationsPolicy>),
@@ -318,8 +318,8 @@ impl Loader {
         })
     }
 
-    /// Loads `part` again and puts the result into force when it is good, and another
-    /// one. Blocks. Gives every finding, also those of a part that stays as it was.
+    /// Loads `part` again, and puts the result into force if it is good and differs. Blocks.
+    /// Returns every finding, including those of a part that stays as it was.
     pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
         let old = current.load_full();
         let mut findings = Vec::new();
@@ -361,10 +361,10 @@ impl Loader {
         findings
     }
 
-    /// The next snapshot after a load of objects; none where nothing changes.
+    /// Returns the next snapshot after a load of objects; `None` if nothing changes.
     ///
-    /// Invariant: what a load that is refused puts in force only takes away. Nothing of
-    /// its objects is; but nothing passes any more that they would not let pass.
+    /// Invariant: a refused load only takes permissions away. Its objects are not in force, but
+    /// nothing passes that they would not let pass.
     fn next_state(
         &self,
         (old, kept): (&Snapshot, FromState),
@@ -398,8 +398,8 @@ impl Loader {
         Some(self.narrowed(self.snapshot(generation, kept, Parts::of(old)), Some(&narrower)))
     }
 
-    /// What snapshots are made of besides, of other objects; and whether all of it is of
-    /// them, or the index of Applications is the one before.
+    /// Makes the other parts of a snapshot from new objects. Returns also whether all are made
+    /// from them; otherwise the index of Applications is the previous one.
     fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (Parts, bool) {
         let mut parts = Parts::of(old);
         self.of_resources(&old.resources, resources, &mut parts);
@@ -412,14 +412,14 @@ impl Loader {
         (parts, is_good)
     }
 
-    /// `snapshot`, with what the objects of `narrower` do not let pass taken away. Both
-    /// have the same policies and plugins.
+    /// Returns `snapshot` without what the objects of `narrower` do not let pass. Both have the
+    /// same policies and plugins.
     fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
         let Some(narrower) = narrower else { return snapshot };
         let state = FromState::of(narrower);
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
         let narrower = self.snapshot(snapshot.generation, state, parts);
-        // What could be compiled once can be again.
+        // Compiling it succeeded before, so it succeeds again.
         if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.resources, &narrower.rbac) {
             snapshot.rbac = rbac;
         }
@@ -427,7 +427,7 @@ impl Loader {
         snapshot
     }
 
-    /// What is made of objects besides [`FromState`], where those changed.
+    /// Remakes what depends on objects besides [`FromState`], if those changed.
     fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut Parts) {
         let same = old.clusters == new.clusters && pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {
@@ -441,7 +441,7 @@ impl Loader {
 
     /// Puts a snapshot into force.
     ///
-    /// - `is_whole`: whether it has everything of the part.
+    /// - `is_whole`: whether it contains all of the loaded part.
     fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), (part, is_whole): (Part, bool)) {
         self.metrics.generation(next.generation);
         self.metrics.set_aside(&next.resources.set_aside);
@@ -535,7 +535,7 @@ impl Loader {
         }
     }
 
-    /// Every bundle, or none: one that fails leaves all as they were.
+    /// Loads all bundles or none: if one fails, all stay as they were.
     fn policies(&self, findings: &mut Vec<Diagnostic>) -> Option<Policies> {
         let folder = &self.config.policies_directory;
         let extensions = take(
@@ -579,8 +579,8 @@ impl Loader {
     }
 }
 
-/// Whether two snapshots of the same policies and plugins are made of the same objects, as
-/// far as anything is decided by them.
+/// Whether two snapshots with the same policies and plugins are made of the same objects, as far
+/// as decisions depend on them.
 fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
     let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::as_ptr(&front.agents));
     Arc::ptr_eq(&one.rbac, &other.rbac)

@@ -1,14 +1,17 @@
-//! What outlives the process: tokens, browser sessions, revocations, audit.
+//! The store of what outlives the process: tokens, browser sessions, revocations and the audit
+//! log. Its URL is `sqlite:` or `postgres:`.
 //!
-//! In: a URL, `sqlite:` or `postgres:`. Out: what was acknowledged, whatever
-//! happens to the process. Never: a token, a cookie or a CSRF token, only their
-//! hashes; a cluster's credential; a change of which only a part is there.
+//! Reads go to the database at once, from a few connections. Changes go through one writer,
+//! which puts those that wait at the same time into one transaction: a thousand at once cost a
+//! few waits for the disk, not a thousand.
 //!
-//! Reads go to the database at once, from a few connections. Changes go through
-//! one writer, which puts those that wait at the same time into one
-//! transaction: a thousand at once cost a few waits for the disk, not a thousand.
+//! Times are kept to the microsecond; anything finer is truncated.
 //!
-//! Times are kept to the microsecond; what is finer is cut off.
+//! Invariant: an acknowledged change survives a crash of the process, and a change is stored
+//! whole or not at all.
+//!
+//! Security: tokens, cookies and CSRF tokens are stored only as hashes, and credentials of
+//! clusters not at all.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -36,13 +39,13 @@ mod read;
 mod seen;
 mod writer;
 
-/// SHA-256 of a secret. Secrets made here have 256 random bits, so no salt is
-/// needed; those that are imported come from platforms that make them at random.
+/// SHA-256 of a secret. No salt is needed: secrets made here have 256 random bits, and imported
+/// ones come from platforms that make them at random.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct SecretHash([u8; 32]);
 
 impl SecretHash {
-    /// Of a secret.
+    /// Hashes a secret.
     pub fn of(secret: &SecretString) -> Self {
         Self(Sha256::digest(secret.expose_secret().as_bytes()).into())
     }
@@ -59,64 +62,62 @@ impl fmt::Debug for SecretHash {
     }
 }
 
-/// Why the store did not do it.
+/// Why an operation of the store failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The URL is of another kind, or the database cannot be opened.
+    /// The URL is of an unknown kind, or the database cannot be opened.
     #[error("the store cannot be opened: {detail}")]
     Open {
         /// Without user or password.
         detail: String,
     },
-    /// The database failed, or took longer than 10 s. Nothing of the operation took
-    /// effect, unless it broke off in the very moment of its commit: then all may
-    /// have.
+    /// The database failed, or took longer than 10 s. The operation had no effect, unless the
+    /// failure came during its commit; then all of it may have taken effect.
     #[error("the store does not answer: {detail}")]
     Failed {
         /// Without values.
         detail: String,
     },
-    /// There is one already with this id or this secret.
+    /// An entry with this id or this secret exists already.
     #[error("the store has a {what} with this id or secret already")]
     Exists {
         /// `token` or `session`.
         what: &'static str,
     },
-    /// The person has as many as one may have. Nothing was written.
+    /// The person has reached the limit. Nothing was written.
     #[error("the person has {observed} of {allowed} {what}s that were not yet to end")]
     Full {
         /// `token` or `session`.
         what: &'static str,
         /// How many there are, revoked ones included.
         observed: u32,
-        /// How many there may be.
+        /// The most there may be.
         allowed: u32,
     },
     /// A text from outside is too long. Nothing was written.
     #[error("`{field}` is {observed} bytes long, {allowed} are allowed")]
     TooLong {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
         /// Its length in bytes.
         observed: usize,
         /// The most there may be.
         allowed: usize,
     },
-    /// A text from outside has a character that cannot be kept: a NUL, about which
-    /// databases disagree, or what no session's id has. Nothing was written.
+    /// A text from outside has a character that cannot be stored: a NUL, which databases treat
+    /// differently, or one that no session id has. Nothing was written.
     #[error("`{field}` has a character that cannot be kept")]
     Character {
-        /// Which.
+        /// Name of the field.
         field: &'static str,
     },
 }
 
-/// Tokens, sessions, revocations and audit of one database.
+/// The tokens, sessions, revocations and audit events of one database.
 ///
-/// Every method is one transaction, except for [`Self::forget_before`]; `Ok`
-/// means that it is on disk. A change whose caller goes away is made all the
-/// same. Dropping the store ends its connections once the changes that wait are
-/// made.
+/// Every method is one transaction, except [`Self::forget_before`]; `Ok` means that it is on
+/// disk. A change is made even if its caller goes away. Dropping the store closes its connections
+/// once all waiting changes are made.
 pub struct Store {
     database: Database,
     writer: Writer,
@@ -129,8 +130,8 @@ impl fmt::Debug for Store {
 }
 
 impl Store {
-    /// Opens the database and brings its tables to this version. A SQLite file
-    /// that is absent is made, for its owner alone. Replicas may start at once.
+    /// Opens the database and migrates its tables to this version. A missing SQLite file is
+    /// created, accessible only to its owner. Replicas may start at the same time.
     ///
     /// - `url`: `sqlite:PATH` (the rest is the path, whatever is in it) or
     ///   `postgres://…` as libpq has it (`sslmode`, `sslrootcert`).
@@ -145,7 +146,7 @@ impl Store {
         Ok(Self { database, writer })
     }
 
-    /// Whether the PostgreSQL server of a URL lets the gateway in. Changes nothing.
+    /// Checks that the PostgreSQL server of a URL accepts the gateway. Changes nothing.
     ///
     /// # Errors
     /// [`Error::Open`].
@@ -153,8 +154,8 @@ impl Store {
         Database::probe(url).await
     }
 
-    /// Adds a token, and the audit event `token.created` with it, where its owner
-    /// then has at most [`bounds::TOKENS`] that end later than this one was made.
+    /// Adds a token together with the audit event `token.created`. Its owner may then have at
+    /// most [`bounds::TOKENS`] tokens that expire after this one was made.
     ///
     /// # Errors
     /// [`Error::Full`], [`Error::Exists`], [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
@@ -162,8 +163,8 @@ impl Store {
         self.change(Change::token(token, hash, Some(by))?).await
     }
 
-    /// Adds a token of another platform, as it is, without an audit event, and
-    /// however many there are.
+    /// Adds a token of another platform unchanged, without an audit event and without a limit on
+    /// their number.
     ///
     /// # Errors
     /// As [`Self::create_token`], except for [`Error::Full`].
@@ -171,7 +172,7 @@ impl Store {
         self.change(Change::token(token, hash, None)?).await
     }
 
-    /// The token with this secret, also when it has ended.
+    /// Returns the token with this secret, even if it has ended.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -179,7 +180,7 @@ impl Store {
         read::find_token(&self.database, hash).await
     }
 
-    /// A page of tokens, also of those that have ended, newest first.
+    /// Returns a page of tokens, newest first, including those that have ended.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -187,7 +188,7 @@ impl Store {
         read::tokens(&self.database, owned, page).await
     }
 
-    /// The token with this number, also when it has ended.
+    /// Returns the token with this id, even if it has ended.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -195,7 +196,7 @@ impl Store {
         read::token(&self.database, id).await
     }
 
-    /// Notes that a token was used; an older time than the noted one is nothing.
+    /// Notes when a token was used. A time older than the noted one is ignored.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -203,11 +204,10 @@ impl Store {
         self.change(Change::TokenUsed { id, at }).await
     }
 
-    /// Adds a browser session, and the audit event `session.created` with it, where
-    /// its owner then has at most [`bounds::BROWSER_SESSIONS`] that end later than
-    /// this one was made.
+    /// Adds a browser session together with the audit event `session.created`. Its owner may then
+    /// have at most [`bounds::BROWSER_SESSIONS`] sessions that expire after this one was made.
     ///
-    /// - `hash`: of the cookie.
+    /// - `hash`: hash of the cookie.
     ///
     /// # Errors
     /// As [`Self::create_token`].
@@ -215,7 +215,7 @@ impl Store {
         self.change(Change::session(session, hash, by)?).await
     }
 
-    /// The browser session with this cookie, also when it has ended.
+    /// Returns the browser session with this cookie, even if it has ended.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -223,10 +223,10 @@ impl Store {
         read::find_session(&self.database, hash).await
     }
 
-    /// A page of browser sessions, newest first. They are for all agents, so only the
-    /// person counts.
+    /// Returns a page of browser sessions, newest first. They are for all agents, so `owned`
+    /// filters by person only.
     ///
-    /// - `open_at`: those that let their owner in at this time; without it, all.
+    /// - `open_at`: returns only sessions in force at this time; without it, all.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -239,7 +239,7 @@ impl Store {
         read::browser_sessions(&self.database, owned, open_at, page).await
     }
 
-    /// The browser session with this number, also when it has ended.
+    /// Returns the browser session with this id, even if it has ended.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -247,14 +247,14 @@ impl Store {
         read::browser_session(&self.database, id).await
     }
 
-    /// Ends a session: marks its token or browser session, adds it to the
-    /// revocations, and the audit event `token.revoked` or `session.revoked`.
+    /// Revokes a session: marks its token or browser session, adds a revocation, and adds the
+    /// audit event `token.revoked` or `session.revoked`.
     ///
-    /// Again for the same session, it changes nothing and gives what is there;
-    /// with a later `until` it counts as a new revocation, so that every replica
-    /// hears of the longer time.
+    /// Revoking the same session again changes nothing and returns the existing revocation. With
+    /// a later `until` it counts as a new revocation, so that every replica hears of the longer
+    /// time.
     ///
-    /// - `until`: when the credential ends by itself. `at`: now.
+    /// - `until`: when the credential expires. `at`: now.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
@@ -277,8 +277,8 @@ impl Store {
         }
     }
 
-    /// Revocations after a number, in the order they took effect, at most 1,000.
-    /// None ever appears below one that was given out.
+    /// Returns the revocations after a sequence number, in the order they took effect, at most
+    /// 1,000. None ever appears below one that was returned.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -286,7 +286,7 @@ impl Store {
         read::revocations_after(&self.database, sequence).await
     }
 
-    /// The number of the latest revocation there is; 0 without any.
+    /// Returns the sequence number of the latest revocation; 0 without any.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -294,7 +294,7 @@ impl Store {
         read::latest_revocation(&self.database).await
     }
 
-    /// What time the database has it to be, where it runs on another machine.
+    /// Returns the database's time if it may run on another machine.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -302,8 +302,8 @@ impl Store {
         read::time_of(&self.database).await
     }
 
-    /// Up to when time was believed to be when rows were last removed; without such a
-    /// time the latest of the audit events, none without any.
+    /// Returns the time that was assumed when rows were last removed. Without one, returns the
+    /// time of the latest audit event; `None` without any.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -311,7 +311,7 @@ impl Store {
         read::reached_time(&self.database).await
     }
 
-    /// Keeps what time it is believed to be.
+    /// Stores the time that is assumed when rows are removed.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -319,11 +319,11 @@ impl Store {
         self.change(Change::Time(time)).await
     }
 
-    /// Adds audit events; of one that is there already, by id, the latest time
-    /// and the count are replaced.
+    /// Adds audit events. For an id that exists already, the latest time and the count are
+    /// replaced.
     ///
     /// # Errors
-    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; none is written then.
+    /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`]; then no event is written.
     pub async fn record(&self, events: &[AuditEvent]) -> Result<(), Error> {
         if events.is_empty() {
             return Ok(());
@@ -332,7 +332,7 @@ impl Store {
         self.change(Change::Audit(rows)).await
     }
 
-    /// Audit events, newest first.
+    /// Returns audit events, newest first.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -340,8 +340,8 @@ impl Store {
         audit::select(&self.database, filter).await
     }
 
-    /// Notes which sessions a replica sees at work, in place of what it last said
-    /// of the same session and agent. The first time stays.
+    /// Stores which sessions a replica sees at work, replacing its earlier row for the same
+    /// session and agent. The first time is kept.
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
@@ -352,12 +352,12 @@ impl Store {
         self.change(Change::seen(rows)?).await
     }
 
-    /// A page of the sessions seen at work since then: one row for each session and
-    /// agent, what several replicas saw of it put together (requests and open streams
-    /// added up; replica and client of the latest).
+    /// Returns a page of the sessions seen at work since a time, one row for each session and
+    /// agent. Rows of several replicas are merged: requests and open streams are added up;
+    /// replica and client are those of the latest.
     ///
-    /// - `silent`: what a replica last said before it has no open streams, so that those
-    ///   of one that died are soon forgotten.
+    /// - `silent`: rows last reported before this time count as having no open streams, so that
+    ///   those of a replica that died are soon forgotten.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -370,8 +370,8 @@ impl Store {
         seen::active(&self.database, (since, silent), owned, page).await
     }
 
-    /// Which of these sessions, in their text form, were seen at work since then. At
-    /// most 1,000 are asked for.
+    /// Returns which of these sessions, given in their text form, were seen at work since a time.
+    /// At most 1,000 are asked for.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -379,9 +379,8 @@ impl Store {
         seen::since(&self.database, since, sessions).await
     }
 
-    /// Whom a session was seen of, and for which agents, since it is known who was
-    /// at work: one row for each person, agent and replica, latest first, at most
-    /// 1,000.
+    /// Returns the people and agents a session was seen with, as far back as this is kept: one
+    /// row for each person, agent and replica, latest first, at most 1,000.
     ///
     /// # Errors
     /// [`Error::Failed`].
@@ -389,14 +388,16 @@ impl Store {
         seen::of(&self.database, session).await
     }
 
-    /// Binds tokens of versions that knew an agent by its number alone to the agent that
-    /// has the number now. Those whose number no agent has let nobody in again, whoever
-    /// gets it. Gives how many there are of either.
+    /// Binds tokens from versions that identified an agent by its number alone to the agent that
+    /// has the number now.
     ///
-    /// - `agents`: those there are, by number, as [`tollgate_core::agent::Agent::identity`].
+    /// A token whose number no agent has never lets anybody in again, even if an agent gets the
+    /// number later. Returns how many tokens there are of either kind.
+    ///
+    /// - `agents`: all agents by number, as [`tollgate_core::agent::Agent::identity`].
     ///
     /// # Errors
-    /// [`Error::Failed`]; what is left then is bound the next time.
+    /// [`Error::Failed`]; the remaining tokens are bound the next time.
     pub async fn bind_tokens(&self, agents: &BTreeMap<AgentId, String>) -> Result<(u64, u64), Error> {
         let (mut bound, mut orphaned) = (0_u64, 0_u64);
         while let Some(agent_id) = read::unbound_agent(&self.database).await? {
@@ -413,11 +414,11 @@ impl Store {
         Ok((bound, orphaned))
     }
 
-    /// Forgets audit events and tokens that ended before `audit`, revocations and
-    /// browser sessions that have ended, and who was at work more than a day ago.
+    /// Removes audit events and tokens that ended before `audit`, revocations and browser
+    /// sessions that have ended, and rows of sessions at work more than a day ago.
     ///
-    /// Done in small transactions, so that other changes need not wait long; what
-    /// is left after an error is forgotten the next time.
+    /// Uses small transactions, so that other changes need not wait long. What is left after an
+    /// error is removed the next time.
     ///
     /// # Errors
     /// [`Error::Failed`].

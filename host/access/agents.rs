@@ -1,12 +1,10 @@
-//! The agents of one state, and what each gives a person.
+//! The agents of one state, and what access each gives to a person.
 //!
-//! In: the state's objects, the agents before them. Out: [`Agents`]. Refuses:
-//! unknown and closed agents, blocked people, those who are no developer. Never:
-//! an agent that opens because its configuration got mistakes.
+//! When an agent's configuration has mistakes, its last good one stays in force for the life of
+//! the process, as in GitLab's agent server: whoever had access keeps it. After a start there is
+//! no last good one, and the agent is closed.
 //!
-//! A configuration with mistakes leaves the last good one in force for as long as
-//! the process lives, as GitLab's agent server does: who was let in before stays
-//! in. After a start there is none, and the agent is closed.
+//! Security: a mistake in a configuration never opens an agent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,10 +31,10 @@ const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
 const NOT_MAPPED: &str = "`access_as: mapped` takes ID tokens of issuers with `claimMappings`";
 
-/// Values made so far: their number tells one from another.
+/// Number of values made so far; it tells one from another.
 static MADE: AtomicU64 = AtomicU64::new(0);
 
-/// Agents by number, with the user directory they are judged by. Immutable.
+/// The agents by number, with the user directory. Immutable.
 #[derive(Debug)]
 pub struct Agents {
     number: u64,
@@ -48,19 +46,19 @@ pub struct Agents {
 #[derive(Debug)]
 struct Entry {
     agent: Arc<Agent>,
-    /// The last good `user_access`, for the next state.
+    /// The last good `user_access`, which the next state may need.
     good: Option<Arc<UserAccess>>,
     configuration: Configuration,
     shared: Shared,
 }
 
-/// Whether what an agent is judged by is what its files say.
+/// Whether an agent's access follows its current files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Configuration {
-    /// It is.
+    /// Access follows the current files.
     Good,
-    /// They have mistakes: it is judged by its last good ones, or closed.
+    /// The files have mistakes: the last good ones stay in force, or the agent is closed.
     Broken,
 }
 
@@ -73,24 +71,24 @@ enum Shared {
 /// How an agent is shared with a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Share {
-    /// Whom the cluster sees.
+    /// The identity the cluster sees.
     pub share_as: ShareAs,
     /// Listed projects in which they are at least a developer.
     pub projects: Vec<Membership>,
-    /// Listed groups in which they are.
+    /// Listed groups in which they are at least a developer.
     pub groups: Vec<Membership>,
 }
 
 /// Who a credential stands for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Claimant<'a> {
-    /// Of the directory.
+    /// The person in the directory, if any.
     pub(super) person: Option<&'a Person>,
-    /// What the issuer's `claimMappings` say, for ID tokens.
+    /// The identity from the issuer's `claimMappings`, for ID tokens.
     pub(super) mapped: Option<&'a Identity>,
 }
 
-/// What an agent gives.
+/// The access an agent gives.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) agent: Arc<Agent>,
@@ -99,9 +97,11 @@ pub(super) struct Granted {
 }
 
 impl Agents {
-    /// Of a state. An agent whose configuration has mistakes keeps the one of
-    /// `previous`; without one it is closed. `user_access` that is not there at all
-    /// is no mistake, and closes at once.
+    /// Builds the agents of a state.
+    ///
+    /// An agent whose configuration has mistakes keeps the configuration it has in `previous`;
+    /// without one it is closed. A missing `user_access` is no mistake, and closes the agent at
+    /// once.
     pub fn build(resources: &Resources, previous: Option<&Self>) -> Arc<Self> {
         let mut made = Self {
             number: MADE.fetch_add(1, Ordering::Relaxed),
@@ -177,41 +177,41 @@ impl Agents {
         self.agents.insert(id, entry);
     }
 
-    /// How the configuration of each agent is, by number.
+    /// Returns the state of each agent's configuration, by number.
     pub fn configurations(&self) -> impl Iterator<Item = (AgentId, Configuration)> {
         self.agents.iter().map(|(id, entry)| (*id, entry.configuration))
     }
 
-    /// How the configuration of one agent is; good where there is none.
+    /// Returns the state of an agent's configuration; good if there is none.
     pub fn configuration(&self, id: AgentId) -> Configuration {
         self.agents
             .get(&id)
             .map_or(Configuration::Good, |entry| entry.configuration)
     }
 
-    /// What operators should know of agents besides the load's own findings.
+    /// Returns findings about agents, in addition to those of the load itself.
     pub fn findings(&self) -> Vec<Diagnostic> {
         self.findings.clone()
     }
 
-    /// An agent by number, be it shared or closed.
+    /// Returns an agent by number, whether shared or closed.
     pub fn agent(&self, id: AgentId) -> Option<&Arc<Agent>> {
         self.agents.get(&id).map(|entry| &entry.agent)
     }
 
-    /// Every agent, by number.
+    /// Returns every agent, ordered by number.
     pub fn agents(&self) -> impl Iterator<Item = &Arc<Agent>> {
         self.agents.values().map(|entry| &entry.agent)
     }
 
-    /// Every agent's identity, by number.
+    /// Returns the identity of every agent, by number.
     pub fn identities(&self) -> BTreeMap<AgentId, String> {
         let agents = self.agents.iter();
         agents.map(|(id, entry)| (*id, entry.agent.identity())).collect()
     }
 
-    /// Agents a person may use with a token of their own: none for unknown and
-    /// blocked people. Those an issuer alone grants are not among them.
+    /// Returns the agents a person may use with a token of their own; none for unknown and
+    /// blocked people. Agents that only an issuer grants are not included.
     pub fn shared_with(&self, user_id: i64) -> Vec<&Arc<Agent>> {
         let person = self.user(user_id).filter(|person| person.state == PersonState::Active);
         let Some(person) = person else { return Vec::new() };
@@ -225,8 +225,8 @@ impl Agents {
         shared.map(|entry| &entry.agent).collect()
     }
 
-    /// How an agent is shared with a person; nothing where it is not. Unlike
-    /// [`Agents::shared_with`], whatever their state is.
+    /// Returns how an agent is shared with a person; `None` if it is not. Unlike
+    /// [`Agents::shared_with`], this ignores whether the person is blocked.
     pub fn share(&self, id: AgentId, user_id: i64) -> Option<Share> {
         let Shared::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
             return None;
@@ -245,31 +245,33 @@ impl Agents {
         &self.people
     }
 
-    /// A person by number; blocked ones are found too.
+    /// Returns a person by number, including blocked ones.
     pub fn user(&self, id: i64) -> Option<&Person> {
         self.people.person(id)
     }
 
-    /// A person by name, byte for byte; blocked ones are found too.
+    /// Returns a person by name, compared byte for byte, including blocked ones.
     pub fn user_named(&self, username: &str) -> Option<&Person> {
         self.people.person_named(username)
     }
 
-    /// The person an issuer's claims mean: by the first of the issuer's links
-    /// that finds somebody. Numbers are whole, or text in canonical decimal; an
-    /// `email` that the issuer says is not verified finds nobody.
+    /// Returns the person an issuer's claims stand for, found by the first of the issuer's links
+    /// that matches.
+    ///
+    /// A number is an integer or text in canonical decimal. An `email` that the issuer says is
+    /// not verified matches nobody.
     pub fn user_of(&self, links: &[UserLink], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
         let mut links = links.iter().filter(|link| link.issuer == issuer);
         links.find_map(|link| {
             let claim = claims.get(&link.claim)?;
-            // SECURITY: whoever can sign up may write somebody else's address.
+            // SECURITY: anyone who can sign up may enter somebody else's address.
             if link.claim == EMAIL && !email_may_count(claims) {
                 return None;
             }
             match link.key {
                 PersonKey::Username => self.user_named(claim.as_str()?),
                 PersonKey::Id => {
-                    // Agents' numbers are written the same way.
+                    // Numbers of agents have the same format.
                     let read = |text: &str| AgentId::parse(text).map(AgentId::get);
                     self.user(claim.as_i64().or_else(|| read(claim.as_str()?))?)
                 }
@@ -288,7 +290,7 @@ impl Agents {
         matches!(open, Some(Shared::Open { share_as, .. }) if *share_as == ShareAs::Mapped(Grant::Claim))
     }
 
-    /// Judges a known person, who may be nobody the directory has.
+    /// Decides what access an agent gives a claimant, who need not be in the directory.
     pub(super) fn grant(&self, id: AgentId, claimant: Claimant<'_>) -> Result<Granted, Refusal> {
         let Claimant { person, mapped } = claimant;
         if person.is_some_and(|person| person.state == PersonState::Blocked) {
@@ -345,7 +347,7 @@ impl Granted {
         }
     }
 
-    /// With the credential it was granted to.
+    /// Completes the access with the credential it was granted to.
     pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
         Access {
             facts: self.facts(session),
@@ -354,8 +356,8 @@ impl Granted {
         }
     }
 
-    /// As somebody who was let in as `before`, if it is to the same agent and as the same
-    /// person; what they are there may be different.
+    /// Completes the access for somebody who was let in as `before`, if agent and person are the
+    /// same; their identity in the cluster may differ.
     pub(super) fn again(self, before: &Arc<Access>) -> Option<Arc<Access>> {
         if *self.agent != **before.agent() || self.user != *before.user() {
             return None;
@@ -381,7 +383,7 @@ impl Entry {
     }
 }
 
-/// Somebody only the issuer knows.
+/// A user whom only the issuer knows.
 pub(super) fn stranger(identity: &Identity) -> User {
     User {
         id: 0,

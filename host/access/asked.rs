@@ -1,7 +1,6 @@
-//! A question that outlives the request it came with.
+//! An owned copy of a [`Question`], for a task that outlives the request.
 //!
-//! In: [`Question`]. Out: [`Asked`], for the task that asks. Never: a copy where
-//! the answer is remembered.
+//! Invariant: no copy is made when the answer is already remembered.
 
 use secrecy::SecretString;
 

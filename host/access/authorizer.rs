@@ -1,8 +1,7 @@
-//! Asks whoever can say, and remembers the answer for a while.
+//! Asks the platform whether a person may use an agent, and remembers the answer for a while.
 //!
-//! In: a question. Out: [`super::Access`]. Refuses: as the platform does; what was
-//! revoked or has expired since. Never: access whose session is known to be
-//! revoked, whatever is remembered.
+//! Security: a remembered answer gives no access once its session is known to be revoked or has
+//! expired.
 
 use std::sync::Arc;
 
@@ -19,7 +18,7 @@ use crate::clock::Clock;
 use crate::sessions::Sessions;
 use crate::store::Store;
 
-/// Says whether a person may use an agent. One a process; it outlives reloads.
+/// Decides whether a person may use an agent. There is one per process; it outlives reloads.
 #[derive(Debug)]
 pub struct Authorizer {
     platform: Platform,
@@ -28,7 +27,7 @@ pub struct Authorizer {
     clock: Clock,
 }
 
-/// Who judges.
+/// Who decides.
 #[derive(Clone, Debug)]
 enum Platform {
     Embedded(Embedded),
@@ -36,7 +35,8 @@ enum Platform {
 }
 
 impl Authorizer {
-    /// Of the settings. Reads the shared secret of a remote platform: blocks.
+    /// Builds the authorizer from the settings. Blocks while it reads the shared secret of a
+    /// remote platform.
     ///
     /// # Errors
     /// [`SetupError`]: the secret or the certificate authority cannot be used.
@@ -58,8 +58,8 @@ impl Authorizer {
                 let authority = certificate_authority.as_deref();
                 let times = (clock.clone(), *stream_lifetime);
                 let remote = Remote::new((url, authority), secret, embedded, times)?;
-                // What is remembered still has time for a stream: nobody is refused
-                // because an answer ends before the question is asked again.
+                // A remembered answer must leave time for a stream, so that nobody is refused
+                // because it ends before the question is asked again.
                 let success = config.success_ttl.min(*stream_lifetime / 2);
                 (Platform::Remote(Arc::new(remote)), success)
             }
@@ -75,8 +75,8 @@ impl Authorizer {
 
     /// Whether the person with this credential may use the agent, and as whom.
     ///
-    /// Takes some microseconds for what was answered lately, else a look into
-    /// the store or a request to the platform, at most 15 s. Cancel safe.
+    /// Takes some microseconds for a remembered answer. Otherwise it reads the store or asks the
+    /// platform, for at most 15 s. Cancel safe.
     ///
     /// # Errors
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
@@ -85,12 +85,11 @@ impl Authorizer {
         if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
             && is_no_token(token.expose_secret())
         {
-            // As any other nobody has, but neither the store nor what is remembered
-            // is used for it.
+            // The answer is that for any unknown token, but neither the store nor the memory is
+            // used for it.
             return Err(Refusal::UnknownKey.into());
         }
-        // INVARIANT: nothing remembered lets anybody in while nobody can say who was
-        // revoked.
+        // INVARIANT: no remembered answer lets anybody in while revocations are unknown.
         if self.sessions.is_cut_off() {
             return Err(Error::Unavailable {
                 detail: "the store is unavailable".to_owned(),
@@ -98,7 +97,7 @@ impl Authorizer {
         }
         let key = match &self.platform {
             Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
-            // What the state says of the agent, so that a reload counts at once.
+            // The key includes the agent's state, so that a reload counts at once.
             Platform::Remote(_) => match agents.agent(question.agent) {
                 Some(agent) => {
                     let project = agent.config_project.to_le_bytes();
@@ -120,8 +119,8 @@ impl Authorizer {
             }
         };
         let access = self.memory.answer(key, ask).await?;
-        // INVARIANT: asked on every request, so that nothing remembered outlives
-        // a revocation.
+        // INVARIANT: this is checked on every request, so that no remembered answer outlives a
+        // revocation.
         let refusal = if self.sessions.is_revoked(access.session()) {
             Refusal::Revoked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
@@ -135,9 +134,11 @@ impl Authorizer {
         }))
     }
 
-    /// What somebody who was let in before is given by these agents, if it is to the same
-    /// agent and as the same person. Of what a platform elsewhere judged, whether the
-    /// agent is as it was: who asks there asks again when the answer ends.
+    /// Returns the access these agents give to somebody who was let in before, if agent and
+    /// person are the same.
+    ///
+    /// For access a remote platform gave, this only checks that the agent is unchanged: the
+    /// platform is asked again when its answer ends.
     pub fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
         match &self.platform {
             Platform::Embedded(embedded) => embedded.again(agents, access),
@@ -145,13 +146,13 @@ impl Authorizer {
         }
     }
 
-    /// Whether the gateway itself judges.
+    /// Whether the gateway is its own platform.
     pub fn is_embedded(&self) -> bool {
         !self.takes_ci_tokens()
     }
 
-    /// Whether tokens of CI jobs are known to who judges; else they are a kind of
-    /// credential that does not exist.
+    /// Whether the platform knows tokens of CI jobs. If not, they are an unknown kind of
+    /// credential.
     pub fn takes_ci_tokens(&self) -> bool {
         match self.platform {
             Platform::Embedded(_) => false,

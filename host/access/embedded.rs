@@ -1,9 +1,10 @@
-//! The gateway as its own platform.
+//! Authorizes with the gateway as its own platform, from the tokens and sessions of the store
+//! and the agents and people of the state.
 //!
-//! In: a credential, tokens and sessions of the store, the agents and people of
-//! the state. Out: what an agent gives. Refuses: what is not known, revoked,
-//! expired, for another agent, of another scope, with another CSRF token. Never:
-//! a caller who learns of an agent before their credential proved good.
+//! Credentials that are unknown, revoked, expired, for another agent, of another scope or with a
+//! wrong CSRF token are refused.
+//!
+//! Security: a caller learns nothing of an agent before their credential is verified.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,12 +24,12 @@ use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::AccessAs;
 
-/// The one scope a token may have.
+/// The only scope a token may have.
 const SCOPE: &str = "k8s_proxy";
-/// How exact `last_used_at` is.
+/// Precision of `last_used_at`.
 const USED_EVERY: Duration = Duration::from_secs(60);
 
-/// Judges by store and state.
+/// Decides by the store and the state.
 #[derive(Clone, Debug)]
 pub(super) struct Embedded {
     store: Arc<Store>,
@@ -36,7 +37,7 @@ pub(super) struct Embedded {
     clock: Clock,
 }
 
-/// A credential somebody has, good or not.
+/// A credential found in the store, valid or not.
 struct Found {
     bearer: Bearer,
     revoked_at: Option<Timestamp>,
@@ -44,7 +45,7 @@ struct Found {
 }
 
 impl Embedded {
-    /// Of a store; `links` say who is meant by ID tokens.
+    /// Builds it on a store; `links` find the person an ID token stands for.
     pub(super) fn new(store: Arc<Store>, links: &[UserLink], clock: Clock) -> Self {
         Self {
             store,
@@ -53,7 +54,7 @@ impl Embedded {
         }
     }
 
-    /// Judges one question.
+    /// Answers one question.
     pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
         match &asked.key {
             AskedKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
@@ -61,7 +62,7 @@ impl Embedded {
                 self.cookie(agents, asked.agent, (cookie, csrf_token)).await
             }
             AskedKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
-            // Jobs are known to a platform that runs them.
+            // Only a platform that runs jobs knows them.
             AskedKey::CiJobToken(_) => Err(Refusal::UnknownKey.into()),
         }
     }
@@ -84,8 +85,8 @@ impl Embedded {
             if token.agent_id != agent {
                 return Err(Refusal::OtherAgent);
             }
-            // SECURITY: numbers are given out by files, where one may stand for another
-            // agent or another cluster tomorrow.
+            // SECURITY: files assign the numbers, and may later assign one to another agent or
+            // another cluster.
             let identity = agents.agent(agent).map(|agent| agent.identity());
             if identity.is_some() && identity != token.agent {
                 return Err(Refusal::FormerAgent);
@@ -113,16 +114,17 @@ impl Embedded {
             expires_at: session.expires_at,
         };
         self.enter((agents, agent), found, || {
-            // SECURITY: hashes, in constant time; the time says nothing of the token.
+            // SECURITY: hashes are compared, in constant time, so that the time reveals nothing
+            // of the token.
             let presented = SecretHash::of(csrf_token);
             let same = verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes());
             same.map_err(|_| Refusal::Csrf)
         })
     }
 
-    /// Lets the holder of a credential of the store in.
+    /// Gives access to the holder of a credential of the store.
     ///
-    /// - `more`: what the kind of credential asks for besides.
+    /// - `more`: further checks for this kind of credential.
     fn enter(
         &self,
         (agents, agent): (&Agents, AgentId),
@@ -132,7 +134,7 @@ impl Embedded {
         let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
             let person = agents.user(found.bearer.user.id).ok_or(Refusal::UnknownUser)?;
-            // SECURITY: as for agents.
+            // SECURITY: as for agents, a number may be assigned to another person.
             if person.user.username != found.bearer.user.username {
                 return Err(Refusal::FormerUser);
             }
@@ -175,7 +177,7 @@ impl Embedded {
         }
     }
 
-    /// The claims that decide who is meant.
+    /// The claims that decide which person is meant.
     fn linked(&self, token: &IdToken) -> Linked {
         let links = self.links.iter().filter(|link| link.issuer == token.issuer);
         let names = links.map(|link| link.claim.as_str()).chain([EMAIL_VERIFIED]);
@@ -186,9 +188,9 @@ impl Embedded {
         }
     }
 
-    /// What agents and people give somebody now who was let in before; none where that
-    /// is not to the same agent or not as the same person. Whether the credential was
-    /// revoked or has ended is not looked at.
+    /// Returns the access that agents and people now give to somebody who was let in before;
+    /// `None` if agent or person is no longer the same. Does not check whether the credential was
+    /// revoked or has expired.
     pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
         let person = match (access.access_type(), &access.linked) {
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user().id)?),
@@ -213,7 +215,7 @@ impl Embedded {
         Ok(())
     }
 
-    /// Writes down that a token was used, beside the request.
+    /// Records that a token was used, without delaying the request.
     fn note_use(&self, token: &Token) {
         let now = self.clock.now();
         let lately = token.last_used_at.is_some_and(|last| {

@@ -1,10 +1,12 @@
-//! `POST /api/v4/internal/kubernetes/authorize_proxy_user`: this gateway as the
-//! platform of others.
+//! `POST /api/v4/internal/kubernetes/authorize_proxy_user`: this gateway as the platform of
+//! other gateways.
 //!
-//! In: a question of a gateway that has the shared secret. Out: the answer as
-//! JSON. Refuses: 401 without the secret, before anything is read; 400; 401 with
-//! a body of its own for credentials that are not good; 403; 404; 500. Never: an
-//! answer about CI jobs; why a credential is not good.
+//! A gateway that has the shared secret asks, and gets the answer as JSON. Errors are 400, 401
+//! without the secret, 401 with a different body for an invalid credential, 403, 404 and 500. CI
+//! jobs are not supported.
+//!
+//! Security: the secret is checked before anything else is read. The answer never says why a
+//! credential is invalid.
 //!
 //! Source: GitLab, `API::Internal::Kubernetes`.
 
@@ -27,19 +29,19 @@ use tollgate_core::user::{AccessAs, Membership, Role};
 
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
-/// Bytes of one question, at most: the longest ID token and little besides.
+/// Most bytes of one question: the longest ID token and a little more.
 pub const MOST_BYTES: usize = 128 * 1024;
-/// Field by which a gateway proves that it is one.
+/// Header field with which a gateway authenticates.
 pub const PROOF: http::HeaderName = super::gateway_token::FIELD;
 
-/// Answers other gateways.
+/// The platform endpoint for other gateways.
 #[derive(Debug)]
 pub struct Endpoint {
     secret: SharedSecret,
     clock: Clock,
 }
 
-/// A question as it comes.
+/// A question as received.
 #[derive(Deserialize)]
 struct WireQuestion {
     agent_id: WireId,
@@ -57,10 +59,10 @@ enum WireType {
 }
 
 impl Endpoint {
-    /// Of the settings; none without `platformSecretFile`. Blocks.
+    /// Builds the endpoint from the settings; `None` without `platformSecretFile`. Blocks.
     ///
     /// # Errors
-    /// [`SetupError`]: the secret cannot be used, or somebody else judges.
+    /// [`SetupError`]: the secret cannot be used, or this gateway is not its own platform.
     pub fn new(config: &tollgate_config::Kubernetes, clock: Clock) -> Result<Option<Self>, SetupError> {
         let Some(file) = &config.platform_secret else {
             return Ok(None);
@@ -76,9 +78,9 @@ impl Endpoint {
 
     /// Answers one question.
     ///
-    /// - `field`: value of `Gitlab-Kas-Api-Request`, when there is exactly one.
+    /// - `field`: value of `Gitlab-Kas-Api-Request`, if there is exactly one.
     /// - `body`: at most [`MOST_BYTES`]; the caller bounds it.
-    /// - `verify`: proves an ID token, as for requests of this gateway's own.
+    /// - `verify`: verifies an ID token, as for this gateway's own requests.
     ///
     /// Cancel safe.
     pub async fn answer<V, F>(
@@ -91,7 +93,7 @@ impl Endpoint {
         V: FnOnce(SecretString) -> F,
         F: Future<Output = Result<Arc<IdToken>, Error>>,
     {
-        // SECURITY: first, so that nobody else learns of credentials.
+        // SECURITY: this check comes first, so that nobody else learns of credentials.
         if !field.is_some_and(|proof| self.secret.is_proof(proof, self.clock.seconds())) {
             return message(
                 StatusCode::UNAUTHORIZED,
@@ -177,7 +179,7 @@ fn refused(error: &Error) -> Response<Bytes> {
             | Refusal::NotShared(_)
             | Refusal::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
             Refusal::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
-            // Whoever judges is this gateway itself.
+            // Cannot occur: the platform is this gateway itself.
             Refusal::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),

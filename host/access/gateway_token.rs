@@ -1,8 +1,9 @@
-//! How a gateway proves itself to its platform.
+//! The JWT with which a gateway authenticates to its platform.
 //!
-//! In: the file of the secret both have. Out: a JWT for thirty seconds, or that
-//! one is good. Refuses: another algorithm, issuer, audience, secret or time.
-//! Never: the secret in an error.
+//! It is signed with a secret from a file that both have, and lives for thirty seconds.
+//! Verification refuses any other algorithm, issuer, audience, secret or time.
+//!
+//! Security: no error contains the secret.
 //!
 //! Source: GitLab, `Gitlab::Kas.verify_api_request`.
 
@@ -22,17 +23,16 @@ use super::remote::SetupError;
 pub(super) const FIELD: HeaderName = HeaderName::from_static("gitlab-kas-api-request");
 const ISSUER: &str = "gitlab-kas";
 const AUDIENCE: &str = "gitlab";
-/// How long a token is good for, in seconds, as GitLab's agent server has it.
+/// Lifetime of a token in seconds, as in GitLab's agent server.
 const LIFE: i64 = 30;
-/// The longest life of a token that is believed, in seconds.
+/// Longest lifetime of an accepted token, in seconds.
 const LONGEST_LIFE: i64 = 5 * 60;
-/// Seconds two clocks may be apart, for `nbf` alone.
+/// Seconds by which two clocks may differ; applies to `nbf` only.
 const LEEWAY: i64 = 30;
-/// Bytes of the secret, at least: HS256 is as strong as its key (RFC 7518,
-/// section 3.2).
+/// Least bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
 const SECRET_BYTES: usize = 32;
 
-/// The secret of gateway and platform.
+/// The secret shared by gateway and platform.
 pub(super) struct SharedSecret {
     sign: EncodingKey,
     verify: DecodingKey,
@@ -64,7 +64,7 @@ enum Audiences {
 }
 
 impl SharedSecret {
-    /// Reads the file: base64, white space around it left out. Blocks.
+    /// Reads the file, which holds base64; surrounding white space is ignored. Blocks.
     pub(super) fn read(path: &Path) -> Result<Self, SetupError> {
         let file = path.display().to_string();
         let text = std::fs::read_to_string(path).map(Zeroizing::new);
@@ -87,7 +87,7 @@ impl SharedSecret {
         })
     }
 
-    /// A token for the next thirty seconds.
+    /// Makes a token that is valid for the next thirty seconds.
     ///
     /// - `now`: seconds since 1970.
     pub(super) fn token(&self, now: i64) -> Option<HeaderValue> {
@@ -104,7 +104,7 @@ impl SharedSecret {
         Some(value)
     }
 
-    /// Whether a token is one of a gateway that has the secret.
+    /// Whether a gateway that has the secret made the token.
     ///
     /// - `now`: seconds since 1970.
     pub(super) fn is_proof(&self, token: &HeaderValue, now: i64) -> bool {

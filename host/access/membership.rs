@@ -1,8 +1,9 @@
-//! Where a person's roles in an agent's lists come from.
+//! Computes the roles a person has in the groups and projects of an agent's `user_access`.
 //!
-//! In: `user_access`, the user directory. Out: [`Lists`], with the members of
-//! every listed group or project and of what is above it. Never: a role from
-//! below a listed group; a role under developer.
+//! [`Lists`] holds the members of every listed group or project, including those inherited from
+//! its ancestors.
+//!
+//! Invariant: a group below a listed group gives no role, and neither does a role under developer.
 
 use std::sync::Arc;
 
@@ -11,7 +12,7 @@ use tollgate_core::user::{Membership, Role};
 use tollgate_state::agent::UserAccess;
 use tollgate_state::people::{Directory, Members, Namespace};
 
-/// The projects and groups of one `user_access` that the directory has.
+/// The projects and groups of one `user_access` that exist in the directory.
 #[derive(Debug, Default)]
 pub(super) struct Lists {
     projects: Vec<Listed>,
@@ -28,7 +29,7 @@ struct Listed {
 }
 
 impl Lists {
-    /// Looks the lists up; what the directory does not have grants nothing.
+    /// Resolves the lists; entries missing from the directory grant nothing.
     pub(super) fn resolve(
         access: &UserAccess,
         (agent, people): (&str, &Directory),
@@ -36,7 +37,7 @@ impl Lists {
     ) -> Self {
         let mut lists = Self::default();
         let mut missing = |kind: &str, path: &str| {
-            // A platform elsewhere has a directory of its own.
+            // A remote platform has a directory of its own.
             if !people.is_empty() {
                 let message = format!("agent `{agent}` is shared with the {kind} `{path}`, which no directory has");
                 findings.push(Diagnostic::warning(access.location.clone(), message));
@@ -81,7 +82,7 @@ impl Listed {
         }
     }
 
-    /// The highest role, where it is enough.
+    /// The highest role, if it is at least developer.
     fn effective(&self, user: i64) -> Option<Role> {
         let roles = self.members.iter().filter_map(|members| members.get(&user));
         roles.max().copied().filter(|role| *role >= Role::Developer)
@@ -97,7 +98,7 @@ impl Listed {
     }
 }
 
-/// Roles that are told of an effective one: reporter up to it.
+/// The roles reported for an effective role: from reporter up to it.
 fn emitted(effective: Role) -> Vec<Role> {
     let told = |role: &Role| (Role::Reporter..=effective).contains(role);
     Role::LADDER.into_iter().filter(told).collect()

@@ -1,8 +1,10 @@
-//! What was judged lately, and judgments under way.
+//! A cache of recent access decisions, which also merges concurrent questions with the same key.
 //!
-//! In: the key of a question, how to ask it. Out: an answer. Never: the answer of
-//! another agent, credential or CSRF token; two questions of one key at once; an
-//! answer nobody could give, remembered; a credential, kept.
+//! Invariant: at most one question per key is under way, and a question nobody could answer is
+//! not remembered.
+//!
+//! Security: the key covers the agent, the credential and the CSRF token. The credential itself
+//! is not kept.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +21,16 @@ use super::{Access, AccessKey, Error, Question};
 use crate::clock::Clock;
 use tollgate_core::session::AccessType;
 
-/// Answers remembered at once.
+/// Most answers remembered at once.
 const ANSWERS: u64 = 20_000;
-/// Questions asked at once; more wait.
+/// Most questions asked at once; further ones wait.
 const ASKED_AT_ONCE: usize = 256;
-/// Time of one question, waiting for its turn included.
+/// Time limit of one question, including the wait for its turn.
 const BUDGET: Duration = Duration::from_secs(15);
-/// An answer nobody asks for is dropped; longer than any is good for.
+/// An answer that is not used for this long is dropped; longer than any answer counts.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// What is answered.
+/// An answer.
 pub(super) type Verdict = Result<Arc<Access>, Error>;
 
 /// Names a question without holding its credential.
@@ -45,7 +47,7 @@ pub(super) struct Memory {
     clock: Clock,
     success: Duration,
     refusal: Duration,
-    /// Of one question.
+    /// Time limit of one question.
     budget: Duration,
 }
 
@@ -55,14 +57,14 @@ type Slot = watch::Receiver<Option<Answer>>;
 #[derive(Clone, Debug)]
 struct Answer {
     verdict: Verdict,
-    /// Time the process has run when it stops to count.
+    /// Running time of the process from which it no longer counts.
     until: Duration,
 }
 
 impl Memory {
-    /// Nothing remembered.
+    /// Makes an empty memory.
     ///
-    /// - `success`, `refusal`: how long each is.
+    /// - `success`, `refusal`: how long each kind of answer is remembered.
     ///
     /// # Errors
     /// The system has no randomness.
@@ -85,8 +87,8 @@ impl Memory {
         })
     }
 
-    /// The key of a question: agent, kind, whole credential, CSRF token, and
-    /// `world`, which is what the answer depends on besides.
+    /// The key of a question. It covers the agent, the kind, the whole credential, the CSRF token
+    /// and `world`, which is whatever else the answer depends on.
     pub(super) fn key(&self, question: &Question<'_>, world: &[&[u8]]) -> Key {
         let (kind, credential, csrf_token) = match &question.key {
             AccessKey::PersonalAccessToken(token) => (AccessType::PersonalAccessToken, *token, None),
@@ -95,7 +97,7 @@ impl Memory {
             AccessKey::CiJobToken(token) => (AccessType::CiJobToken, *token, None),
         };
         let mut context = hmac::Context::with_key(&self.secret);
-        // With its length before each part, parts cannot run together.
+        // Each part is preceded by its length, so that parts cannot run together.
         let mut part = |bytes: &[u8]| {
             context.update(&bytes.len().to_le_bytes());
             context.update(bytes);
@@ -112,9 +114,9 @@ impl Memory {
         Key(key)
     }
 
-    /// The answer under `key`, asked for when there is none that is good. All
-    /// who come meanwhile wait for the same one; it is asked for in a task, which
-    /// goes on when they go away. Cancel safe.
+    /// Returns the answer under `key`, and asks for it if there is none that counts. Callers who
+    /// come meanwhile wait for the same answer. A task asks, and goes on if the callers go away.
+    /// Cancel safe.
     pub(super) async fn answer<F, A>(&self, key: Key, ask: F) -> Verdict
     where
         F: FnOnce() -> A,
@@ -126,7 +128,7 @@ impl Memory {
             None => self.begin(key, ask),
         };
         let answer = slot.wait_for(Option::is_some).await;
-        // The task is gone without an answer: it panicked, or the gateway stops.
+        // The task ended without an answer: it panicked, or the gateway stops.
         let answer = answer.ok().and_then(|answer| answer.clone());
         answer.map_or_else(
             || Err(unavailable("the question was given up")),
@@ -148,7 +150,7 @@ impl Memory {
             | CompResult::ReplacedWith(entry)
             | CompResult::Unchanged(entry)
             | CompResult::Removed(entry) => entry.into_value(),
-            // Cannot be: nothing is only where nothing was put.
+            // Cannot occur: a value was put.
             CompResult::StillNone(_) => watch::channel(None).1,
         }
     }
@@ -181,7 +183,7 @@ impl Memory {
         receiver
     }
 
-    /// Whether there is an answer that counts, or one will come.
+    /// Whether there is an answer that still counts, or one is awaited.
     fn is_good(&self, slot: &Slot) -> bool {
         match &*slot.borrow() {
             Some(answer) => self.clock.running() < answer.until,

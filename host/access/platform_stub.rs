@@ -1,4 +1,4 @@
-//! A platform on loopback for tests: answers as told, keeps what it was asked.
+//! A stub of a platform on loopback for tests: it gives preset answers and keeps the requests.
 
 use std::sync::{Arc, Mutex};
 

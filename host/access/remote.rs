@@ -1,9 +1,10 @@
-//! A GitLab or Plural elsewhere, or another Tollgate, as the platform.
+//! Authorizes through a remote platform: GitLab, Plural or another Tollgate.
 //!
-//! In: a credential. Out: what the platform says, bound to an agent of our own
-//! state. Refuses: what the platform refuses, agents the state does not have.
-//! Never: an answer that is not understood whole; a redirect followed; a proxy of
-//! the environment; a body without bound.
+//! The platform's answer is bound to an agent of this gateway's own state; an agent the state
+//! does not have is refused.
+//!
+//! Security: an answer counts only if all of it is understood. The client follows no redirects,
+//! ignores proxy environment variables and bounds the size of every body.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -33,23 +34,23 @@ use tollgate_core::session::{AccessType, SessionId};
 mod job;
 mod person;
 
-/// Bytes of one answer: 1,000 entries take a tenth.
+/// Most bytes of one answer; 1,000 entries take a tenth of it.
 const ANSWER_BYTES: usize = 1024 * 1024;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for one request, its body included.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
-/// What the body of a 401 has when the person's credential is meant, not ours.
+/// Text in the body of a 401 that is about the person's credential, not the gateway's.
 pub(super) const INVALID_KEY: &str = "Invalid user access key";
 
-/// Why there is no authorizer.
+/// Why the authorizer cannot be built.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
     /// The file of the shared secret cannot be used.
     #[error("the shared secret in `{file}` cannot be used: {reason}")]
     SecretFile {
-        /// Path as the settings have it.
+        /// Path as in the settings.
         file: String,
-        /// Without content.
+        /// The reason, without content of the file.
         reason: String,
     },
     /// `certificateAuthority` is not PEM, or TLS cannot start.
@@ -58,7 +59,7 @@ pub enum SetupError {
     /// The URL takes no path.
     #[error("`{0}` cannot be the base of a platform")]
     Url(String),
-    /// A platform elsewhere judges, so that this gateway cannot be one.
+    /// The platform is remote, so this gateway cannot be one.
     #[error("`kubernetes.platformSecretFile` needs `kubernetes.authorizer: embedded`")]
     Chain,
     /// The system has no randomness.
@@ -66,24 +67,25 @@ pub enum SetupError {
     Randomness,
 }
 
-/// Asks a platform.
+/// Asks a remote platform.
 #[derive(Debug)]
 pub(super) struct Remote {
     http: Client,
     person_url: Url,
     job_url: Url,
     secret: SharedSecret,
-    /// For what the issuer alone grants: no platform is asked.
+    /// For access that the issuer alone grants; no platform is asked.
     own: Embedded,
     clock: Clock,
-    /// How long an answer counts for what is open.
+    /// How long an answer counts for open exchanges.
     stream_lifetime: Duration,
 }
 
 impl Remote {
-    /// Of a base URL, PEM of its authorities and the file of the secret. Blocks.
+    /// Builds it from the base URL, the PEM of its authorities and the file of the secret.
+    /// Blocks.
     ///
-    /// - `stream_lifetime`: how long what an answer let in may last.
+    /// - `stream_lifetime`: how long an exchange may last after the answer that let it in.
     pub(super) fn new(
         (base, authority): (&Url, Option<&str>),
         secret: &Path,
@@ -101,14 +103,14 @@ impl Remote {
         })
     }
 
-    /// Judges one question.
+    /// Answers one question.
     ///
-    /// The platform is asked about agents the state does not have too: while it
-    /// is away, no other answer may tell which agents there are.
+    /// The platform is also asked about agents the state does not have. Otherwise, while it is
+    /// unreachable, the answer would tell which agents exist.
     ///
-    /// The platform does not say when a credential ends, nor tells of revocations:
-    /// access by its answer ends after a while, and what is open with it. Who goes
-    /// on asks again.
+    /// The platform reports neither when a credential expires nor revocations. Access by its
+    /// answer, and everything open by it, therefore ends after `stream_lifetime`; whoever
+    /// continues asks again.
     pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
         let access = match &asked.key {
             AskedKey::PersonalAccessToken(token) => {
@@ -134,8 +136,8 @@ impl Remote {
         })
     }
 
-    /// As [`Embedded::again`]. Of what the platform judged, whether the agent has the name
-    /// and cluster it had.
+    /// As [`Embedded::again`]. For access the platform gave, checks that the agent still has the
+    /// same name and cluster.
     pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
@@ -170,8 +172,8 @@ impl Remote {
         let (status, body) = self.send(request).await?;
         match status {
             StatusCode::OK => {}
-            // An access key nobody has is 400 in GitLab; told apart from a refusal
-            // it would tell callers which keys exist.
+            // GitLab answers 400 for an unknown access key. Distinguishing it from a refusal
+            // would tell callers which keys exist.
             StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 return Err(Refusal::Platform(status.as_u16()).into());
             }
@@ -191,7 +193,7 @@ impl Remote {
     }
 
     async fn job(&self, agents: &Agents, id: AgentId, token: &SecretString) -> Result<Access, Error> {
-        // No field can hold it, so no platform knows it.
+        // No header field can hold it, so no platform knows it.
         let value = HeaderValue::from_str(token.expose_secret());
         let mut value = value.map_err(|_| Refusal::UnknownKey)?;
         value.set_sensitive(true);
@@ -220,7 +222,7 @@ impl Remote {
     }
 
     async fn send(&self, request: RequestBuilder) -> Result<(StatusCode, Vec<u8>), Error> {
-        // Without the URL, which says nothing new.
+        // The URL is left out; it says nothing new.
         let failed = |error: reqwest::Error| {
             let reason = with_causes(&error.without_url());
             unavailable(&format!("the platform cannot be reached: {reason}"))
@@ -239,7 +241,7 @@ impl Remote {
     }
 }
 
-/// A person's credential, as the platform is told it.
+/// A person's credential as sent to the platform.
 struct Presented<'a> {
     access_type: AccessType,
     credential: &'a SecretString,
@@ -280,7 +282,7 @@ struct WireQuestion<'a> {
     csrf_token: Option<&'a str>,
 }
 
-/// A number, or text that stands for one.
+/// An id: a number, or text that stands for one.
 #[derive(Debug, Deserialize)]
 #[serde(untagged)]
 pub(super) enum WireId {
@@ -289,7 +291,7 @@ pub(super) enum WireId {
 }
 
 impl WireId {
-    /// The number, from 1: as it is, or as canonical decimal.
+    /// The number, at least 1, given as a number or as canonical decimal.
     pub(super) fn number(&self) -> Option<i64> {
         match self {
             Self::Number(number) => (*number > 0).then_some(*number),
@@ -298,7 +300,7 @@ impl WireId {
     }
 }
 
-/// Something with nothing but its number.
+/// An object of which only the number is read.
 #[derive(Debug, Deserialize)]
 struct WireNumbered {
     id: WireId,
@@ -310,15 +312,15 @@ struct WireUser {
     username: String,
 }
 
-/// What the session of a credential is known by, when a platform elsewhere keeps
-/// it: the same in every replica, and no secret.
+/// The id of a session whose credential a remote platform keeps. It is the same in every replica,
+/// and no secret.
 fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
     let digest = Sha256::digest(credential.expose_secret().as_bytes());
     let half: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     SessionId::new(access_type, half)
 }
 
-/// Our agent, in the project the platform says.
+/// Our agent, with the project the platform reports.
 fn as_told(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     if agent.config_project == config_project {
         return Arc::clone(agent);

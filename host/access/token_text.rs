@@ -1,25 +1,26 @@
-//! The form of secrets of personal access tokens.
+//! The text format of personal access token secrets.
 //!
-//! In: text. Out: whether it is one that was made, and not one that was mistyped.
-//! Never: a proof; whoever knows the form can make a checksum.
+//! The checksum catches mistyped tokens before any look-up.
+//!
+//! Security: the checksum proves nothing; anyone who knows the format can compute it.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use sha2::{Digest as _, Sha256};
 
-/// What tokens begin with, so that scanners of secrets find them.
+/// Prefix of tokens, by which secret scanners find them.
 pub const TOKEN_PREFIX: &str = "tgpat-";
 
 /// Random bytes of each secret.
 pub(crate) const RANDOM_BYTES: usize = 32;
 
-/// Characters they are in base64url.
+/// The length of the random bytes in base64url, in characters.
 const RANDOM_CHARACTERS: usize = 43;
 
-/// Bytes of the checksum: enough that a scanner believes what it found.
+/// Bytes of the checksum, enough for a scanner to trust a match.
 const CHECKSUM_BYTES: usize = 3;
 
-/// Whether a text has the form of a token's secret and a checksum that fits.
+/// Whether a text has the form of a token's secret with a matching checksum.
 pub fn is_token(text: &str) -> bool {
     let Some(tail) = text.strip_prefix(TOKEN_PREFIX) else {
         return false;
@@ -28,8 +29,8 @@ pub fn is_token(text: &str) -> bool {
         .is_some_and(|(random, sum)| checksum(random) == sum)
 }
 
-/// Whether a text begins as tokens do and cannot be one. Tokens that came from
-/// elsewhere begin otherwise.
+/// Whether a text has the prefix of tokens but cannot be one. Imported tokens have other
+/// prefixes.
 pub(super) fn is_no_token(text: &str) -> bool {
     text.starts_with(TOKEN_PREFIX) && !is_token(text)
 }

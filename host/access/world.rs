@@ -1,4 +1,4 @@
-//! A small world for tests: people, agents, a store, a clock.
+//! Fixtures for tests: people, agents, a store and a clock.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -124,7 +124,7 @@ pub(super) fn settings() -> tollgate_config::Kubernetes {
     }
 }
 
-/// A gateway's own half, with a store on disk.
+/// The embedded platform, with a store on disk.
 pub(super) struct World {
     pub(super) clock: Clock,
     pub(super) store: Arc<Store>,
@@ -134,7 +134,7 @@ pub(super) struct World {
     pub(super) folder: TempDir,
 }
 
-/// A personal access token that lets alice in.
+/// A personal access token that gives alice access.
 pub(super) struct Pat {
     pub(super) secret: &'static str,
     pub(super) user: (i64, &'static str),
@@ -318,7 +318,7 @@ pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
     }
 }
 
-/// Why there is no access.
+/// Why access is not given.
 #[track_caller]
 pub(super) fn refusal(answer: Result<Arc<Access>, Error>) -> Refusal {
     match answer {

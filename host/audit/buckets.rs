@@ -1,8 +1,7 @@
-//! Entries of one kind, counted for a while.
+//! Counts entries of one kind in time buckets, and gives out one event per key and bucket.
 //!
-//! In: keys, time. Out: one event a key and bucket, with its count. Never: a count
-//! that is forgotten before it was given out; a bucket that counts as stored before
-//! it is; a lock held across an await.
+//! Invariant: a count is kept until it was given out, a bucket counts as stored only once it is,
+//! and no lock is held across an await.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -17,19 +16,19 @@ use uuid::Uuid;
 
 use crate::store::AuditEvent;
 
-/// Owners hash into these, so that entries do not wait for each other.
+/// Number of shards. Owners are hashed into them, so that entries rarely wait for each other.
 const SHARDS: usize = 16;
 
-/// How much earlier than a bucket's first entry a later one may be, as those that
-/// come at once are not told the time in their order.
+/// How much earlier than a bucket's first entry a later one may be, since concurrent entries do
+/// not read the clock in order.
 const SKEW: Duration = Duration::from_secs(5);
 
-/// What is counted together.
+/// The key of entries that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
-    /// Who makes the entries: a session, or the address of a stranger.
+    /// Who makes the entries: a session, or the address of an unknown caller.
     pub(super) owner: String,
-    /// What tells its entries apart.
+    /// What distinguishes the owner's entries.
     pub(super) what: String,
 }
 
@@ -37,11 +36,11 @@ pub(super) struct Key {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Most {
     pub(super) all: usize,
-    /// Of one owner.
+    /// For one owner.
     pub(super) each: usize,
 }
 
-/// As many keys are counted as may be.
+/// The most keys are open already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Full;
 
@@ -56,7 +55,7 @@ pub(super) struct Ticket {
 
 #[derive(Debug)]
 struct Bucket {
-    /// As it is now.
+    /// The event in its current state.
     event: AuditEvent,
     /// The count that was given out last.
     given: u64,
@@ -73,7 +72,7 @@ struct Shard {
     ended: Vec<AuditEvent>,
 }
 
-/// Buckets that are open.
+/// The open buckets.
 #[derive(Debug)]
 pub(super) struct Buckets {
     shards: [Mutex<Shard>; SHARDS],
@@ -84,7 +83,7 @@ pub(super) struct Buckets {
 }
 
 impl Buckets {
-    /// - `length`: how long entries are counted together, from the first on.
+    /// - `length`: how long entries are counted together, from the first one on.
     pub(super) fn new(length: Duration, most: Most) -> Self {
         Self {
             shards: Default::default(),
@@ -95,7 +94,7 @@ impl Buckets {
         }
     }
 
-    /// Counts one entry; `first` makes the event when it is the first of its key.
+    /// Counts one entry; `first` makes the event if it is the first of its key.
     pub(super) fn count(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Result<Ticket, Full> {
         {
             let shard = self.shard(&key.owner);
@@ -108,12 +107,12 @@ impl Buckets {
         Ok(self.count_always(key, now, first))
     }
 
-    /// As [`Buckets::count`], for keys of which there are few.
+    /// As [`Buckets::count`] without a limit, for keys of which there are few.
     pub(super) fn count_always(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Ticket {
         let mut shard = self.shard(&key.owner);
         let Shard { buckets, held, ended } = &mut *shard;
         if let Some(bucket) = buckets.get_mut(&key) {
-            // One that is not in the store yet takes whoever comes.
+            // A bucket that is not in the store yet takes every entry.
             if !bucket.is_over(now, self.length) || !bucket.opened.initialized() {
                 bucket.event.count = bucket.event.count.saturating_add(1);
                 bucket.event.last_at = now.max(bucket.event.last_at);
@@ -140,7 +139,7 @@ impl Buckets {
         ticket
     }
 
-    /// One bucket less.
+    /// Counts one bucket less as open.
     fn closed(&self, held: &mut HashMap<String, usize>, owner: &str) {
         self.open.fetch_sub(1, Ordering::Relaxed);
         if let Some(left) = held.get_mut(owner) {
@@ -151,7 +150,7 @@ impl Buckets {
         }
     }
 
-    /// The event a bucket is opened with. None when it has gone.
+    /// The event to store when a bucket is opened; `None` if the bucket is gone.
     pub(super) fn open(&self, ticket: &Ticket) -> Option<AuditEvent> {
         let mut shard = self.shard(&ticket.key.owner);
         let bucket = shard.buckets.get_mut(&ticket.key);
@@ -160,7 +159,7 @@ impl Buckets {
         Some(bucket.event.clone())
     }
 
-    /// The store did not take the bucket's row: its entry does not count.
+    /// Takes an entry back, because the store did not take the bucket's row.
     pub(super) fn take_back(&self, ticket: &Ticket) {
         let mut shard = self.shard(&ticket.key.owner);
         let Shard { buckets, held, .. } = &mut *shard;
@@ -178,7 +177,7 @@ impl Buckets {
         }
     }
 
-    /// Gives out every event whose count grew, and forgets buckets that ended.
+    /// Returns every event whose count grew, and forgets buckets that ended.
     pub(super) fn collect(&self, now: Timestamp) -> Vec<AuditEvent> {
         let mut events = Vec::new();
         for shard in &self.shards {
@@ -188,14 +187,13 @@ impl Buckets {
             buckets.retain(|key, bucket| {
                 let is_over = bucket.is_over(now, self.length);
                 if !bucket.opened.initialized() {
-                    // INVARIANT: the row is first written by who waits for it, so
-                    // that no older state follows a newer one, and nobody passes
-                    // before it is stored.
+                    // INVARIANT: the caller who waits for the row writes it first, so that no
+                    // older state follows a newer one, and nobody passes before it is stored.
                     if Arc::strong_count(&bucket.opened) > 1 || !is_over {
                         return true;
                     }
-                    // Who waited went away, perhaps before the store had the row,
-                    // and nobody comes for it any more.
+                    // The callers who waited went away, perhaps before the store had the row, and
+                    // no others will come.
                     bucket.given = 0;
                 }
                 if bucket.event.count > bucket.given {
@@ -223,7 +221,7 @@ impl Buckets {
 }
 
 impl Bucket {
-    /// Whether its time is over, also when the clock was set back since.
+    /// Whether its time is over, even if the clock was set back since.
     fn is_over(&self, now: Timestamp, length: Duration) -> bool {
         let latest = now.checked_add(length).unwrap_or(Timestamp::MAX);
         self.ends <= now || self.ends > latest.checked_add(SKEW).unwrap_or(Timestamp::MAX)

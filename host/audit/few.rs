@@ -1,7 +1,6 @@
-//! How many rows of their own entries get before they are counted.
+//! Limits how many entries per key get rows of their own before they are only counted.
 //!
-//! In: keys, time. Out: whether there is a row left. Never: more memory for more
-//! keys than its bound.
+//! Invariant: memory stays within a fixed bound, however many keys there are.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
@@ -9,10 +8,10 @@ use std::time::Duration;
 
 use super::buckets::Key;
 
-/// Keys that are remembered at once; entries of others get no rows of their own.
+/// Most keys remembered at once; entries of further keys get no rows of their own.
 const KEYS: usize = 10_000;
 
-/// Rows that each key may still have.
+/// How many rows each key may still get.
 #[derive(Debug)]
 pub(super) struct Few {
     taken: Mutex<HashMap<Key, Taken>>,
@@ -23,13 +22,13 @@ pub(super) struct Few {
 #[derive(Debug)]
 struct Taken {
     rows: u32,
-    /// In running time, when a key has all its rows again.
+    /// In running time, when the key gets all its rows back.
     ends: Duration,
 }
 
 impl Few {
-    /// - `length`: how long a row counts, from a key's first on.
-    /// - `most`: rows of one key.
+    /// - `length`: how long rows count, from a key's first row on.
+    /// - `most`: most rows per key in that time.
     pub(super) fn new(length: Duration, most: u32) -> Self {
         Self {
             taken: Mutex::default(),
@@ -38,7 +37,7 @@ impl Few {
         }
     }
 
-    /// Takes a row, where one is left.
+    /// Takes a row if one is left; returns whether it did.
     ///
     /// - `now`: running time.
     pub(super) fn take(&self, key: Key, now: Duration) -> bool {
@@ -63,7 +62,7 @@ impl Few {
         }
     }
 
-    /// Forgets keys that have all their rows again.
+    /// Forgets keys that have all their rows back.
     pub(super) fn forget(&self, now: Duration) {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         taken.retain(|_, one| one.ends > now);

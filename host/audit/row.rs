@@ -1,7 +1,6 @@
-//! Entries as rows.
+//! Turns audit entries into rows, and chooses how each is written: alone or counted.
 //!
-//! In: an entry. Out: what kind of row it is, and the row. Never: a query, content
-//! or a text of unbounded length.
+//! Security: a row contains no query, no content and no text of unbounded length.
 
 use std::fmt::Write as _;
 
@@ -19,7 +18,7 @@ use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 
-/// Longest text a caller chose, in bytes; names of Kubernetes have 253.
+/// Longest text from a caller, in bytes; Kubernetes names have at most 253.
 const TEXT_BYTES: usize = 256;
 
 /// How often an entry is written.
@@ -28,10 +27,10 @@ pub(super) enum Counting {
     Alone,
     /// Counted with others of this key.
     Read(Key),
-    /// A refusal of somebody known: the first ones are rows of their own, those
-    /// beyond are counted.
+    /// A refusal of a known caller: the first ones get rows of their own, further ones are
+    /// counted.
     Refusal(Key),
-    /// As reads, of callers nobody knows.
+    /// A request of an unknown caller, counted like reads.
     Stranger(Key),
 }
 
@@ -47,7 +46,7 @@ pub(super) fn counting(entry: &AccessEntry<'_>) -> Counting {
     }
 }
 
-/// Whether it changes nothing and runs nothing, and ends by itself or is a watch.
+/// Whether the request changes and runs nothing, and either ends by itself or is a watch.
 fn is_read(attributes: &Attributes) -> bool {
     let verb = attributes.verb.as_str();
     let reads = match attributes.resource_request {
@@ -61,7 +60,7 @@ fn is_read(attributes: &Attributes) -> bool {
 
 fn read_key(holder: &Holder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> Key {
     let mut what = String::with_capacity(192);
-    // A string takes every write.
+    // Writing to a string cannot fail.
     let _written = write!(what, "{}@{}", holder.user.id, holder.agent);
     piece(&mut what, entry.impersonated);
     piece(&mut what, Some(&attributes.verb));
@@ -83,7 +82,7 @@ fn refusal_key(holder: &Holder<'_>, reason: &str) -> Key {
     }
 }
 
-/// Without the agent: who is not known may name any.
+/// The agent is not part of the key, since unknown callers may name any.
 fn stranger_key(entry: &AccessEntry<'_>) -> Key {
     Key {
         owner: entry.client.to_canonical().to_string(),
@@ -91,9 +90,8 @@ fn stranger_key(entry: &AccessEntry<'_>) -> Key {
     }
 }
 
-/// The key of what is beyond all that can be told apart: one for each session and
-/// agent it may use, session and reason of a refusal, or reason strangers are
-/// refused for.
+/// The key of entries beyond those counted separately: one for each session and agent it may use,
+/// each session and reason of a refusal, or each reason unknown callers are refused for.
 pub(super) fn rest_key(entry: &AccessEntry<'_>) -> Key {
     let agent = rest_agent(entry).map_or(0, AgentId::get);
     Key {
@@ -105,7 +103,7 @@ pub(super) fn rest_key(entry: &AccessEntry<'_>) -> Key {
     }
 }
 
-/// The agent, where it is proven: a refused caller may name any.
+/// The agent, if access to it was granted; a refused caller may name any.
 fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
     match entry.outcome {
         Outcome::Allowed => entry.holder.map(|holder| holder.agent),
@@ -113,8 +111,8 @@ fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
     }
 }
 
-/// Pieces cannot run into each other: each has its length before it. Of a long one
-/// there is a digest, so that keys stay short.
+/// Appends a piece preceded by its length, so that pieces cannot run together. A long piece is
+/// replaced by a digest, so that keys stay short.
 fn piece(key: &mut String, text: Option<&str>) {
     let Some(text) = text else {
         key.push('-');
@@ -143,7 +141,7 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     event
 }
 
-/// The first of those that are counted together.
+/// The event for the first of the entries that are counted together.
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = bare(entry, now);
     match (&entry.holder, entry.outcome) {
@@ -153,7 +151,7 @@ pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
                 event.details.remove("name");
             }
         }
-        // What each of these asked for is not told apart.
+        // The entry no longer says what each of these requested.
         (Some(_), Outcome::Denied) => {
             event.details.insert("counted".to_owned(), Value::Bool(true));
         }
@@ -162,7 +160,7 @@ pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     event
 }
 
-/// The first of those beyond all that can be told apart.
+/// The event for the first of the entries beyond those counted separately.
 pub(super) fn rest(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = bare(entry, now);
     event.agent_id = rest_agent(entry);
@@ -180,7 +178,7 @@ pub(super) fn rest(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     event
 }
 
-/// Who, from where and why, without what they ask for.
+/// An event with who, from where and why, but not what they request.
 fn bare(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut details = Map::new();
     let holder = entry.holder.as_ref();
@@ -205,7 +203,7 @@ fn bare(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     }
 }
 
-/// A stream that was ended.
+/// The event of a stream that was ended.
 pub(super) fn closed(closed: &Closed) -> AuditEvent {
     let Closed {
         session,
@@ -258,7 +256,7 @@ fn put_target(details: &mut Map<String, Value>, target: &Target) {
     put(details, "name", name.as_deref());
 }
 
-/// Adds what is known, shortened.
+/// Adds a detail, shortened, if it is known.
 fn put(details: &mut Map<String, Value>, key: &str, text: Option<&str>) {
     let Some(text) = text else { return };
     let short = text.get(..text.floor_char_boundary(TEXT_BYTES)).unwrap_or_default();

@@ -1,7 +1,6 @@
-//! What goes on beside requests: counts reach the store, old events go.
+//! Background tasks of the audit log: they write counts to the store and remove old events.
 //!
-//! In: the clock. Out: rows. Never: a count given up because the store did not
-//! take it at first.
+//! Invariant: a count the store did not take is tried again, not dropped.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -14,23 +13,22 @@ use super::Audit;
 use crate::clock::Clock;
 use crate::store;
 
-/// How long a count may wait for the store.
+/// How long a count waits before it is written to the store.
 const WRITE: Duration = Duration::from_secs(1);
 
 /// How often old events are removed.
 const FORGET: Duration = Duration::from_hours(1);
 
-/// How far this machine's clock and the database's may be apart.
+/// How far this machine's clock and the database's may differ.
 const APART: Duration = Duration::from_mins(5);
 
-/// How far time may leap from one removal to the next: what a weekend's pause does not
-/// reach is made up for later.
+/// How far time may leap from one removal to the next. A longer pause is made up for gradually.
 const LEAP: Duration = Duration::from_hours(24);
 
 /// Why nothing was removed, or not all.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// A clock that is wrong would remove what is to be kept.
+    /// The clocks differ; a wrong one would remove events that must be kept.
     #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
     Clocks { apart: Duration },
     /// The store failed.
@@ -38,7 +36,7 @@ pub(super) enum Error {
     Store(#[from] store::Error),
 }
 
-/// Starts the tasks; they end with the last of the others.
+/// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(audit: &Arc<Audit>) {
     let (clock, wake) = (audit.clock.clone(), audit.wake.clone());
     tokio::spawn(write(Arc::downgrade(audit), clock.clone(), wake));
@@ -47,7 +45,7 @@ pub(super) fn spawn(audit: &Arc<Audit>) {
 
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     let mut good = true;
-    // In running time, when the last flush began after which nothing waited.
+    // In running time, when the last flush began that left nothing waiting.
     let mut written_at = clock.running();
     loop {
         if good {
@@ -78,7 +76,7 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     }
 }
 
-/// Removes what is too old.
+/// Removes events that are too old.
 ///
 /// - `ran`: how long this process has run since the last time.
 pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> Result<(), Error> {
@@ -97,9 +95,9 @@ pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> 
     Ok(audit.store.reach_time(time.max(reached)).await?)
 }
 
-/// What time it is at least, for removing what is past. Removed rows do not come back
-/// when a clock that was years ahead is set right, so a leap is not believed: time then
-/// goes twice as fast as the process runs, until it is made up for.
+/// The time to assume for removals. Removed rows do not come back when a clock that was years
+/// ahead is corrected, so a leap is not believed: the assumed time then advances twice as fast as
+/// the process runs, until it has caught up.
 fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
     let near = reached.checked_add(LEAP).unwrap_or(Timestamp::MAX);
     if now <= near {
@@ -109,9 +107,9 @@ fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
     now.min(made_up)
 }
 
-/// Whether time may decide what is removed.
+/// Checks that the clocks agree, so that time may decide what is removed.
 ///
-/// - `theirs`: the database's, where it has a clock of its own.
+/// - `theirs`: the database's time, if it has a clock of its own.
 fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
     if apart > APART {
@@ -123,7 +121,7 @@ fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
 async fn forget(audit: Weak<Audit>, clock: Clock) {
     let mut last = clock.running();
     loop {
-        // Time that passes while old events go counts, too.
+        // The time that the removal takes counts, too.
         let begun = clock.running();
         let next = begun.saturating_add(FORGET);
         {

@@ -1,7 +1,7 @@
-//! Argo CD's local accounts and what their tokens need.
+//! Argo CD's local accounts, read from `argocd-cm` and `argocd-secret`, as far as verifying
+//! their tokens needs them.
 //!
-//! In: `argocd-cm`, `argocd-secret`. Out: [`Accounts`]. Never: a password hash;
-//! an account whose settings cannot be read.
+//! Security: [`Accounts`] holds no password hash, and no account whose settings cannot be read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +40,7 @@ enum State {
     #[default]
     Enabled,
     Disabled,
-    /// A setting cannot be read, so nobody is let in by it.
+    /// A setting cannot be read, so the account is locked.
     Unreadable,
 }
 
@@ -58,8 +58,8 @@ pub(super) struct Accounts(BTreeMap<String, Account>);
 impl Accounts {
     /// Reads the accounts (Argo CD, `util/settings/accounts.go`).
     ///
-    /// Unlike there, a value that cannot be read does not break all accounts
-    /// or fall back to "enabled": it locks that one account.
+    /// Unlike in Argo CD, a value that cannot be read neither breaks all accounts nor falls back
+    /// to "enabled": it locks that one account.
     pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Self {
         let admin = Account {
             capabilities: BTreeSet::from([Capability::Login]),
@@ -136,7 +136,7 @@ impl Accounts {
         }
     }
 
-    /// One `false` among several keys for an account is enough.
+    /// If several keys set it for an account, one `false` is enough.
     fn enable(&mut self, name: &str, value: &str, unreadable: impl FnOnce(&str)) {
         let account = self.account(name);
         match (go_bool(value), account.state) {

@@ -1,9 +1,11 @@
-//! Which credential a request to an agent carries, by its form alone.
+//! Recognizes, by form alone, which credential a request under `/k8s-proxy/` carries.
 //!
-//! In: head of a request to `/k8s-proxy/`. Out: [`Presented`], to be believed or
-//! not by [`crate::access`]; the verified claims of ID tokens ([`IdTokens`]).
-//! Refuses: 400 for what cannot be a credential, 401 for none or an unknown
-//! kind. Never: a choice between two credentials, a secret in a message.
+//! [`crate::access`] decides whether to believe a [`Presented`] credential; only ID tokens are
+//! verified here ([`IdTokens`]). A malformed credential gives 400; none, or one of an unknown
+//! kind, gives 401.
+//!
+//! Security: two credentials are refused, never resolved by choosing one. No message contains a
+//! secret.
 
 use std::borrow::Cow;
 
@@ -36,7 +38,7 @@ pub const MAX_KEY_BYTES: usize = 8 * 1024;
 /// Most bytes of an ID token.
 pub const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
-/// A credential as sent: its form is good, nothing else is known.
+/// A credential as sent. Its form is valid; nothing else is known.
 pub enum Presented {
     /// `Bearer pat:<agent>:<token>`.
     Pat {
@@ -52,21 +54,21 @@ pub enum Presented {
         /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
         token: SecretString,
     },
-    /// A compact JWT, 1 to [`MAX_ID_TOKEN_BYTES`]; for [`IdTokens::verify`].
+    /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokens::verify`].
     IdToken(SecretString),
-    /// Cookie `_gitlab_kas` with agent and CSRF token beside it.
+    /// Cookie `_gitlab_kas`, with the agent and the CSRF token sent separately.
     Cookie {
         /// The agent asked for.
         agent: AgentId,
-        /// Value of the cookie, form-decoded once; 1 to [`MAX_KEY_BYTES`].
+        /// Value of the cookie, form-decoded once; 1 to [`MAX_KEY_BYTES`] bytes.
         cookie: SecretString,
-        /// Field or query parameter; 1 to [`MAX_KEY_BYTES`].
+        /// From the header field or query parameter; 1 to [`MAX_KEY_BYTES`] bytes.
         csrf: SecretString,
     },
 }
 
 impl Presented {
-    /// Which kind of credential.
+    /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {
             Self::Pat { .. } => AccessType::PersonalAccessToken,
@@ -94,18 +96,18 @@ impl std::fmt::Debug for Presented {
     }
 }
 
-/// Whether anybody can judge the tokens of CI jobs.
+/// Whether the platform knows the tokens of CI jobs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CiTokens {
-    /// A platform elsewhere can.
+    /// A remote platform verifies them.
     Taken,
-    /// Nobody can: `ci:` is an unknown kind of token.
+    /// They are unknown: `ci:` is an unknown kind of token.
     Unknown,
 }
 
 /// Why a request has no usable credential.
 ///
-/// The caller may see each message: they speak about the form only.
+/// The caller may see every message; they concern the form only.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Nothing was sent. (401)
@@ -114,7 +116,7 @@ pub enum Error {
     /// Something was sent that cannot be a credential. (400)
     #[error("malformed credential: {0}")]
     Malformed(#[from] Malformed),
-    /// A scheme or a kind of token that is not known here. (401)
+    /// A scheme or a kind of token that is unknown here. (401)
     #[error("the kind of credential is not known")]
     Unknown,
 }
@@ -133,10 +135,10 @@ impl Error {
 /// What is wrong with the form of a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Malformed {
-    /// More than one credential: which one counts would be a guess.
+    /// More than one credential; choosing one would be a guess.
     #[error("several credentials, send one")]
     Several,
-    /// More than one line, cookie or parameter of a name.
+    /// More than one line, cookie or parameter with the same name.
     #[error("`{name}` occurs {observed} times, once is allowed")]
     Repeated {
         /// Field, cookie or query parameter.
@@ -144,7 +146,7 @@ pub enum Malformed {
         /// How often it occurs.
         observed: usize,
     },
-    /// A part that must be sent and was not, or is empty.
+    /// A required part is missing or empty.
     #[error("{part} is missing")]
     Missing {
         /// Which part.
@@ -156,7 +158,7 @@ pub enum Malformed {
     /// Not a positive 64-bit number in canonical decimal.
     #[error("the agent id is not a positive whole number")]
     Agent,
-    /// Dots, yet not the three parts of a signed JWT: among others, an encrypted one.
+    /// The token has dots, but not the three parts of a signed JWT; it may be an encrypted one.
     #[error("the token is not a signed JWT in compact form")]
     Jwt,
     /// Bytes that cannot be decoded.
@@ -175,18 +177,17 @@ pub enum Malformed {
         /// Most bytes allowed.
         allowed: usize,
     },
-    /// A token among the WebSocket subprotocols, and nothing else there: without
-    /// another one, the cluster has none to answer with.
+    /// The token is the only WebSocket subprotocol. Without another one, the cluster has none to
+    /// answer with.
     #[error("a token in `Sec-WebSocket-Protocol` needs another subprotocol beside it")]
     LonelySubprotocol,
 }
 
-/// Finds the one credential of a request.
+/// Finds the only credential of a request.
 ///
-/// Carriage: `Authorization: Bearer` (GitLab's `pat:` and `ci:`, or a JWT), a
-/// WebSocket subprotocol with the same text (Kubernetes,
-/// `base64url.bearer.authorization.k8s.io.`), or the cookie of GitLab's pages.
-/// Other cookies are not looked at.
+/// It may be sent as `Authorization: Bearer` (GitLab's `pat:` and `ci:`, or a JWT), a WebSocket
+/// subprotocol with the same text (Kubernetes, `base64url.bearer.authorization.k8s.io.`), or the
+/// cookie of GitLab's pages. Other cookies are ignored.
 ///
 /// # Errors
 /// Every [`Error`]; none of them holds a secret.
@@ -203,20 +204,20 @@ pub fn read(head: &Parts, ci: CiTokens) -> Result<Presented, Error> {
     }
 }
 
-/// The query without the parameters that are for the gateway: [`AGENT_PARAMETER`]
-/// and [`CSRF_PARAMETER`], however their names are escaped. All other bytes stay
-/// as they are, in their order; `None` when nothing is left.
+/// Removes the parameters that are for the gateway from a query: [`AGENT_PARAMETER`] and
+/// [`CSRF_PARAMETER`], however their names are escaped. All other bytes stay as they are and in
+/// order; `None` if nothing is left.
 pub fn strip_query(query: Option<&str>) -> Option<Cow<'_, str>> {
     query::strip(query?)
 }
 
-/// Removes tokens from the WebSocket subprotocols, so that none reaches the
-/// cluster. Lines without one stay as they are.
+/// Removes tokens from the WebSocket subprotocols, so that none reaches the cluster. Lines
+/// without a token stay as they are.
 pub fn strip_subprotocols(fields: &mut HeaderMap) {
     subprotocol::strip(fields);
 }
 
-/// The one `Authorization` field.
+/// The only `Authorization` field.
 fn authorization(fields: &HeaderMap) -> Result<Option<&[u8]>, Malformed> {
     Ok(sole(fields, AUTHORIZATION.as_str(), "Authorization")?.map(http::HeaderValue::as_bytes))
 }

@@ -1,8 +1,8 @@
-//! An authenticator from settings and resources.
+//! Builds an [`Authenticator`] from the settings, `argocd-cm`, `argocd-secret` and the projects,
+//! and reports every finding.
 //!
-//! In: settings, `argocd-cm`, `argocd-secret`, projects. Out:
-//! [`Authenticator`] and every finding. Never: a connection; keys are fetched
-//! with the first token that needs them.
+//! Building opens no connection: an issuer's keys are fetched with the first token that needs
+//! them.
 
 use rustc_hash::FxBuildHasher;
 
@@ -25,11 +25,11 @@ use tollgate_state::Resources;
 const DISCOVERY_PATH: &str = "/.well-known/openid-configuration";
 
 impl Authenticator {
-    /// Makes an authenticator for one state of settings and resources.
+    /// Builds an authenticator for one state of settings and resources.
     ///
     /// - `scopes`: claims that hold groups (`scopes` of `argocd-rbac-cm`).
-    /// - `previous`: its issuers' keys are kept where the issuer has not
-    ///   changed; verified tokens are not, so that a revocation counts at once.
+    /// - `previous`: the keys of its issuers are kept if the issuer has not changed. Verified
+    ///   tokens are not kept, so that a revocation counts at once.
     pub fn build(
         config: &tollgate_config::Authentication,
         resources: &Resources,
@@ -85,15 +85,15 @@ impl Builder<'_> {
                 .weigher(|_, remembered: &super::Remembered| remembered.token_bytes)
                 .max_capacity(REMEMBERED_BYTES)
                 .time_to_live(REMEMBERED)
-                // Keys are digests already, and only of tokens that were verified.
+                // The cache's keys are digests already, and only of verified tokens.
                 .build_with_hasher(FxBuildHasher),
             clock: self.clock,
         };
         Loaded::new(authenticator, findings)
     }
 
-    /// Policies tell users apart by name alone: two issuers that can give the
-    /// same one make two people the same.
+    /// Warns of issuers that can give the same names: policies distinguish users by name alone,
+    /// so two people could become one.
     fn warn_shared_names(&mut self, config: &tollgate_config::Authentication) {
         let configured = config.issuers.iter().filter_map(|issuer| match &issuer.username {
             tollgate_config::ClaimMapping::Claim { prefix, .. } => Some((issuer.url.as_str(), prefix.as_str())),
@@ -205,11 +205,10 @@ impl Builder<'_> {
 }
 
 impl Verifier {
-    /// What a configured issuer's tokens are verified with; `None` where a finding
-    /// says why not.
+    /// Builds the verifier of a configured issuer's tokens; `None` if a finding says why not.
     ///
-    /// - `issuer`: with its path in the settings.
-    /// - `known`: keys it had before, and the clock for new ones.
+    /// - `issuer`: the issuer, with its path in the settings.
+    /// - `known`: the keys it had before, and the clock for new ones.
     pub(super) fn build(
         (issuer, path): (&tollgate_config::Issuer, &str),
         rules: Rules,
@@ -279,7 +278,7 @@ fn discovery_url(issuer: &str) -> String {
     format!("{}{DISCOVERY_PATH}", issuer.trim_end_matches('/'))
 }
 
-/// The caller without a name: only what everybody may do is allowed.
+/// The anonymous caller, who may do only what everybody may.
 fn nobody() -> Principal {
     let identity = Identity {
         kind: Kind::Anonymous,

@@ -1,33 +1,32 @@
-//! Why a request has no principal.
+//! The reasons why a request has no principal.
 //!
-//! In: a finding of any check. Out: [`Error`]. Never: a token, a secret or a
-//! claim's value in a message.
+//! Security: no message contains a token, a secret or a claim's value.
 
 use std::fmt;
 
-/// Why nobody can be said to have sent a request.
+/// Why the caller of a request cannot be determined.
 ///
-/// Messages name rules and configured values, never what a token holds, so
-/// each may be logged. What the *caller* may see is said at each variant.
+/// Messages contain rules and configured values, never contents of a token, so each may be
+/// logged. Each variant says what the *caller* may see.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Neither an `argocd.token` cookie nor an `Authorization` field. The
     /// caller may see the whole message.
     #[error("no credential: send cookie `argocd.token` or field `Authorization: Bearer`")]
     NoCredential,
-    /// Something was sent that cannot be a credential. The caller may see the
-    /// whole message: it speaks about the form only.
+    /// Something was sent that cannot be a credential. The caller may see the whole message,
+    /// which concerns the form only.
     #[error("malformed credential: {0}")]
     Malformed(#[from] Malformed),
-    /// A well-formed token that proves nothing. The caller may see that the
-    /// token is invalid, not the reason: it would help to forge one.
+    /// A well-formed token that does not verify. The caller may see that the token is invalid,
+    /// but not why: the reason would help to forge one.
     #[error("invalid token: {0}")]
     Invalid(#[from] Reason),
-    /// `exp` has passed. The caller may see it, to sign in again.
+    /// `exp` has passed. The caller may see this, to sign in again.
     #[error("the token has expired")]
     Expired,
-    /// The token was good once. The caller may see that it was revoked, not
-    /// how: whether an account exists is not a stranger's business.
+    /// The token was valid once. The caller may see that it was revoked, but not how: that could
+    /// reveal whether an account exists.
     #[error("revoked token: {0}")]
     Revoked(#[from] Revocation),
     /// A browser may have sent the request on another site's behalf. The
@@ -40,16 +39,16 @@ pub enum Error {
         /// What would have passed.
         allowed: String,
     },
-    /// The issuer's keys cannot be had, so nothing is known about the token.
-    /// The caller may see "try again later", not the issuer. Maps to 503.
+    /// The issuer's keys cannot be fetched, so nothing is known about the token. The caller may
+    /// see "try again later", not the issuer. Maps to 503.
     #[error("the keys of issuer `{issuer}` are unavailable")]
     IssuerUnavailable {
         /// `issuer.url` as configured.
         issuer: String,
     },
-    /// The token is good, but the groups that go with it could not be asked
-    /// for at the issuer's userinfo endpoint (Argo CD: 401 `Invalid session`).
-    /// The caller may see the first words, not the cause.
+    /// The token is valid, but its groups could not be fetched from the issuer's userinfo
+    /// endpoint (Argo CD: 401 `Invalid session`). The caller may see the first words, not the
+    /// cause.
     #[error("unusable session: {0}")]
     SessionUnusable(#[from] Unusable),
 }
@@ -98,7 +97,7 @@ pub enum Malformed {
         /// Most chunks allowed.
         allowed: usize,
     },
-    /// A chunk that was announced and not sent.
+    /// A chunk that was announced but not sent.
     #[error("cookie `argocd.token-{index}` is missing")]
     MissingChunk {
         /// Index of the chunk.
@@ -150,8 +149,8 @@ pub enum Reason {
     /// `typ` names another kind of token.
     #[error("`typ` is neither `JWT` nor `at+jwt`")]
     Type,
-    /// `crit`, `enc` or `zip` in the header: nothing of it is understood here
-    /// (RFC 7515, section 4.1.11).
+    /// The header has `crit`, `enc` or `zip`, which are not supported here (RFC 7515, section
+    /// 4.1.11).
     #[error("header field `{field}` is not supported")]
     HeaderField {
         /// Name of the header field.
@@ -169,7 +168,7 @@ pub enum Reason {
     /// A token for several audiences was issued to somebody else.
     #[error("`azp` is none of the configured audiences")]
     AuthorizedParty,
-    /// A claim the issuer's tokens must have.
+    /// A required claim is missing.
     #[error("claim `{claim}` is missing")]
     MissingClaim {
         /// Name of the claim.
@@ -181,7 +180,7 @@ pub enum Reason {
         /// Name of the claim.
         claim: &'static str,
     },
-    /// A rule of `claimValidationRules`.
+    /// A rule of `claimValidationRules` refused the token.
     #[error("claim rule refused: {message}")]
     ClaimRule {
         /// The rule's configured message.
@@ -190,7 +189,7 @@ pub enum Reason {
     /// The username comes from `email` and `email_verified` is not `true`.
     #[error("`email_verified` is not `true`")]
     EmailNotVerified,
-    /// A mapping that gives nothing or fails.
+    /// A mapping failed or gave nothing.
     #[error("the mapping of `{part}` gives nothing usable")]
     Mapping {
         /// Which part of the identity.
@@ -210,7 +209,7 @@ pub enum Reason {
         /// Which part of the identity.
         part: Field,
     },
-    /// A rule of `userValidationRules`.
+    /// A rule of `userValidationRules` refused the user.
     #[error("user rule refused: {message}")]
     UserRule {
         /// The rule's configured message.
@@ -244,7 +243,7 @@ impl Reason {
 /// A part of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Field {
-    /// The name policies judge.
+    /// The name policies decide on.
     Username,
     /// The groups.
     Groups,
@@ -265,7 +264,7 @@ impl fmt::Display for Field {
     }
 }
 
-/// How a token Argo CD signed lost its force.
+/// How a token Argo CD signed was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Revocation {
     /// The account is not in `argocd-cm`, or its settings cannot be read.
@@ -283,7 +282,7 @@ pub enum Revocation {
     /// The `jti` is not among the account's or role's tokens.
     #[error("the token is not listed any more")]
     NotListed,
-    /// The project or the role is gone.
+    /// The project or the role no longer exists.
     #[error("the project or role does not exist")]
     NoRole,
 }
@@ -291,7 +290,7 @@ pub enum Revocation {
 /// Why the userinfo endpoint gave no groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unusable {
-    /// No answer in time, or none that is 200 and JSON.
+    /// No answer in time, or not a 200 with JSON.
     #[error("the userinfo endpoint did not answer as it should")]
     Unreachable,
     /// The answer is about somebody else (OpenID Connect Core, section 5.3.2).

@@ -1,7 +1,7 @@
-//! Documents of an issuer, fetched.
+//! Fetches JSON documents of an issuer.
 //!
-//! In: a URL and trust roots. Out: JSON. Never: a redirect followed, a body
-//! without bound, an answer's text in an error.
+//! Security: the client follows no redirects and bounds the size of every body. No error
+//! contains text of the answer.
 
 use std::time::Duration;
 
@@ -11,15 +11,15 @@ use url::Url;
 
 use tollgate_config::is_loopback;
 
-/// Bytes of one document.
+/// Most bytes of one document.
 const MAX_DOCUMENT_BYTES: usize = 512 * 1024;
-/// Time to connect, TLS included.
+/// Time limit for connecting, including TLS.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time for one request, its body included.
+/// Time limit for one request, including its body.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Why a document could not be had. Held and logged by the gateway, never sent
-/// to a caller.
+/// Why a document could not be fetched. The gateway keeps and logs it, but never sends it to a
+/// caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum FetchError {
     #[error("`{url}` must be https, or http to a loopback address, without user and fragment")]
@@ -98,7 +98,7 @@ pub(super) async fn json<T: DeserializeOwned>(
     bearer: Option<&str>,
 ) -> Result<T, FetchError> {
     let name = || url.to_string();
-    // Without the URL: it is in our message already.
+    // The URL is left out; our message already has it.
     let unreachable = |error: reqwest::Error| FetchError::Unreachable {
         url: name(),
         reason: cause(&error.without_url()),

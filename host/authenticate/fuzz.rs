@@ -1,4 +1,4 @@
-//! Targets: where credentials come from in a request, and what they look like.
+//! Fuzz targets: where a request carries credentials, and their format.
 
 use http::Request;
 use http::request::Parts;

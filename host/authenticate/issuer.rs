@@ -1,7 +1,7 @@
-//! Tokens of OpenID Connect issuers.
+//! Verifies tokens of one OpenID Connect issuer and finds whom they stand for.
 //!
-//! In: a token whose `iss` is this issuer's. Out: who it stands for. Never: an
-//! unsigned or symmetrically signed token, a token for another audience.
+//! Security: unsigned and symmetrically signed tokens and tokens for another audience are
+//! refused.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use crate::clock::Clock;
 use tollgate_core::claims::{scope_values, user_identifier};
 use tollgate_core::principal::Kind;
 
-/// Algorithms an issuer may use at all. `HS*` and `none` are not among them.
+/// All algorithms an issuer may use. `HS*` and `none` are not among them.
 pub(super) const ASYMMETRIC: [Algorithm; 9] = [
     Algorithm::RS256,
     Algorithm::RS384,
@@ -33,12 +33,12 @@ pub(super) const ASYMMETRIC: [Algorithm; 9] = [
     Algorithm::EdDSA,
 ];
 
-/// Claims policies see as the token has them.
+/// Claims that policies see unchanged from the token.
 const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
-/// Claims policies see that hold no groups, whatever `scopes` says.
+/// Claims in the policies' view that never hold groups, whatever `scopes` says.
 const OWN_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
-/// One issuer, ready to judge its tokens.
+/// One issuer, ready to verify its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
     pub(super) verifier: Verifier,
@@ -49,7 +49,7 @@ pub(super) struct Issuer {
     pub(super) accounts: Arc<BTreeSet<String>>,
 }
 
-/// What proves that a token is an issuer's, for us and in force.
+/// Verifies that a token is from an issuer, meant for us and currently valid.
 #[derive(Debug)]
 pub(super) struct Verifier {
     /// `iss`, compared byte by byte.
@@ -60,12 +60,12 @@ pub(super) struct Verifier {
     pub(super) rules: Rules,
 }
 
-/// Whose rules count where specification and Kubernetes differ.
+/// Which rules apply where the specification and Kubernetes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Rules {
-    /// OpenID Connect Core: `azp` of a token for several audiences is one of ours.
+    /// OpenID Connect Core: `azp` of a token for several audiences must be one of ours.
     OpenIdConnect,
-    /// kube-apiserver: any of our audiences will do, and `nbf` may be a minute ahead.
+    /// kube-apiserver: any of our audiences is enough, and `nbf` may be a minute ahead.
     Kubernetes,
 }
 
@@ -85,7 +85,7 @@ pub(super) enum Reading {
     Mapped(Box<Mapping>),
     /// As Argo CD reads them.
     Argocd {
-        /// Where groups are asked for in addition.
+        /// The userinfo endpoint for additional groups.
         userinfo: Option<Userinfo>,
     },
 }
@@ -97,7 +97,7 @@ pub(super) struct Verified {
 }
 
 impl Verifier {
-    /// The claims of a token that is good, and its times; `exp` is among them.
+    /// Returns the claims and times of a valid token; `exp` is required.
     pub(super) async fn claims(&self, token: Token<'_>, clock: &Clock) -> Result<(Map<String, Value>, Times), Error> {
         let algorithm = token.checked_algorithm(&self.algorithms)?;
         let keys = match self.keys.find(token.key_id(), algorithm).await {
@@ -111,7 +111,8 @@ impl Verifier {
         };
         let key_id = token.key_id().map(str::to_owned);
         let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
-        // After the signature: only a real token learns that it is too old.
+        // Checked after the signature, so that only the bearer of a genuine token learns that it
+        // has expired.
         let times = Times::check(&claims, clock.seconds(), self.rules.leeway_seconds())?;
         if times.expires_at.is_none() {
             return Err(Reason::MissingClaim {
@@ -123,9 +124,9 @@ impl Verifier {
         Ok((claims, times))
     }
 
-    /// One configured audience in `aud` (Kubernetes: `MatchAny`), and, for a
-    /// token with several, `azp` one of them where the token has it (OpenID
-    /// Connect Core, section 3.1.3.7; Kubernetes does not look).
+    /// Checks that `aud` has a configured audience (Kubernetes: `MatchAny`). For a token with
+    /// several audiences, `azp`, if present, must be a configured one as well (OpenID Connect
+    /// Core, section 3.1.3.7; Kubernetes does not check this).
     fn check_audience(&self, claims: &Map<String, Value>) -> Result<(), Error> {
         let audiences: Vec<&str> = match claims.get("aud") {
             None => Vec::new(),
@@ -148,7 +149,7 @@ impl Verifier {
 }
 
 impl Issuer {
-    /// Who the token stands for.
+    /// Verifies a token and returns whom it stands for.
     ///
     /// - `text`: the token itself, for the userinfo endpoint.
     pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
@@ -165,8 +166,8 @@ impl Issuer {
         }
     }
 
-    /// Whether a token that was verified before would be for us, and mean the same. Its
-    /// signature and times are not looked at.
+    /// Whether a token that was verified before would still be for us and give the same identity.
+    /// Its signature and times are not checked.
     pub(super) fn still(&self, known: &Identity) -> bool {
         let expires_at = known.expires_at;
         let again = match &self.reading {
@@ -192,8 +193,8 @@ impl Issuer {
         expires_at: Option<i64>,
     ) -> Result<Identity, Error> {
         let mapped = mapping.apply(&claims)?;
-        // SECURITY: policies tell users apart by name alone; a name an issuer
-        // chooses must not be that of a local account, such as `admin`.
+        // SECURITY: policies distinguish users by name alone, so a name from an issuer must not
+        // be that of a local account, such as `admin`.
         if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
             return Err(Reason::ReservedName { part: Field::Username }.into());
         }
@@ -212,15 +213,14 @@ impl Issuer {
         })
     }
 
-    /// SECURITY: policies see the mapped names where they look for subject and
-    /// groups, so that no claim can pass by the mapping and its prefixes; the
-    /// token's own claims are moved under `token`.
+    /// SECURITY: policies see the mapped names as subject and groups, so that no claim can bypass
+    /// the mapping and its prefixes. The token's own claims are moved under `token`.
     fn policy_claims(&self, username: &str, groups: &[String], token: Map<String, Value>) -> Map<String, Value> {
         let mut claims = Map::new();
         for claim in KEPT_CLAIMS {
             claims.extend(token.get(claim).map(|value| (claim.to_owned(), value.clone())));
         }
-        // Not a scope such as `sub`, where the groups would replace the name.
+        // The scope must not be one such as `sub`, where the groups would replace the name.
         let free = |scope: &&String| !OWN_CLAIMS.contains(&scope.as_str());
         let scope = match self.scopes.iter().find(free) {
             Some(first) if !self.scopes.iter().any(|scope| scope == "groups") => first.as_str(),
@@ -232,7 +232,7 @@ impl Issuer {
         claims
     }
 
-    /// Argo CD's reading: raw claims, groups from the configured scopes.
+    /// Identity as Argo CD reads it: raw claims, groups from the configured scopes.
     async fn argocd(
         &self,
         userinfo: Option<&Userinfo>,
@@ -253,7 +253,7 @@ impl Issuer {
         Ok(Verified { identity, fresh_for })
     }
 
-    /// Who claims stand for as Argo CD reads them.
+    /// Returns whom claims stand for, as Argo CD reads them.
     fn read(&self, claims: Map<String, Value>, expires_at: Option<i64>) -> Result<Identity, Error> {
         let user_id = user_identifier(&claims).to_owned();
         if user_id.is_empty() {

@@ -1,8 +1,9 @@
-//! An issuer's public keys, kept fresh.
+//! An issuer's public keys, from its discovery document and JWKS (OpenID Connect Discovery, RFC
+//! 7517), kept fresh.
 //!
-//! In: discovery document and JWKS (OpenID Connect Discovery, RFC 7517). Out:
-//! the keys that fit a token. Never: a symmetric key, a fetch per request, a
-//! lock held while waiting.
+//! Invariant: keys are not fetched per request, and no lock is held while waiting.
+//!
+//! Security: symmetric keys are ignored.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -18,20 +19,19 @@ use url::Url;
 use super::fetch::{self, FetchError};
 use crate::clock::Clock;
 
-/// Keys of one set that are looked at.
+/// Most keys of one set that are read.
 const MAX_KEYS: usize = 100;
-/// Keys tried for a token without `kid`.
+/// Most keys tried for a token without `kid`.
 const MAX_TRIED: usize = 4;
-/// Shortest time between two fetches that a token's unknown `kid` asks for,
-/// and between two tries after a failed fetch.
+/// Shortest time between two fetches caused by an unknown `kid`, and between two attempts after a
+/// failed fetch.
 const REFETCH_INTERVAL: Duration = Duration::from_secs(10);
-/// How long keys past their maximum age serve while the issuer cannot be reached.
+/// How long keys past their maximum age are used while the issuer is unreachable.
 const OUTAGE_GRACE: Duration = Duration::from_secs(60 * 60);
-/// Time for discovery document and keys together.
+/// Time limit for discovery document and keys together.
 const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 
-/// Where keys come from. Two caches of the same source are the same cache, so
-/// a reload keeps it.
+/// Where keys come from. A reload keeps the cache if the source is equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Source {
     pub(super) issuer: String,
@@ -54,7 +54,7 @@ pub(super) struct KeyCache {
 #[derive(Debug, Default)]
 struct State {
     keys: Option<Arc<KeySet>>,
-    /// Closed when the running fetch has ended.
+    /// Closed when the running fetch ends.
     flight: Option<watch::Receiver<()>>,
     /// When the last fetch failed, if it did.
     failed_at: Option<Duration>,
@@ -76,12 +76,12 @@ struct Key {
     key: DecodingKey,
 }
 
-/// Why no key can be given.
+/// Why there is no key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum KeyError {
     /// The issuer has no such key, as far as known.
     Unknown,
-    /// The issuer cannot be asked.
+    /// The issuer cannot be reached.
     Unavailable,
 }
 
@@ -107,9 +107,9 @@ impl KeyCache {
         &self.source
     }
 
-    /// A set with a key for `kid` and `algorithm`.
+    /// Returns a set with a key for `kid` and `algorithm`.
     ///
-    /// An unknown key causes one fetch an interval, shared by all who ask.
+    /// An unknown key causes one fetch per [`REFETCH_INTERVAL`], shared by all callers.
     pub(super) async fn find(
         self: &Arc<Self>,
         kid: Option<&str>,
@@ -134,8 +134,8 @@ impl KeyCache {
         })
     }
 
-    /// The keys in force: fetched when there are none or they are too old,
-    /// beside the request when they are about to be.
+    /// Returns the current keys. Fetches them if there are none or they are too old; if they soon
+    /// will be, fetches them in the background.
     async fn current(self: &Arc<Self>) -> Result<Arc<KeySet>, KeyError> {
         let known = self.lock().keys.clone();
         let age = known.as_ref().map(|keys| self.age(keys));
@@ -155,8 +155,8 @@ impl KeyCache {
         keys.filter(|keys| self.age(keys) < bound).ok_or(KeyError::Unavailable)
     }
 
-    /// Joins the running fetch, or starts one if it is time for it. The fetch
-    /// is a task of its own: a caller who goes away does not stop it.
+    /// Joins the running fetch, or starts one if it is due. The fetch is a separate task, so a
+    /// caller who goes away does not stop it.
     fn start(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
         let now = self.clock.running();
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
@@ -235,14 +235,14 @@ impl KeyCache {
     }
 }
 
-/// Waits until a fetch has ended, well or not: its sender is dropped then.
+/// Waits until a fetch has ended, successfully or not; it then drops its sender.
 async fn ended(mut flight: watch::Receiver<()>) {
     while flight.changed().await.is_ok() {}
 }
 
 impl KeySet {
-    /// Keys that fit. A token with `kid` is only ever put under keys of that
-    /// name; one without under the few keys its algorithm leaves.
+    /// Returns the keys to try. For a token with `kid`, only keys of that name; without, a few
+    /// keys that fit its algorithm.
     pub(super) fn candidates(&self, kid: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
         let fits = move |key: &&Key| key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid);
         self.keys.iter().filter(fits).take(MAX_TRIED).map(|key| &key.key)
@@ -261,8 +261,8 @@ struct RawKeySet {
 }
 
 impl Key {
-    /// Reads one key; `None` for keys of kinds or uses not known here, so that
-    /// one of them does not spoil the set (RFC 7517, section 5).
+    /// Reads one key; `None` for keys of unknown kinds or uses, so that one of them does not
+    /// invalidate the set (RFC 7517, section 5).
     fn read(value: Value) -> Option<Self> {
         let jwk: Jwk = serde_json::from_value(value).ok()?;
         let common = &jwk.common;
@@ -290,7 +290,7 @@ impl Key {
             AlgorithmParameters::OctetKeyPair(parameters) if parameters.curve == EllipticCurve::Ed25519 => {
                 &[Algorithm::EdDSA]
             }
-            // SECURITY: symmetric keys too; a published one is no secret.
+            // SECURITY: this includes symmetric keys; a published one is no secret.
             _ => return None,
         };
         let algorithms: Vec<Algorithm> = match common.key_algorithm {

@@ -1,7 +1,7 @@
-//! Who a token's bearer is, by the rules of `AuthenticationConfiguration`.
+//! Maps verified claims to a name, groups, a uid and extra values by the rules of
+//! `AuthenticationConfiguration`.
 //!
-//! In: verified claims. Out: name, groups, uid, extra. Never: an empty name, a
-//! reserved name the settings do not list.
+//! Security: an empty name is refused, and so is a reserved name the settings do not list.
 
 use serde_json::{Map, Value, json};
 
@@ -12,10 +12,10 @@ use tollgate_core::claims::{EMAIL, email_may_count};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::cel::Expression;
 
-/// The prefix Kubernetes keeps for itself, for names and groups.
+/// The prefix of names and groups that Kubernetes reserves.
 const SYSTEM: &str = "system:";
-/// Prefixes Argo CD's policies keep for subjects that are no people. Groups
-/// may have them, for policies decide on groups by their kind.
+/// Prefixes that Argo CD's policies reserve for subjects that are not people. Groups may have
+/// them, since policies treat groups separately.
 const ARGOCD: [&str; 2] = ["proj:", "role:"];
 
 /// Compiled `claimValidationRules`, `claimMappings` and `userValidationRules`
@@ -32,12 +32,12 @@ pub(super) struct Mapping {
     allowed_reserved: Vec<String>,
 }
 
-/// Which names an issuer cannot choose. Those of Kubernetes never.
+/// Which names an issuer cannot give. Those of Kubernetes are always among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Reserved {
     /// `system:`.
     Kubernetes,
-    /// Usernames that Argo CD's policies keep for subjects that are no people, too.
+    /// Also usernames that Argo CD's policies reserve for subjects that are not people.
     KubernetesAndArgocd,
 }
 
@@ -54,15 +54,15 @@ enum Part {
     Expression(Expression),
 }
 
-/// The names an issuer's mappings must not give.
+/// Guards the names an issuer's mappings must not give.
 #[derive(Clone, Copy, Debug)]
 struct Guard<'a> {
     reserved: Reserved,
-    /// Those the settings list all the same.
+    /// Reserved names that the settings allow.
     allowed: &'a [String],
 }
 
-/// What a mapping gives.
+/// The result of a mapping.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Mapped {
     pub(super) username: String,
@@ -72,8 +72,8 @@ pub(super) struct Mapped {
 }
 
 impl Mapping {
-    /// Compiles an issuer's rules; `None` when one of them is refused, each
-    /// with a finding that starts with its key under `path`.
+    /// Compiles an issuer's rules; `None` if any is refused. Each refused rule gives a finding
+    /// that starts with its key under `path`.
     pub(super) fn compile(
         issuer: &tollgate_config::Issuer,
         reserved: Reserved,
@@ -155,13 +155,13 @@ impl Mapping {
 
     /// Applies `claimValidationRules` alone.
     ///
-    /// - `value`: the claims once more, for expressions.
+    /// - `value`: the same claims as a value for expressions.
     pub(super) fn check_claims(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
         self.claim_rules.iter().try_for_each(|rule| rule.check(claims, value))
     }
 
-    /// Whether the settings list the name, so that its owner and somebody of this
-    /// issuer may be one.
+    /// Whether the settings list the name, so that a user of this issuer may have it although it
+    /// is somebody else's.
     pub(super) fn allows_reserved(&self, name: &str) -> bool {
         self.allowed_reserved.iter().any(|allowed| allowed == name)
     }
@@ -260,8 +260,8 @@ impl Part {
 }
 
 impl Guard<'_> {
-    /// SECURITY: the name is judged as it comes out, whatever made it. A literal in an
-    /// expression says what the name may be compared with, not whom it may be given to.
+    /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
+    /// what the name may be compared with, not who may get it.
     fn check(self, name: &str, part: Field) -> Result<(), Reason> {
         check_characters(name, part)?;
         let is_allowed = || self.allowed.iter().any(|allowed| allowed == name);
@@ -272,8 +272,8 @@ impl Guard<'_> {
     }
 }
 
-/// Refuses names HTTP would change on the way: a blank at an edge is trimmed
-/// by header parsers, a control character ends or splits a field.
+/// Refuses names that HTTP would alter: header parsers trim blanks at the edges, and a control
+/// character ends or splits a field.
 pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
     if name.chars().any(char::is_control) || name.trim() != name {
         return Err(Reason::Name { part });
@@ -305,8 +305,8 @@ impl Reserved {
     }
 }
 
-/// Kubernetes: where the username is `email`, `email_verified` must be `true`
-/// if the token has it.
+/// As in Kubernetes: if the username is `email`, `email_verified` must be `true` if the token has
+/// it.
 pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), Reason> {
     if email_may_count(claims) {
         Ok(())
@@ -315,7 +315,7 @@ pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), Re
     }
 }
 
-/// A claim that is a text or a list of nothing but texts.
+/// Reads a claim that is a text or a list of texts.
 fn group_claim(claims: &Map<String, Value>, claim: &str) -> Result<Vec<String>, Malformed> {
     let wrong = Malformed::Claim { claim: "groups" };
     match claims.get(claim) {

@@ -1,7 +1,7 @@
-//! Whether a browser sent the request for our own pages.
+//! Refuses cross-site requests of callers who authenticate with a cookie
+//! ([`Error::CrossSite`]).
 //!
-//! In: request head of a cookie caller. Out: pass or [`Error::CrossSite`].
-//! Never: asked of a bearer caller.
+//! Bearer callers are not checked.
 
 use http::header::{HOST, ORIGIN, UPGRADE};
 use http::request::Parts;
@@ -10,18 +10,18 @@ use http::{HeaderMap, Method};
 use super::Safety;
 use super::error::Error;
 
-/// Characters of a field a refusal repeats.
+/// Most characters of a field repeated in a refusal.
 const SHOWN: usize = 100;
 
-/// Lets a safe request pass, or one that provably comes from the origin it was
-/// sent to or a trusted one.
+/// Accepts a request that is safe, or that provably comes from a trusted origin or the one it was
+/// sent to.
 ///
-/// `Sec-Fetch-Site` decides where a browser sends it, since no script can set
-/// it; `Origin` decides otherwise, and for trusted origins. A WebSocket or
-/// other upgrade counts as a change: browsers open those across sites and the
-/// same-origin policy does not apply to what comes back.
+/// `Sec-Fetch-Site` decides if the browser sends it, since no script can set it. Otherwise, and
+/// for trusted origins, `Origin` decides. A WebSocket or other upgrade counts as a change:
+/// browsers open those across sites, and the same-origin policy does not apply to what comes
+/// back.
 ///
-/// The scheme of `Origin` is not compared, for TLS may end before the gateway.
+/// The scheme of `Origin` is not compared, since TLS may end before the gateway.
 pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<(), Error> {
     if is_safe(head, safety) {
         return Ok(());
@@ -53,9 +53,8 @@ pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<
     })
 }
 
-/// Whether the request was sent to this machine by name: anonymous callers
-/// must, or any page could reach a loopback listener through a DNS name it
-/// owns.
+/// Checks that the request names this machine as its host. Required of anonymous callers;
+/// otherwise any page could reach a loopback listener through a DNS name it owns.
 pub(super) fn check_loopback_host(head: &Parts) -> Result<(), Error> {
     let host = host(head).unwrap_or_default();
     let name = split_port(host).0;
@@ -99,7 +98,7 @@ fn own_origin(head: &Parts, origin: &str) -> bool {
         && our_port.unwrap_or(default_port) == their_port.unwrap_or(default_port)
 }
 
-/// The authority of the request target (HTTP/2), else the one `Host` field.
+/// The authority of the request target (HTTP/2), else the only `Host` field.
 fn host(head: &Parts) -> Option<&str> {
     match head.uri.authority() {
         Some(authority) => Some(authority.as_str()),

@@ -1,7 +1,6 @@
-//! Which token a request carries.
+//! Finds the token a request carries, and how it was sent.
 //!
-//! In: header fields. Out: at most one token and how it came. Never: a choice
-//! between two that differ.
+//! Security: a request with two different tokens is refused, never resolved by choosing one.
 
 use std::borrow::Cow;
 
@@ -15,7 +14,7 @@ use super::principal::Presented;
 const COOKIE_NAME: &str = "argocd.token";
 /// Chunks a token may come in (Argo CD's default for `ARGOCD_MAX_COOKIE_NUMBER`).
 const MAX_CHUNKS: usize = 20;
-/// Bytes of one token, put together.
+/// Most bytes of one token, with its chunks joined.
 pub(super) const MAX_TOKEN_BYTES: usize = MAX_CHUNKS * 4093;
 
 /// A token as sent, unverified. No `Debug`: it is a secret.
@@ -24,10 +23,10 @@ pub(super) struct Credential<'a> {
     pub(super) presented: Presented,
 }
 
-/// Finds the one token of a request.
+/// Finds the only token of a request.
 ///
-/// A bearer token with the very same token in the cookie counts as bearer: no
-/// browser adds that field by itself.
+/// If the cookie has the same token as `Authorization`, the request counts as bearer: no browser
+/// adds that field by itself.
 pub(super) fn read(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Error> {
     let bearer = bearer(headers)?;
     let cookie = cookie(headers)?;
@@ -58,7 +57,7 @@ pub(super) fn read(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Error>
     Ok(Some(credential))
 }
 
-/// The token of the one `Authorization` field (RFC 6750, section 2.1).
+/// The token of the only `Authorization` field (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Malformed> {
     let mut fields = headers.get_all(AUTHORIZATION).iter();
     let Some(field) = fields.next() else { return Ok(None) };
@@ -77,9 +76,8 @@ fn bearer(headers: &HeaderMap) -> Result<Option<&str>, Malformed> {
     Ok(Some(token))
 }
 
-/// The token of the session cookie, its chunks joined (Argo CD, `util/http`
-/// `JoinCookies`). Chunks beyond the announced count are leftovers of a longer
-/// token and ignored.
+/// The token of the session cookie, its chunks joined (Argo CD, `util/http` `JoinCookies`).
+/// Chunks beyond the announced count are leftovers of a longer token and are ignored.
 fn cookie(headers: &HeaderMap) -> Result<Option<Cow<'_, str>>, Malformed> {
     let Some(first) = sole(headers, COOKIE_NAME)? else {
         return Ok(None);
@@ -114,8 +112,8 @@ fn chunk_count(text: &str) -> Result<usize, Malformed> {
         .ok_or(Malformed::ChunkCount { allowed: MAX_CHUNKS })
 }
 
-/// The value of the cookie `name`, which must not occur twice. Cookies of
-/// other names are not looked at, whatever their bytes.
+/// The value of the cookie `name`, which must not occur twice. Other cookies are ignored,
+/// whatever their bytes.
 fn sole<'a>(headers: &'a HeaderMap, name: &str) -> Result<Option<&'a str>, Malformed> {
     let mut found = None;
     for field in headers.get_all(COOKIE) {

@@ -1,7 +1,7 @@
-//! Who the caller is, once proven.
+//! The verified identity of a caller.
 //!
-//! In: verified claims. Out: [`Principal`]. Never: a token; a claim's value in
-//! `Debug` other than the names that go to logs anyway.
+//! Security: a [`Principal`] contains no token. `Debug` shows no claim values except the names
+//! that are logged anyway.
 
 use std::fmt;
 use tollgate_core::principal::Kind;
@@ -13,12 +13,12 @@ use sha2::{Digest, Sha256};
 #[cfg(test)]
 use tollgate_core::claims::{scope_values, user_identifier};
 
-/// How the credential came.
+/// How the credential was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Presented {
-    /// Cookie `argocd.token`; a browser sends it by itself. Also a request
-    /// without credential where anonymous callers are let in, since a browser
-    /// can be made to send those as well.
+    /// Cookie `argocd.token`; a browser sends it by itself. Also used for a request without
+    /// credential if anonymous callers are allowed, since a browser can be made to send those,
+    /// too.
     Cookie,
     /// `Authorization: Bearer`; no browser sends it by itself.
     Bearer,
@@ -45,14 +45,14 @@ pub(super) struct Identity {
     pub(super) claims: Map<String, Value>,
     /// `exp` in seconds since 1970.
     pub(super) expires_at: Option<i64>,
-    /// Of tokens Argo CD signed.
+    /// Set for tokens Argo CD signed.
     pub(super) issued: Option<Issued>,
 }
 
 /// What a token of Argo CD was issued as, so that it can be looked up again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Issued {
-    /// Stands for the key that signed it, in this process.
+    /// Identifies the key that signed it, within this process.
     pub(super) key: u64,
     /// `sub` as it was signed.
     pub(super) subject: String,
@@ -63,7 +63,7 @@ pub(super) struct Issued {
 }
 
 impl Principal {
-    /// What its token says.
+    /// The identity in its token.
     pub(super) fn identity(&self) -> &Identity {
         &self.identity
     }
@@ -77,15 +77,15 @@ impl Principal {
         }
     }
 
-    /// The subject policies judge: `federated_claims.user_id` if set, else
-    /// `sub` (Argo CD); the mapped username for issuers with claim mappings;
-    /// the account's name without `:login`; empty for anonymous callers.
+    /// The subject policies decide on: `federated_claims.user_id` if set, else `sub` (Argo CD);
+    /// the mapped username for issuers with claim mappings; the account's name without `:login`;
+    /// empty for anonymous callers.
     pub fn user_id(&self) -> &str {
         &self.identity.user_id
     }
 
-    /// The name people know: [`Principal::user_id`] for tokens Argo CD signed,
-    /// else the e-mail address if there is one, or the mapped username.
+    /// The display name: [`Principal::user_id`] for tokens Argo CD signed, else the e-mail
+    /// address if there is one, or the mapped username.
     pub fn username(&self) -> &str {
         &self.identity.username
     }
@@ -96,9 +96,9 @@ impl Principal {
         &self.identity.groups
     }
 
-    /// The claims policies see. `sub` and the groups are what
-    /// [`Principal::user_id`] and [`Principal::groups`] say; where an issuer
-    /// has claim mappings, the token's own claims stand under `token`.
+    /// The claims policies see. `sub` and the groups agree with [`Principal::user_id`] and
+    /// [`Principal::groups`]. If an issuer has claim mappings, the token's own claims are under
+    /// `token`.
     pub fn claims(&self) -> &Map<String, Value> {
         &self.identity.claims
     }
@@ -108,7 +108,7 @@ impl Principal {
         &self.identity.issuer
     }
 
-    /// `claimMappings.uid`, where an issuer has it.
+    /// `claimMappings.uid`, if the issuer has it.
     pub fn uid(&self) -> Option<&str> {
         self.identity.uid.as_deref()
     }
@@ -118,12 +118,12 @@ impl Principal {
         &self.identity.extra
     }
 
-    /// How the credential came.
+    /// How the credential was sent.
     pub fn presented(&self) -> Presented {
         self.presented
     }
 
-    /// When the token ends; `None` for tokens without end.
+    /// When the token expires; `None` for tokens that do not.
     pub fn expires_at(&self) -> Option<Timestamp> {
         self.identity
             .expires_at
@@ -135,14 +135,14 @@ impl Principal {
         self.identity.kind
     }
 
-    /// A hash of kind, issuer and user id for limits: the same person has the
-    /// same key with every token, after every restart.
+    /// A hash of kind, issuer and user id, for limits. The same person has the same key with
+    /// every token and after every restart.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// A caller with these claims, as a verified token of the issuer in `iss`
-    /// would give, with `groups` as the only scope.
+    /// A caller as a verified token with these claims from the issuer in `iss` would give, with
+    /// `groups` as the only scope.
     #[cfg(test)]
     pub fn for_test(claims: Map<String, Value>, presented: Presented) -> Self {
         let user_id = user_identifier(&claims).to_owned();
@@ -185,7 +185,7 @@ impl fmt::Debug for Principal {
     }
 }
 
-/// A claim that is a text, else `""`.
+/// The text of a claim; `""` if it is not a text.
 pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
     claims.get(claim).and_then(Value::as_str).unwrap_or_default()
 }

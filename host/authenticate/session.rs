@@ -1,9 +1,8 @@
-//! Tokens Argo CD signed itself: sessions, API keys, project tokens.
+//! Verifies tokens Argo CD signed itself (`iss: argocd`): sessions, API keys, project tokens.
 //!
-//! In: a token with `iss: argocd`, `argocd-secret`, accounts, projects. Out:
-//! who it stands for. Never: Argo CD's list of signed-out sessions, which it
-//! keeps in its own Redis: a session that was signed out there stays good here
-//! until it expires, its account is disabled or its password changes.
+//! Security: Argo CD keeps its list of signed-out sessions in its own Redis, which is not read
+//! here. A session that was signed out there stays good here until it expires, its account is
+//! disabled or its password changes.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -27,18 +26,18 @@ use tollgate_state::{Project, Resources};
 pub(super) const ISSUER: &str = "argocd";
 /// Name of the Secret with the signing key and the accounts' passwords.
 pub(super) const SECRET: &str = "argocd-secret";
-/// Its key that holds the signing key.
+/// The entry of the Secret that holds the signing key.
 const SIGNING_KEY: &str = "server.secretkey";
-/// Bytes below which a signing key can be guessed.
+/// A signing key with fewer bytes can be guessed.
 const SHORT_KEY_BYTES: usize = 16;
 
-/// Makes marks of keys; other ones in each process.
+/// Hashes keys into marks, differently in each process.
 static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
-/// What is needed to judge Argo CD's own tokens.
+/// What is needed to verify Argo CD's own tokens.
 pub(super) struct Sessions {
     key: DecodingKey,
-    /// Stands for the key, in this process: nothing can be learned of it.
+    /// Identifies the key within this process, and reveals nothing of it.
     mark: u64,
     accounts: Accounts,
     projects: BTreeMap<String, Arc<Project>>,
@@ -87,7 +86,7 @@ impl Sessions {
         })
     }
 
-    /// Who the token stands for (Argo CD, `util/session` `Parse`).
+    /// Verifies a token and returns whom it stands for (Argo CD, `util/session` `Parse`).
     pub(super) fn verify(&self, token: Token<'_>, now: i64) -> Result<Identity, Error> {
         let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
         let mut claims = token.verified([&self.key], algorithm)?;
@@ -106,7 +105,7 @@ impl Sessions {
         Ok(self.identity((kind, user_id), claims, times, issued))
     }
 
-    /// Whether a token that was verified before would be now, and mean the same.
+    /// Whether a token that was verified before would still verify and give the same identity.
     pub(super) fn still(&self, known: &Identity) -> bool {
         let issued = known.issued.as_ref().filter(|issued| issued.key == self.mark);
         let subject = issued.and_then(|issued| self.check(issued).ok());
@@ -116,7 +115,7 @@ impl Sessions {
         })
     }
 
-    /// Who a token stands for, if what it was issued for is still there.
+    /// Returns whom a token stands for, if the account or role it was issued for still exists.
     fn check(&self, issued: &Issued) -> Result<(Kind, String), Error> {
         match Subject::parse(&issued.subject)? {
             Subject::ProjectRole { project, role } => {
@@ -176,15 +175,15 @@ fn missing(claim: &str) -> Reason {
     }
 }
 
-/// Whom `sub` names.
+/// The subject that `sub` names.
 enum Subject<'a> {
     ProjectRole { project: &'a str, role: &'a str },
     Account { name: &'a str, capability: Capability },
 }
 
 impl<'a> Subject<'a> {
-    /// Reads the forms Argo CD writes; a bare name is an API key of an old
-    /// version. Unlike there, an unknown suffix is refused.
+    /// Reads the forms Argo CD writes; a bare name is an API key of an old version. Unlike in
+    /// Argo CD, an unknown suffix is refused.
     fn parse(subject: &'a str) -> Result<Self, Reason> {
         let mut parts = subject.split(':');
         let parsed = match (parts.next(), parts.next(), parts.next(), parts.next()) {

@@ -1,7 +1,7 @@
-//! Argo CD's own single sign-on, taken over as an issuer.
+//! Derives the settings of one issuer from Argo CD's own single sign-on, `oidc.config` and
+//! `dex.config` of `argocd-cm`.
 //!
-//! In: `oidc.config` and `dex.config` of `argocd-cm`. Out: settings of one
-//! issuer. Never: the client secret, which only signing in needs.
+//! Security: the client secret is not read, since only signing in needs it.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use serde::Deserialize;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{Resources, Text};
 
-/// Longest time groups from the userinfo endpoint are remembered.
+/// How long groups from the userinfo endpoint are remembered, at most.
 const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// What the gateway needs of `oidc.config`.
@@ -61,7 +61,7 @@ impl Sso {
         let raw: RawSso = match serde_saphyr::from_str(&text.value) {
             Ok(raw) => raw,
             Err(_) => {
-                // Without the parser's words: they may quote a secret.
+                // The parser's message is left out; it may quote a secret.
                 error("`oidc.config` is not the YAML expected".to_owned());
                 return None;
             }
@@ -132,7 +132,7 @@ impl RawSso {
     }
 }
 
-/// At most [`MAX_USERINFO_AGE`], as a verified token is not remembered longer.
+/// Limited to [`MAX_USERINFO_AGE`], since a verified token is not remembered longer.
 fn userinfo_age(text: &str) -> Option<Duration> {
     if text.is_empty() {
         return Some(MAX_USERINFO_AGE);
@@ -143,9 +143,9 @@ fn userinfo_age(text: &str) -> Option<Duration> {
         .map(|duration| duration.min(MAX_USERINFO_AGE))
 }
 
-/// A value, or what `$key` in `argocd-secret` or `$secret:key` in a labelled
-/// Secret stands for (Argo CD, `ReplaceStringSecret`). Unlike there, a
-/// reference to nothing is a mistake, given back.
+/// Resolves a value: itself, or what `$key` in `argocd-secret` or `$secret:key` in a labeled
+/// Secret stands for (Argo CD, `ReplaceStringSecret`). Unlike in Argo CD, a reference to nothing
+/// is an error, and is returned.
 fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     let Some(reference) = value.strip_prefix('$') else {
         return Ok(value.to_owned());

@@ -1,4 +1,4 @@
-//! What the tests of this room share: a clock, resources, keys, a head.
+//! Fixtures shared by the tests of this module: a clock, resources, keys, a request head.
 
 use std::sync::LazyLock;
 

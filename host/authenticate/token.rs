@@ -1,7 +1,7 @@
-//! A signed token, taken apart and put under a key.
+//! Parses a compact JWS (RFC 7515, section 7.1) and verifies its signature.
 //!
-//! In: compact form (RFC 7515, section 7.1). Out: claims, usable once a
-//! signature check passed. Never: an algorithm the issuer does not list.
+//! Security: claims are usable only after verification, and only algorithms the issuer lists are
+//! accepted.
 
 use std::fmt;
 
@@ -13,12 +13,11 @@ use serde_json::{Map, Value};
 
 use super::error::{Error, Malformed, Reason};
 
-/// Seconds `nbf` and `iat` may lie ahead of our clock. `exp` has no leeway, as
-/// in Kubernetes.
+/// Seconds by which `nbf` and `iat` may be ahead of our clock. `exp` has no leeway, as in
+/// Kubernetes.
 pub(super) const LEEWAY_SECONDS: i64 = 30;
 
-/// A token's parts; nothing is proven yet. No `Debug`: the signature is part
-/// of a secret.
+/// The parts of an unverified token. No `Debug`: the signature is part of a secret.
 pub(super) struct Token<'a> {
     algorithm: Option<Algorithm>,
     header: Header,
@@ -27,8 +26,8 @@ pub(super) struct Token<'a> {
     claims: Map<String, Value>,
 }
 
-/// The header fields that decide something. Key material in the header (`jwk`,
-/// `jku`, `x5c`, `x5u`) is never used.
+/// The header fields that are used. Key material in the header (`jwk`, `jku`, `x5c`, `x5u`) is
+/// never used.
 #[derive(Deserialize)]
 struct Header {
     alg: String,
@@ -40,7 +39,7 @@ struct Header {
 }
 
 impl<'a> Token<'a> {
-    /// Takes a token apart.
+    /// Parses a token.
     pub(super) fn parse(text: &'a str) -> Result<Self, Malformed> {
         let (signed, signature) = text.rsplit_once('.').ok_or(Malformed::NotJwt)?;
         let (header, claims) = signed.split_once('.').ok_or(Malformed::NotJwt)?;
@@ -54,7 +53,7 @@ impl<'a> Token<'a> {
         })
     }
 
-    /// `iss`, unverified: it only selects who verifies.
+    /// `iss`, unverified; it only selects the verifier.
     pub(super) fn issuer(&self) -> &str {
         super::principal::text(&self.claims, "iss")
     }
@@ -64,8 +63,8 @@ impl<'a> Token<'a> {
         self.header.kid.as_deref()
     }
 
-    /// The token's algorithm, if it is among `allowed` and the header asks for
-    /// nothing that is not understood here.
+    /// The token's algorithm, if it is among `allowed` and the header requires nothing
+    /// unsupported.
     pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, Reason> {
         let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
             return Err(Reason::Algorithm {
@@ -95,7 +94,7 @@ impl<'a> Token<'a> {
         jsonwebtoken::crypto::verify(self.signature, self.signed.as_bytes(), key, algorithm).unwrap_or(false)
     }
 
-    /// The claims of a token one of `keys` signed.
+    /// Returns the claims if one of `keys` signed the token.
     pub(super) fn verified<'k>(
         self,
         keys: impl IntoIterator<Item = &'k DecodingKey>,

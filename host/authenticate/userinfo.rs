@@ -1,7 +1,6 @@
-//! Groups that are not in the token but at the issuer's userinfo endpoint.
+//! Fetches groups that are not in the token from the issuer's userinfo endpoint.
 //!
-//! In: a verified token. Out: the `groups` of the answer. Never: an answer
-//! about somebody else (OpenID Connect Core, section 5.3.2).
+//! Security: an answer about another subject is refused (OpenID Connect Core, section 5.3.2).
 
 use std::time::Duration;
 
@@ -14,16 +13,16 @@ use super::error::Unusable;
 use super::fetch;
 use super::principal::text;
 
-/// Lookups under way at once.
+/// Most concurrent lookups.
 const MAX_LOOKUPS: usize = 32;
-/// Time a lookup waits for others to end.
+/// How long a lookup waits for others to end, at most.
 const WAIT: Duration = Duration::from_secs(5);
 
 /// The endpoint of one issuer.
 ///
-/// Argo CD asks with the access token it kept from the sign-in. The gateway
-/// has only what the caller sends and asks with that: issuers that take no ID
-/// tokens here need callers that send access tokens.
+/// Argo CD sends the access token it kept from the sign-in. The gateway sends the token it got
+/// from the caller, so an issuer that does not accept ID tokens here needs callers that send
+/// access tokens.
 #[derive(Debug)]
 pub(super) struct Userinfo {
     client: Client,
@@ -47,8 +46,8 @@ impl Userinfo {
         self.max_age
     }
 
-    /// The `groups` of `subject`, a list or a text; `None` if the answer has
-    /// none, then those of the token stay (Argo CD, `SetGroupsFromUserInfo`).
+    /// Returns the `groups` of `subject`, a list or a text. With `None`, the answer has none, and
+    /// those of the token stay (Argo CD, `SetGroupsFromUserInfo`).
     pub(super) async fn groups(&self, token: &str, subject: &str) -> Result<Option<Value>, Unusable> {
         let permit = tokio::time::timeout(WAIT, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {

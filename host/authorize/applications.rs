@@ -1,20 +1,19 @@
-//! Whether a caller may enter a cluster in the name of an Application.
+//! Decides whether a caller may enter a cluster in the name of an Application. The results are
+//! [`ApplicationAccess`], then [`ApplicationPermit`], which only this file makes, or 403.
 //!
-//! In: caller, the Application as it is named, what the request asks of Kubernetes.
-//! Out: [`ApplicationAccess`], then [`ApplicationPermit`], which only this file
-//! makes. Refuses: 403. Never: a difference, for somebody who may not see an
-//! Application, between one that exists and one that does not; a look at a cluster
-//! for somebody RBAC does not let in.
+//! 1. Argo CD's RBAC decides on entry: reads need `applications, get` of the Application, and
+//!    changes need `applications, sync` as well.
+//! 2. Argo CD's server takes manifests that are not from Git only from callers with
+//!    `applications, override`, and shows or changes single objects only if they are in the
+//!    Application's resource tree. So `override` reaches everything the project permits. Without
+//!    it, a request reaches one object of the Application, and changing that object needs a right
+//!    of its own.
+//! 3. The project's lists are evaluated, which needs a look at the cluster.
+//! 4. The bundle `policies/applications` is evaluated. It can only narrow: what RBAC,
+//!    destinations, lists or the object refuse is refused whatever it says.
 //!
-//! Argo CD's RBAC lets in: `applications, get` of the Application who reads,
-//! `applications, sync` besides who changes something. Argo CD's server takes manifests
-//! that are not from Git only from callers with `applications, override`, and shows or
-//! changes single objects only where they are in the Application's resource tree. So
-//! `override` reaches everything the project permits, and without it a request reaches
-//! one object of the Application, by a right of its own where it changes it. Then the
-//! project's lists are asked, which takes a look at the cluster, and the bundle
-//! `policies/applications` is asked. It can only narrow: what RBAC, destinations, lists
-//! or the object refuse is refused whatever it says.
+//! Security: a caller who may not see an Application gets the same answer whether it exists or
+//! not. A cluster is asked nothing for callers RBAC does not let in.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,18 +44,18 @@ pub use standing::Standings;
 
 use standing::{Ground, Obstacle, Standing};
 
-/// What callers read who may not see the Application, or who named one that does
-/// not exist. The shipped policy says the same.
+/// The text for callers who may not see the Application, or who named one that does not exist. The
+/// shipped policy has the same text.
 const NOT_YOURS: &str = "you may not see this application";
-/// What callers read who may see the Application, not more.
+/// The text for callers who may see the Application but not sync it.
 const NO_SYNC: &str = "you may not sync this application";
-/// What callers read who may not override, of reads that are not about one object.
+/// The text for callers without `override`, for reads that are not about one object.
 const READS_ALL: &str =
     "this needs `applications, override`: without it only single resources of the application are read, and no secrets";
-/// The same of writes.
+/// The same for writes.
 const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
                           are changed, and no secrets";
-/// Bytes of a list's reason that a caller is told: those the shipped policy tells.
+/// Longest reason of a list that a caller is told, in bytes: the limit of the shipped policy.
 const REASON_BYTES: usize = 480;
 
 /// Bundle and rules of the Applications front, compiled, tested and ready.
@@ -70,11 +69,10 @@ pub struct ApplicationsPolicy {
 impl ApplicationsPolicy {
     /// Reads, checks, tests and compiles `policies/applications`.
     ///
-    /// - `semantics`: how `destinationServiceAccounts` are read; decides what the
-    ///   rules fall back to where they do not say it.
+    /// - `semantics`: how `destinationServiceAccounts` are read. It decides the default of the
+    ///   rules where they leave it open.
     ///
-    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with
-    /// the rules.
+    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
     pub fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
         let parse = |path: &str, text: &str| Rules::parse(path, text, semantics).value;
         let rules = ("the rules of impersonation", parse);
@@ -89,7 +87,7 @@ impl ApplicationsPolicy {
         }
     }
 
-    /// Who acts where no entry names an account, and what travels along.
+    /// Who acts if no entry names an account, and which `extra` is sent along.
     pub fn rules(&self) -> &Arc<Rules> {
         &self.rules
     }
@@ -100,10 +98,10 @@ impl ApplicationsPolicy {
     }
 }
 
-/// Proof that RBAC lets a caller enter a cluster in the name of an Application, to
-/// read or to write. Whether this request passes is not said yet.
+/// Proof that RBAC lets a caller enter a cluster in the name of an Application, to read or to
+/// write. It does not say yet that this request is allowed.
 ///
-/// Its fields are private and [`access_application`] is its one maker:
+/// Its fields are private and only [`access_application`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(attributes: std::sync::Arc<tollgate_core::attributes::Attributes>) {
@@ -121,7 +119,7 @@ pub struct ApplicationAccess {
 
 /// Proof that project and policy allowed one request in the name of an Application.
 ///
-/// Its fields are private and [`authorize_application`] is its one maker:
+/// Its fields are private and only [`authorize_application`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(cluster: std::sync::Arc<tollgate_state::Cluster>) {
@@ -134,41 +132,40 @@ pub struct ApplicationPermit {
     notes: BTreeMap<String, String>,
 }
 
-/// Why a request may not enter. The text is for the caller, worded as
-/// kube-apiserver words its own refusals.
+/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// There is no such Application, or the caller may not see it: one text.
+    /// The Application does not exist, or the caller may not see it: the text is the same.
     #[error("{message}")]
     NotYours {
         /// The same for both.
         message: String,
     },
-    /// The caller may see the Application, and not change it.
+    /// The caller may see the Application but not change it.
     #[error("{message}")]
     NoSync {
         /// With the permission that is missing.
         message: String,
     },
-    /// The caller may see the Application, and lacks another right the request needs.
+    /// The caller may see the Application but lacks another right the request needs.
     #[error("{message}")]
     NoRight {
         /// With the permission that is missing.
         message: String,
     },
-    /// No account acts, and the settings do not let the gateway act in its own name.
+    /// No account acts, and the settings do not let the gateway act as itself.
     #[error("{message}")]
     Gateway {
-        /// With the setting.
+        /// Names the setting.
         message: String,
     },
-    /// There is no such project, or it takes no Applications of that namespace.
+    /// The project does not exist, or it accepts no Applications of that namespace.
     #[error("{message}")]
     Project {
         /// With the reason.
         message: String,
     },
-    /// The Application goes to no one cluster.
+    /// The Application's destination does not identify exactly one cluster.
     #[error("{message}")]
     Destination {
         /// With the reason.
@@ -177,7 +174,7 @@ pub enum Error {
         #[source]
         source: destination::Error,
     },
-    /// Accounts act, and none does for this Application.
+    /// Applications act as accounts, and this one has none.
     #[error("{message}")]
     Identity {
         /// With the reason.
@@ -186,16 +183,16 @@ pub enum Error {
         #[source]
         source: service_account::Error,
     },
-    /// What is said of the caller beside the account cannot be said.
+    /// The `extra` about the caller cannot be expressed.
     #[error("{message}")]
     Extra {
         /// Without the cause.
         message: String,
-        /// For the record.
+        /// The cause, for the record.
         #[source]
         source: impersonate::Error,
     },
-    /// The policy said no, or something it cannot overrule did.
+    /// The policy denied the request, or something it cannot overrule did.
     #[error("{message}")]
     Denied {
         /// With the reason.
@@ -208,18 +205,18 @@ pub enum Error {
     Policy {
         /// Without the cause.
         message: String,
-        /// For the record.
+        /// The cause, for the record.
         #[source]
         source: rego::Error,
     },
 }
 
-/// Judges by RBAC whether `caller` may enter the cluster of the Application `name`
-/// for what `attributes` ask, and finds out who acts there; what was looked up goes
-/// into `record`.
+/// Judges by RBAC whether `caller` may enter the cluster of the Application `name` for what
+/// `attributes` ask, and determines who acts there. Permissions that were looked up go into
+/// `record`.
 ///
-/// What follows from caller and Application is made once and remembered with the
-/// snapshot; a request takes less than a microsecond.
+/// What follows from caller and Application alone is computed once and cached with the snapshot. A
+/// request takes less than a microsecond.
 ///
 /// # Errors
 /// Each denies: [`Error::NotYours`]; and, for those who may see the Application,
@@ -243,7 +240,8 @@ pub fn access_application(
     Ok(access)
 }
 
-/// Who acts where for a request that was let in before, if it would be let in now.
+/// Determines again who acts where for a request that was let in before, if it would be let in
+/// now.
 ///
 /// - `found`: what the project's lists say of it, and what is known of its object.
 pub fn readmitted(
@@ -264,8 +262,8 @@ pub fn readmitted(
     Some((permit.whom().clone(), Arc::clone(permit.cluster())))
 }
 
-/// Judges one request by the policy bundle, and by what the bundle cannot overrule:
-/// the project's destinations, its lists, and whose the object is. The bundle's texts go
+/// Judges one request by the policy bundle, and by what the bundle cannot overrule: the project's
+/// destinations, its lists, and whether the object is the Application's. The bundle's texts go
 /// into `record`.
 ///
 /// # Errors
@@ -285,15 +283,15 @@ pub fn authorize_application(
     Ok(permit)
 }
 
-/// What RBAC and the Application's own state say of a request.
+/// Judges a request by RBAC and the Application's own state.
 fn enter(
     standing: Option<Arc<Standing>>,
     caller: &Caller,
     attributes: &Arc<Attributes>,
 ) -> Result<ApplicationAccess, Error> {
     let wanted = Access::of(attributes);
-    // SECURITY: one refusal for an Application that does not exist and for one the
-    // caller may not see, before anything of it is looked at.
+    // SECURITY: the refusal is the same for an Application that does not exist and one the caller
+    // may not see. It comes before anything of the Application is read.
     let Some(standing) = standing else {
         return Err(not_yours(caller, attributes));
     };
@@ -374,14 +372,14 @@ impl ApplicationsPolicy {
             message: words("the policy could not be evaluated"),
             source,
         })?;
-        // SECURITY: a bundle narrows what RBAC and the project permit, and never
-        // widens it; its own denial is told first, as it is the more telling one.
+        // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
+        // own denial is reported first because it is more informative.
         let refused = match decision.allow {
             true => access.objection(found),
             false => Some(decision.reason),
         };
         if let (Listed::Refused(reason), Some(_)) = (found.listed, &refused) {
-            // Where the lists stand is nothing callers are told.
+            // Callers are not told in which files the lists are.
             let project = access.project();
             tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
         }
@@ -399,7 +397,7 @@ impl ApplicationsPolicy {
 }
 
 impl ApplicationAccess {
-    /// Why the request does not pass whatever the bundle says; none where it may.
+    /// Why the request is refused whatever the bundle says. `None` if nothing refuses it.
     fn objection(&self, found: Found<'_>) -> Option<String> {
         if !self.ready.permitted {
             return Some("the project does not permit the destination".to_owned());
@@ -412,9 +410,9 @@ impl ApplicationAccess {
         }
     }
 
-    /// Whether the object the request is about must be the Application's. It need not be
-    /// where there is none, and where the caller may override: then a sync of manifests
-    /// of their own could make any object the project permits the Application's.
+    /// Whether the object of the request must be the Application's. It need not if the request has
+    /// no object, or if the caller may override: with a sync of their own manifests they could
+    /// make any object the project permits the Application's.
     pub fn asks_object(&self) -> bool {
         match self.operation {
             Operation::Discover => false,
@@ -424,13 +422,12 @@ impl ApplicationAccess {
         }
     }
 
-    /// Whether RBAC lets the caller do to an object of the Application what the request
-    /// does.
+    /// Whether RBAC lets the caller do to an object of the Application what the request does.
     ///
-    /// - `kind`: of the object.
+    /// - `kind`: kind of the object.
     ///
     /// # Errors
-    /// The reason for the caller, with the right that is missing.
+    /// The reason for the caller, with the missing right.
     pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &Kind) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
@@ -455,7 +452,7 @@ impl ApplicationAccess {
         }
     }
 
-    /// Who asks.
+    /// The caller.
     pub fn caller(&self) -> &Arc<Caller> {
         &self.standing.caller
     }
@@ -480,24 +477,24 @@ impl ApplicationAccess {
         &self.attributes
     }
 
-    /// Whether it changes anything there.
+    /// Whether the request changes anything there.
     pub fn wanted(&self) -> Access {
         self.wanted
     }
 
-    /// Who acts there.
+    /// The identity that acts there.
     pub fn whom(&self) -> &Whom {
         &self.ready.whom
     }
 
-    /// What of the caller travels along where an account acts: keys of
-    /// `Impersonate-Extra-…` with their values, checked. A cluster is told those it
-    /// lets the gateway say. Empty where the gateway's own identity acts.
+    /// The `extra` about the caller that is sent along if an account acts: keys of
+    /// `Impersonate-Extra-…` with their values, checked. A cluster gets those that the gateway may
+    /// send there. Empty if the gateway's own identity acts.
     pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
         &self.ready.extra
     }
 
-    /// What it does there.
+    /// What the request does there.
     pub fn operation(&self) -> Operation {
         self.operation
     }
@@ -519,12 +516,12 @@ impl ApplicationPermit {
         self.access.attributes()
     }
 
-    /// Who acts there.
+    /// The identity that acts there.
     pub fn whom(&self) -> &Whom {
         self.access.whom()
     }
 
-    /// What of the caller travels along, as [`ApplicationAccess::extra`] says it.
+    /// The `extra` about the caller that is sent along, as in [`ApplicationAccess::extra`].
     pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
         self.access.extra()
     }

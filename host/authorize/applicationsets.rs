@@ -1,15 +1,14 @@
-//! Whether a caller may have an ApplicationSet, with what it reads and writes.
+//! Decides whether a caller may have an ApplicationSet, with everything it reads and writes.
+//! [`Cleared`] is the result before anything is generated, [`Approved`] the result for the plan.
+//! Only this module makes them, and only [`Approved`] plans are written. Refusals are 400, 403 or
+//! 404, with all reasons at once.
 //!
-//! In: caller, what is asked, the set as sent and as stored, then the plan. Out:
-//! [`Cleared`] before anything is generated, [`Approved`] after, which only this file
-//! makes and which alone is written. Refuses: 400, 403, 404. Never: an Application
-//! written that the caller could not write directly; a difference, for somebody who
-//! may not see a set, between one that exists and one that does not.
-//!
-//! Argo CD's RBAC and the projects decide, natively; the bundle
-//! `policies/applicationsets` is asked as well and can only narrow. Everything that
-//! refuses is told at once. With `compat: argocd` the set's own RBAC object decides
+//! Argo CD's RBAC and the projects decide, natively. The bundle `policies/applicationsets` is
+//! also evaluated and can only narrow. With `compat: argocd` the set's own RBAC object decides
 //! alone, as in Argo CD's API.
+//!
+//! Security: no Application is written that the caller could not write directly. A caller who may
+//! not see a set gets the same answer whether it exists or not.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -46,33 +45,32 @@ pub use error::{Class, Error, REFUSALS, Refused};
 pub use gate::CallerGate;
 pub use policy::ApplicationSetsPolicy;
 
-/// Annotation that says in which projects the Applications of a set are.
+/// Annotation that lists the projects of a set's Applications.
 const PROJECTS: &str = tollgate_applicationset::plan::PROJECTS;
-/// Permissions of one request that a record keeps.
+/// Most permissions of one request that a record keeps.
 pub const CHECKS: usize = 100;
 
-/// What is asked of a set.
+/// An operation on a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Operation {
-    /// To see it: get, list, tree, events, watch.
+    /// Read it: get, list, tree, events, watch.
     Get,
-    /// To see what it would do: generate, dry run.
+    /// Preview it: generate, dry run.
     Preview,
-    /// To make it, where none of the name is stored.
+    /// Create it, if none of the name is stored.
     Create,
-    /// To make it just as it is stored.
+    /// Create it exactly as it is stored.
     Same,
-    /// To make it over one that is stored, `upsert`.
+    /// Create it over a stored one, `upsert`.
     Upsert,
-    /// To put it in place of the stored one.
+    /// Replace the stored one.
     Update,
-    /// To delete it.
+    /// Delete it.
     Delete,
 }
 
 impl Operation {
-    /// As policies and records have it: `get`, `generate`, `create`, `update`,
-    /// `delete`.
+    /// Its name in policies and records: `get`, `generate`, `create`, `update`, `delete`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Get => "get",
@@ -84,8 +82,8 @@ impl Operation {
     }
 }
 
-/// What generators are known to read before they run. What only other generators'
-/// parameters tell is asked of [`CallerGate`] while they do.
+/// What generators are known to read before they run. What depends on other generators' parameters
+/// is checked by [`CallerGate`] while they run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Reads<'a> {
     /// URLs of git generators.
@@ -96,16 +94,16 @@ pub struct Reads<'a> {
     pub guests: &'a [KindName],
 }
 
-/// A set and what is asked of it.
+/// A request about a set.
 #[derive(Clone, Copy, Debug)]
 pub struct Asked<'a> {
     /// What is asked.
     pub operation: Operation,
     /// Its namespace, never empty, and name.
     pub name: &'a ObjectName,
-    /// As it was sent; none where nothing is.
+    /// The set that was sent, if any.
     pub sent: Option<&'a ApplicationSet>,
-    /// As it is stored; none where it is not.
+    /// The stored set, if any.
     pub stored: Option<&'a Value>,
     /// Its stored Applications.
     pub owned: &'a [&'a Value],
@@ -113,7 +111,7 @@ pub struct Asked<'a> {
     pub reads: Reads<'a>,
 }
 
-/// Everything one caller's rights follow from.
+/// Everything that decides one caller's rights.
 #[derive(Clone, Copy, Debug)]
 pub struct Desk<'a> {
     rbac: &'a Rbac,
@@ -124,10 +122,10 @@ pub struct Desk<'a> {
     caller: &'a Caller,
 }
 
-/// Proof that a caller may ask for the operation, and that what it is known to read
-/// may be read. What is generated is not judged yet.
+/// Proof that a caller may ask for the operation, and that everything it is known to read may be
+/// read. What is generated is not judged yet.
 ///
-/// Its fields are private and [`Desk::before`] is its one maker:
+/// Its fields are private and only [`Desk::before`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(name: tollgate_state::ObjectName) {
@@ -138,23 +136,22 @@ pub struct Desk<'a> {
 pub struct Cleared {
     operation: Operation,
     name: ObjectName,
-    /// `spec.template.spec.project` as sent, or as stored where nothing was.
+    /// `spec.template.spec.project` of the set that was sent, or else of the stored one.
     project: String,
-    /// Projects the stored set's RBAC objects are in.
+    /// Projects of the stored set's RBAC objects.
     stored_projects: BTreeSet<String>,
     /// Names of its stored Applications.
     owned: BTreeSet<String>,
     facts: SetFacts,
-    /// Why plugins generate nothing for this caller.
+    /// Why plugins do not run for this caller, if so.
     guests: Result<(), tollgate_applicationset::Refusal>,
-    /// Why its projects cannot be judged, where it is only looked at.
+    /// Why its projects cannot be judged, for a preview.
     unsteady: Vec<judge::Finding>,
 }
 
-/// Proof that a caller may have a plan carried out, the set and each of its
-/// Applications.
+/// Proof that a caller may have a plan carried out, the set and each of its Applications.
 ///
-/// Its fields are private and [`Desk::after`] is its one maker:
+/// Its fields are private and only [`Desk::after`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(plan: tollgate::applicationset::plan::Plan) {
@@ -168,15 +165,15 @@ pub struct Approved {
     projects: Vec<String>,
 }
 
-/// A plan nobody carries out, with what would refuse it.
+/// A plan that is only previewed, with what would refuse it.
 #[derive(Debug)]
 pub struct Review {
     /// The plan.
     pub plan: Plan,
-    /// What would refuse it; none where it could be carried out.
+    /// What would refuse it. `None` if it could be carried out.
     pub refused: Option<Refused>,
-    /// For each of the plan's changes: whether the caller may see the stored
-    /// Application, and so the difference to it.
+    /// For each of the plan's changes: whether the caller may see the stored Application, and with
+    /// it the diff.
     pub visible: Vec<bool>,
 }
 
@@ -194,7 +191,7 @@ pub fn namespace(settings: &ApplicationSets, control_plane_namespace: &str, name
 }
 
 impl<'a> Desk<'a> {
-    /// The desk of a caller; none where the front is closed.
+    /// The desk of a caller. `None` if the front is closed.
     pub fn new(snapshot: &'a Snapshot, caller: &'a Arc<Caller>) -> Option<Self> {
         Some(Self {
             rbac: &snapshot.rbac,
@@ -214,17 +211,16 @@ impl<'a> Desk<'a> {
         self::namespace(self.settings, self.control_plane_namespace, namespace)
     }
 
-    /// Judges what can be judged before anything is generated: the namespace, the
-    /// rights on the set and, by [`SetChecks::Generated`], on the Applications it
-    /// owns, on what it is known to read, and that there is an Application the caller
-    /// could make at all.
+    /// Judges everything that can be judged before generation: the namespace, the rights on the
+    /// set and, with [`SetChecks::Generated`], on the Applications it owns, on what it is known to
+    /// read, and that the caller could create at least some Application.
     ///
-    /// What was looked up goes into `checks`, [`CHECKS`] at most.
+    /// Permissions that were looked up go into `checks`, at most [`CHECKS`].
     ///
     /// # Errors
-    /// Each denies. [`Error::NotYours`] is also what a set is answered with that is
-    /// not there; [`Error::Exists`] comes of [`Operation::Create`] where one is
-    /// stored, for those who may make it.
+    /// Each denies. [`Error::NotYours`] is also the answer for a set that does not exist.
+    /// [`Error::Exists`] comes from [`Operation::Create`] if a set is stored, for callers who may
+    /// create it.
     pub fn before(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
         match self.settings.checks {
             SetChecks::Generated => {
@@ -235,19 +231,19 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Says for generators what they may read.
+    /// Returns the gate that decides what generators may read.
     pub fn gate<'b>(&'b self, cleared: &'b Cleared) -> CallerGate<'b> {
         CallerGate::new(*self, &cleared.project, &cleared.facts, cleared.guests.clone())
     }
 
-    /// Judges a plan: every Application by all that writing or deleting it directly
-    /// needs. By [`SetChecks::Argocd`] a plan may write nothing but the set.
+    /// Judges a plan: every Application needs all the rights that writing or deleting it directly
+    /// needs. With [`SetChecks::Argocd`] a plan may write only the set.
     ///
-    /// What refused goes into `checks`, [`CHECKS`] at most.
+    /// Permissions that refused go into `checks`, at most [`CHECKS`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with everything that refuses; [`Error::Policy`];
-    /// [`Error::Unplanned`] for a plan of something else.
+    /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::Unplanned`] for a plan of
+    /// something else.
     pub fn after(&self, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Approved, Error> {
         if matches!(cleared.operation, Operation::Get | Operation::Preview) {
             return Err(Error::Unplanned);
@@ -263,11 +259,11 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// As [`Self::after`], of a plan that is only looked at.
+    /// Same as [`Self::after`], for a plan that is only previewed.
     ///
     /// # Errors
-    /// [`Error::Refused`] where the caller may not preview what the set turned out
-    /// to be; [`Error::Policy`]; [`Error::Unplanned`].
+    /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
+    /// [`Error::Policy`]; [`Error::Unplanned`].
     pub fn review(&self, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Review, Error> {
         let outcome = self.judge_preview(cleared, &plan, checks)?;
         if let Some(refused) = outcome.set.finish() {
@@ -281,11 +277,11 @@ impl<'a> Desk<'a> {
         })
     }
 
-    /// For each set, whether the caller may see it; of a namespace that is not
-    /// permitted nobody sees one.
+    /// For each set, whether the caller may see it. Nobody sees a set of a namespace that is not
+    /// permitted.
     ///
-    /// - `sets`: name, stored object, and projects of the Applications it owns, which
-    ///   matter where its own is a template.
+    /// - `sets`: name, stored object, and projects of the Applications it owns, which matter if
+    ///   its own is a template.
     pub fn visible<'b, I, P>(&self, sets: I) -> Vec<bool>
     where
         I: Iterator<Item = (&'b ObjectName, &'b Value, P)>,
@@ -304,7 +300,7 @@ impl<'a> Desk<'a> {
 }
 
 impl Cleared {
-    /// What was asked.
+    /// The operation that was asked for.
     pub fn operation(&self) -> Operation {
         self.operation
     }
@@ -316,22 +312,22 @@ impl Cleared {
 }
 
 impl Approved {
-    /// What was asked.
+    /// The operation that was asked for.
     pub fn operation(&self) -> Operation {
         self.operation
     }
 
-    /// What may be carried out.
+    /// The plan that may be carried out.
     pub fn plan(&self) -> &Plan {
         &self.plan
     }
 
-    /// Projects that its Applications are in afterwards, sorted.
+    /// Projects of its Applications after the plan, sorted.
     pub fn projects(&self) -> &[String] {
         &self.projects
     }
 
-    /// The plan, to carry it out.
+    /// Returns the plan, to carry it out.
     pub fn into_plan(self) -> Plan {
         self.plan
     }

@@ -1,16 +1,14 @@
-//! Whether the caller may do something with a cluster.
+//! Decides whether the caller may do something with a cluster. The result is a [`ClusterPermit`],
+//! which only this file can make, or 403, 404 or 409.
 //!
-//! In: caller, the cluster as it is named, what is wanted. Out: [`ClusterPermit`],
-//! which only this file can make. Refuses: 403, 404, 409. Never: a difference, for
-//! somebody who may not see a cluster, between one that exists and one that does
-//! not.
+//! Argo CD's RBAC decides alone: resource `clusters`, with the server's URL as the object,
+//! preceded by the cluster's project if it has one. `get` shows a cluster. Reading inside the
+//! cluster also needs `connect`, an action of the gateway's own; it reaches as far as the
+//! gateway's credential does, Secrets included. Everything else needs `update` on top. Handing
+//! out the credential itself needs `get` of the gateway's own resource `credentials`. No built-in
+//! role has `connect` or `credentials`.
 //!
-//! Argo CD's RBAC decides alone: resource `clusters`, object the server's URL,
-//! behind the project of a cluster that has one. `get` shows a cluster. Reads in
-//! it need `connect` besides, an action of the gateway's own, and reach as far as
-//! the gateway's credential does, Secrets included; everything else needs `update`
-//! on top. Handing the credential itself out needs `get` of the gateway's own
-//! resource `credentials`. No built-in role has `connect` or `credentials`.
+//! Security: a caller who may not see a cluster gets the same answer whether it exists or not.
 
 use std::sync::Arc;
 
@@ -25,20 +23,20 @@ use crate::snapshot::Snapshot;
 use tollgate_core::attributes::Attributes;
 use tollgate_policy::rbac::cluster_object_name;
 
-/// What a caller wants of a cluster.
+/// What a caller wants to do with a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Wanted {
-    /// To ask its API server something that changes nothing and runs nothing.
+    /// Send its API server a request that changes nothing and runs nothing.
     Read,
-    /// To send anything else, also by `GET`: what a pod, service or node answers by
-    /// `proxy`, connections that become tunnels.
+    /// Send anything else. That includes some `GET` requests: what a pod, service or node answers
+    /// through `proxy`, and connections that become tunnels.
     Write,
-    /// To be handed its credential.
+    /// Get its credential.
     Credential,
 }
 
 impl Wanted {
-    /// What a request to a cluster's API server needs.
+    /// What a request to a cluster's API server requires.
     pub fn of(method: &Method, attributes: &Attributes) -> Self {
         match attributes.is_plain_read(method) {
             true => Self::Read,
@@ -46,7 +44,7 @@ impl Wanted {
         }
     }
 
-    /// RBAC resources and actions that are needed besides `clusters, get`.
+    /// RBAC resources and actions that are required in addition to `clusters, get`.
     fn besides(self) -> &'static [[&'static str; 2]] {
         match self {
             Self::Read => &[["clusters", "connect"]],
@@ -58,7 +56,7 @@ impl Wanted {
 
 /// Proof that RBAC allowed one use of one cluster.
 ///
-/// Its fields are private and [`authorize_cluster`] is its one maker:
+/// Its fields are private and only [`authorize_cluster`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate::credential::clusters::ClusterAccess>) {
@@ -83,8 +81,8 @@ impl ClusterPermit {
     }
 }
 
-/// Judges the use of the cluster that `name` names, by its name or server; what
-/// was looked up goes into `record`.
+/// Judges the use of the cluster that `name` identifies by its name or server. Permissions that
+/// were looked up go into `record`.
 ///
 /// # Errors
 /// [`Error::Cluster`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
@@ -105,8 +103,7 @@ pub fn authorize_cluster(
     found.map(|access| ClusterPermit { access, wanted })
 }
 
-/// As [`authorize_cluster`], of what was permitted before by another snapshot: without a
-/// record.
+/// Same as [`authorize_cluster`], for what another snapshot permitted before: without a record.
 ///
 /// # Errors
 /// As [`authorize_cluster`].
@@ -171,8 +168,7 @@ fn judge(
             })
         }
         Found::None => {
-            // Who may see a cluster of this name, whichever it is, may learn
-            // that there is none.
+            // A caller who may see every cluster of this name may learn that none exists.
             require(get, name.to_owned())?;
             Err(Error::UnknownCluster { name: name.to_owned() })
         }

@@ -1,9 +1,8 @@
-//! What the policy is told about a call: RBAC verdicts, the project, the
-//! application and its destination, each looked up once.
+//! Collects what the policy is told about a call: RBAC verdicts, the project, the application and
+//! its destination, each looked up once. It decides nothing.
 //!
-//! In: what is asked, by whom, the snapshot. Out: lookups and the policy's input.
-//! Never: a decision; an application of another project than the one named;
-//! anything of a request besides what it asks for.
+//! Security: the application belongs to the project that is named, and nothing of the request but
+//! what it asks for becomes input.
 
 use std::sync::Arc;
 
@@ -38,18 +37,18 @@ pub struct Target {
     /// The application's cluster, when its destination names exactly one.
     pub(super) destination: Option<Arc<Cluster>>,
     prepared: Prepared,
-    /// The same for backends, or why they cannot be told.
+    /// The same as headers for backends, or why they cannot express it.
     pub(super) headers: Result<headers::Subject, headers::Error>,
     weight: u32,
 }
 
-/// Everything looked up about one caller and one thing asked for. It holds for
-/// as long as the snapshot it was looked up in.
+/// Everything looked up about one caller and what they ask for. It is valid as long as the
+/// snapshot it was looked up in.
 #[derive(Debug)]
 pub(super) struct Facts {
     /// The lookups as the record shows them, in the order they are judged.
     pub(super) checks: Arc<[Check]>,
-    /// What the call is about.
+    /// The objects the call is about.
     pub(super) target: Arc<Target>,
     /// The lookups as policies see them.
     verdicts: Verdicts,
@@ -57,7 +56,7 @@ pub(super) struct Facts {
 }
 
 impl Facts {
-    /// Looks everything up in the request's snapshot.
+    /// Looks up everything in the request's snapshot.
     pub(super) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &Asked) -> Self {
         let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
         let read = match &asked.subject {
@@ -101,7 +100,7 @@ impl Facts {
         }
     }
 
-    /// What the policy decides on.
+    /// The policy's input.
     pub(super) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
@@ -117,13 +116,13 @@ impl Facts {
         .to_value()
     }
 
-    /// How much it holds, in KiB, roughly.
+    /// Memory it holds, approximately, in KiB.
     pub(super) fn weight(&self) -> u32 {
         self.weight
     }
 }
 
-/// The rows of the table that could matter to `lookups`.
+/// The rows of the table that could affect `lookups`.
 fn candidates<'a, 'b>(
     snapshot: &'a Snapshot,
     caller: &Caller,
@@ -191,8 +190,8 @@ impl Lookup {
         }
     }
 
-    /// Whether a row denies it, or one that had to be looked at is wrong; that none
-    /// allows it is not enough.
+    /// Whether a row denies it, or a row that had to be evaluated is invalid. That no row allows
+    /// it is not enough.
     pub(super) fn is_denied_by_row(&self) -> bool {
         match self.verdict.why {
             Why::DeniedByRule | Why::EvaluationError => true,
@@ -208,7 +207,7 @@ impl Lookup {
         }
     }
 
-    /// As the policy of ApplicationSets sees it.
+    /// The lookup in the form the ApplicationSet policy sees.
     pub(super) fn fact(&self) -> CheckFact<'_> {
         CheckFact {
             resource: self.resource,
@@ -229,7 +228,7 @@ impl Lookup {
     }
 }
 
-/// What made a verdict, as policies see it.
+/// The reason for a verdict, in the form policies see.
 pub(super) fn why(why: Why) -> &'static str {
     match why {
         Why::Allowed => "allowed",
@@ -240,8 +239,8 @@ pub(super) fn why(why: Why) -> &'static str {
 }
 
 impl Target {
-    /// How much it holds, in entries of lists: a project's may be long, and
-    /// each application asked for, existing or not, holds a copy.
+    /// Memory it holds, in entries of lists: a project's may be long, and each application asked
+    /// for, existing or not, holds a copy.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
@@ -316,8 +315,8 @@ fn subject(
     })
 }
 
-/// Name and server the backend is told; an empty one is not sent. Argo CD tells
-/// what the application's destination says, which is one of both.
+/// Name and server to tell the backend. An empty one is not sent. Argo CD tells what the
+/// application's destination says, which is one of the two.
 fn told<'a>(snapshot: &Snapshot, cluster: &'a Cluster, literal: &'a Destination) -> (&'a str, &'a str) {
     match snapshot.config.extensions.compatibility {
         Compatibility::None => (&cluster.name, &cluster.server),
@@ -333,16 +332,15 @@ fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u
     u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
 }
 
-/// The application, when it is in the project the caller named and the project
-/// takes applications from its namespace. Any other is as good as missing: the
-/// caller must not learn of it.
+/// The application, if it is in the project the caller named and the project accepts applications
+/// from its namespace. Any other counts as missing, because the caller must not learn of it.
 fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
     let application = snapshot.resources.applications.get(name)?;
     (application.project == project.name && takes_from(snapshot, project, &name.namespace)).then_some(&**application)
 }
 
-/// The control plane's own namespace always, others when `sourceNamespaces`
-/// says so. Argo CD does not look at it here.
+/// Whether the project accepts applications of the namespace: always the control plane's own,
+/// others if `sourceNamespaces` lists them. Argo CD does not check it here.
 fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     match snapshot.config.extensions.compatibility {
         Compatibility::Argocd => true,
@@ -352,8 +350,8 @@ fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     }
 }
 
-/// Argo CD leaves the namespace out of the object it checks here, so that a
-/// grant on `proj/app` covers that name in every namespace.
+/// The RBAC object of an application. Argo CD omits the namespace from the object it checks here,
+/// so a grant on `proj/app` covers that name in every namespace.
 fn application_object(snapshot: &Snapshot, project: &str, name: &ObjectName) -> String {
     match snapshot.config.extensions.compatibility {
         Compatibility::None => object_name(

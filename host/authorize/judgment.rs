@@ -1,9 +1,7 @@
-//! What was found out about a caller and what the caller asks for, kept while
-//! the snapshot lives.
+//! Caches what is known of a caller and what the caller asks for: the facts, and the policy's
+//! decision where requests cannot differ. The cache lives as long as its snapshot.
 //!
-//! In: a caller, a call, the snapshot. Out: facts and the policy's decision,
-//! worked out once where requests cannot differ. Never: one caller's for
-//! another; an answer of another snapshot; an error kept.
+//! Security: an entry belongs to one caller and one snapshot. Errors are not cached.
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::{Arc, OnceLock};
@@ -19,30 +17,30 @@ use crate::record::METHOD_BYTES;
 use crate::snapshot::Snapshot;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 
-/// KiB of judgments remembered at once, roughly.
+/// Size of the cache in KiB, approximately.
 const JUDGMENTS: u64 = 50_000;
 
-/// Bytes of obligations of a decision that is remembered. Few are longer, and
-/// each caller and target has its own.
+/// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and target
+/// has its own.
 const OBLIGATION_BYTES: usize = 1_024;
 
-/// Judgments by caller and what they ask for. One a snapshot.
+/// Judgments by caller and what they ask for. One for each snapshot.
 #[derive(Debug)]
 pub struct Judgments {
     kept: moka::sync::Cache<u64, Arc<Judgment>, FxBuildHasher>,
-    /// Keyed at random, so that callers cannot aim at one another's places.
+    /// Hashes with a random key, so that callers cannot provoke collisions with others.
     hasher: RandomState,
 }
 
-/// One caller, one thing asked for, and what follows from the two.
+/// One caller, what they ask for, and what follows from the two.
 #[derive(Debug)]
 pub(super) struct Judgment {
     caller: Arc<Caller>,
     asked: Asked,
-    /// Only where the policy reads it.
+    /// Present only if the policy reads it.
     method: Option<Method>,
     pub(super) facts: Facts,
-    /// Only where the policy reads neither path nor query.
+    /// Set only if the policy reads neither path nor query.
     decision: OnceLock<Arc<Decision>>,
 }
 
@@ -52,9 +50,9 @@ impl Default for Judgments {
             kept: moka::sync::Cache::builder()
                 .weigher(|_, judgment: &Arc<Judgment>| judgment.weight())
                 .max_capacity(JUDGMENTS)
-                // Every few minutes a caller is verified again, and another one.
+                // Callers are verified again every few minutes, which makes a new one.
                 .time_to_live(REMEMBERED)
-                // Keys are hashes already.
+                // The keys are already hashes.
                 .build_with_hasher(FxBuildHasher),
             hasher: RandomState::new(),
         }
@@ -62,7 +60,7 @@ impl Default for Judgments {
 }
 
 impl Judgments {
-    /// What is known of `caller` and what `call` asks for.
+    /// Returns what is known of `caller` and what `call` asks for.
     pub(super) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<Judgment> {
         let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
         let key = self
@@ -82,7 +80,7 @@ impl Judgments {
             facts: Facts::gather(snapshot, caller, &call.asked),
             decision: OnceLock::new(),
         });
-        // Callers may send as many methods as they can think of.
+        // Callers may invent any number of methods.
         if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
             self.kept.insert(key, Arc::clone(&judgment));
         }
@@ -91,22 +89,21 @@ impl Judgments {
 }
 
 impl Judgment {
-    /// How much it holds and keeps alive, in KiB, roughly.
+    /// Memory it holds and keeps alive, approximately, in KiB.
     fn weight(&self) -> u32 {
         self.facts.weight().saturating_add(self.caller.weight())
     }
 
-    /// Who asks.
+    /// The caller.
     pub(super) fn caller(&self) -> &Arc<Caller> {
         &self.caller
     }
 
-    /// The policy's decision about `call`, which asks for what this judgment is
-    /// about.
+    /// The policy's decision about `call`, which asks for what this judgment is about.
     ///
     /// # Errors
-    /// Every [`rego::Error`] is a denial. None is kept: the next call tries again.
-    /// A bundle that is stuck denies, whatever it decided before.
+    /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
+    /// is stuck denies, whatever it decided before.
     pub(super) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
         let decide = || {
             snapshot

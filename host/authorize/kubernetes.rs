@@ -1,8 +1,8 @@
-//! Whether the policy lets a request into the cluster.
+//! Decides whether the policy lets a request into an agent's cluster, from
+//! [`crate::access::Access`] and what the request asks of Kubernetes. The result is a
+//! [`KubernetesPermit`], which only this file makes, or 403.
 //!
-//! In: [`crate::access::Access`], what the request asks of Kubernetes. Out:
-//! [`KubernetesPermit`], which only this file makes. Refuses: 403. Never: a verb
-//! read otherwise than kube-apiserver reads it.
+//! Security: the verb is determined exactly as kube-apiserver determines it.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -44,7 +44,7 @@ struct Remembered {
 
 /// Proof that the policy allowed one request to a cluster.
 ///
-/// Its fields are private and [`KubernetesPolicy::authorize`] is its one maker:
+/// Its fields are private and only [`KubernetesPolicy::authorize`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(access: std::sync::Arc<tollgate::access::Access>) {
@@ -59,11 +59,10 @@ pub struct KubernetesPermit {
     notes: BTreeMap<String, String>,
 }
 
-/// Why a request may not enter. The text is for the caller, worded as
-/// kube-apiserver words its own refusals.
+/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The policy said no.
+    /// The policy denied the request.
     #[error("{message}")]
     Denied {
         /// With the policy's reason.
@@ -76,16 +75,16 @@ pub enum Error {
     Policy {
         /// Without the cause.
         message: String,
-        /// For the record.
+        /// The cause, for the record.
         #[source]
         source: rego::Error,
     },
-    /// There is no identity the cluster could be told.
+    /// The identity cannot be expressed to the cluster.
     #[error("{message}")]
     Identity {
         /// Without the cause.
         message: String,
-        /// For the record.
+        /// The cause, for the record.
         #[source]
         source: impersonate::Error,
     },
@@ -94,7 +93,7 @@ pub enum Error {
 impl KubernetesPolicy {
     /// Reads, checks, tests and compiles `policies/kubernetes`.
     ///
-    /// - `max_groups`: groups one identity may have.
+    /// - `max_groups`: most groups of one identity.
     ///
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
     /// with the mapping or its cases.
@@ -119,8 +118,8 @@ impl KubernetesPolicy {
 
     /// Judges one request of `access`.
     ///
-    /// Takes some microseconds; what follows from the access alone is made once
-    /// and remembered with the policy.
+    /// Takes some microseconds. What follows from the access alone is computed once and cached
+    /// with the policy.
     ///
     /// # Errors
     /// [`Error`]; each one means the request does not pass.
@@ -159,7 +158,7 @@ impl KubernetesPolicy {
         })
     }
 
-    /// The names the mapping can give.
+    /// The names the mapping can produce.
     pub fn mapping(&self) -> &Mapping {
         &self.mapping
     }
@@ -193,7 +192,7 @@ impl KubernetesPolicy {
 }
 
 impl Remembered {
-    /// How much it holds, in KiB, roughly.
+    /// Memory it holds, approximately, in KiB.
     fn weight(&self) -> u32 {
         let texts = match &self.outcome {
             Ok((impersonation, _)) => match &**impersonation {
@@ -204,13 +203,13 @@ impl Remembered {
             },
             Err(_) => 0,
         };
-        // The identity, the same for the policy, and the memberships it is from.
+        // The identity, its copy for the policy, and the memberships it comes from.
         u32::try_from(4 + 4 * texts / 1024).unwrap_or(u32::MAX)
     }
 }
 
 impl KubernetesPermit {
-    /// Who may use which agent.
+    /// The caller's access to the agent.
     pub fn access(&self) -> &Arc<Access> {
         &self.access
     }
@@ -220,7 +219,7 @@ impl KubernetesPermit {
         &self.attributes
     }
 
-    /// As whom.
+    /// The identity that acts there.
     pub fn impersonation(&self) -> &Arc<Impersonation> {
         &self.impersonation
     }

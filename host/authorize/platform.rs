@@ -1,32 +1,30 @@
-//! Whether the caller may manage other people's tokens, sessions and audit.
+//! Decides whether the caller may manage other people's tokens, sessions and audit: yes or 403,
+//! with the check for the record. It is not asked about a caller's own.
 //!
-//! In: caller, a right, what it is about. Out: yes or no, and its check for the
-//! record. Refuses: 403. Never: asked about a caller's own things.
-//!
-//! Argo CD's RBAC decides alone, by resources only the gateway has. The object
-//! is `<agent>/<username>`; `*` stands in for the agent of a browser session and
-//! for whatever a list does not narrow, so that only a row for all matches it.
-//! No built-in role has any of them.
+//! Argo CD's RBAC decides alone, by resources only the gateway has. The object is
+//! `<agent>/<username>`. `*` stands for the agent of a browser session, and for whatever a list
+//! does not narrow, so that only a row for all matches it. No built-in role has any of these
+//! resources.
 
 use super::facts::Lookup;
 use crate::caller::Caller;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
 
-/// What somebody may do with things of others.
+/// A right on other people's tokens, sessions or audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
-    /// Look at tokens.
+    /// List tokens.
     GetTokens,
-    /// Make a token for somebody else.
+    /// Create a token for somebody else.
     CreateTokens,
     /// Revoke tokens.
     DeleteTokens,
-    /// Look at sessions.
+    /// List sessions.
     GetSessions,
     /// End sessions.
     DeleteSessions,
-    /// Read what was written down.
+    /// Read the audit log.
     GetAudit,
 }
 
@@ -44,21 +42,21 @@ impl Right {
     }
 }
 
-/// The object of somebody's things at one agent.
+/// The RBAC object of somebody's things at one agent.
 ///
-/// - `agent`: none where it is about no single one.
-/// - `user`: none where it is about everybody.
+/// - `agent`: `None` if it is not about a single agent.
+/// - `user`: `None` if it is about everybody.
 pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
     format!("{}/{}", agent.unwrap_or("*"), user.unwrap_or("*"))
 }
 
-/// Looks one right up.
+/// Looks up one right.
 pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, object: String) -> Check {
     Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
 }
 
-/// Whether the caller could have the right to any object of this beginning: yes may be
-/// said of none, no never of one.
+/// Whether the caller could have the right to any object with this prefix. It may return true if
+/// they have none, but never false if they have one.
 pub fn could(snapshot: &Snapshot, caller: &Caller, right: Right, prefix: &str) -> bool {
     snapshot.rbac.could(&caller.roles, right.names(), prefix)
 }

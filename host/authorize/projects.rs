@@ -1,17 +1,17 @@
-//! Whether the caller may see or change AppProjects.
+//! Decides whether the caller may see or change AppProjects: yes, or 403, with the check for the
+//! record.
 //!
-//! In: caller, a right, a project's name. Out: yes or no, and its check for the
-//! record. Refuses: 403. Never: a look at whether there is such a project: who may
-//! not see it learns nothing.
+//! Argo CD's RBAC decides alone: resource `projects`, with the project's name as the object.
 //!
-//! Argo CD's RBAC decides alone: resource `projects`, object the project's name.
+//! Security: the decision does not depend on whether the project exists, so a caller who may not
+//! see it learns nothing.
 
 use super::facts::Lookup;
 use crate::caller::Caller;
 use crate::record::Check;
 use crate::snapshot::Snapshot;
 
-/// What somebody wants of a project.
+/// A right on a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Right {
     /// To see it.
@@ -30,7 +30,7 @@ impl Right {
     }
 }
 
-/// Looks one right up.
+/// Looks up one right.
 pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, name: &str) -> Check {
     Lookup::of(&snapshot.rbac, caller, ["projects", right.action()], name.to_owned()).into_check()
 }

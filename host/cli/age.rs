@@ -1,6 +1,4 @@
-//! Spans of time as kubectl writes them.
-//!
-//! In: two times. Out: such as `5m30s`, `3h`, `12d`. Never: more than two units.
+//! Formats durations as kubectl does, such as `5m30s`, `3h` or `12d`: at most two units.
 
 use jiff::Timestamp;
 

@@ -1,7 +1,4 @@
-//! `tollgate agent`: the agents one may use.
-//!
-//! In: arguments, a running gateway. Out: tables, JSON or YAML. Never: an agent
-//! the gateway does not show to the caller.
+//! `tollgate agent`: lists the agents the caller may use, as the gateway shows them.
 
 use std::io::Write;
 

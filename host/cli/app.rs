@@ -1,8 +1,6 @@
-//! `tollgate app`: what the gateway makes of an Application.
-//!
-//! In: settings, state folder, rules of the Applications front. Out: who acts for
-//! an Application and why, as a table, JSON or YAML. Never: a request to a cluster;
-//! an answer from a load the gateway would refuse.
+//! `tollgate app`: shows who acts for an Application and why, from the settings, the state folder
+//! and the rules of the Applications front. It sends nothing to a cluster, and answers nothing
+//! from a configuration the gateway would refuse.
 
 use std::io::Write;
 use std::path::PathBuf;

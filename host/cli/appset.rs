@@ -1,8 +1,8 @@
-//! `tollgate appset`: ApplicationSets, and what they would generate.
+//! `tollgate appset`: reads and changes ApplicationSets on a running gateway, and previews what
+//! they would generate. Nothing is sent unless every file holds only ApplicationSets, and
+//! deleting needs the user's agreement.
 //!
-//! In: arguments, files, a running gateway. Out: tables, diffs, JSON or YAML.
-//! Refuses: a file that is not all ApplicationSets, before anything is sent; to delete
-//! without a word of agreement. Never: another writer's change undone.
+//! Invariant: a change never undoes another writer's change.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,7 +1,5 @@
-//! `tollgate audit`: what was written down.
-//!
-//! In: arguments, a running gateway. Out: tables, JSON or YAML, oldest first.
-//! Never: an event twice while following, unless it was counted again.
+//! `tollgate audit`: shows the gateway's audit log, oldest event first. While following, an event
+//! appears once, and again only when it was counted again.
 
 use std::collections::HashMap;
 use std::io::Write;

@@ -1,7 +1,5 @@
-//! `tollgate check`: says what is wrong with a configuration.
-//!
-//! In: settings and all they name. Out: text for people or machines, and an exit code.
-//! Never: a listener, or a change of anything.
+//! `tollgate check`: checks a configuration and everything it names, and reports what is wrong
+//! for people or machines. It opens no listener and changes nothing.
 
 use std::fmt::Write as _;
 use std::io::{self, Write};

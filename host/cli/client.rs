@@ -1,8 +1,7 @@
-//! A running gateway, asked by commands.
+//! The HTTP client that commands use to ask a running gateway. Failures are reported in one line.
+//! Answers are bounded, and redirects are not followed.
 //!
-//! In: its URL, the caller's token. Out: answers, or why there is none, in one
-//! line. Refuses: to send the token where others can read it. Never: a redirect
-//! followed; an answer without a bound.
+//! Security: the token is not sent where others could read it.
 
 use std::fmt;
 use std::io::Write;

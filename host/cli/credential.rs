@@ -1,9 +1,8 @@
-//! `tollgate credential`: a cluster's credential, for programs and for finding
-//! out why there is none.
+//! `tollgate credential`: gets a cluster's credential for programs, or explains why there is
+//! none. The result goes to standard output, everything else to standard error in one line.
 //!
-//! In: arguments, a running gateway or its settings. Out: what was asked for on
-//! standard output; one line on standard error otherwise. Never: a secret in an
-//! error, in `explain`, or sent to a gateway without TLS beyond loopback.
+//! Security: no secret appears in an error or in `explain`, and none is sent to a gateway without
+//! TLS beyond loopback.
 
 use std::io::Write;
 use std::path::PathBuf;

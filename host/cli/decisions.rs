@@ -1,7 +1,5 @@
-//! `tollgate decisions`: the latest decisions of a running gateway.
-//!
-//! In: arguments, the admin listener. Out: a table, JSON or YAML. Never: a file of
-//! the gateway's read behind its back.
+//! `tollgate decisions`: shows the latest decisions of a running gateway. It asks the admin
+//! listener and reads none of the gateway's files.
 
 use std::io::Write;
 

@@ -1,7 +1,4 @@
-//! How results are printed.
-//!
-//! In: a value. Out: one JSON or YAML document; tables are each command's own.
-//! Never: a document cut in two.
+//! Prints results as one complete JSON or YAML document. Each command prints its own tables.
 
 use std::io::{self, Write};
 

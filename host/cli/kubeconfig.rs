@@ -1,9 +1,8 @@
-//! `tollgate kubeconfig`: what kubectl and helm need to reach an agent's cluster, or an
-//! Application's.
+//! `tollgate kubeconfig`: makes a kubeconfig with one context, with which kubectl and helm reach
+//! the cluster of an agent or of an Application.
 //!
-//! In: arguments, a running gateway. Out: one kubeconfig with one context.
-//! Never: a token on a terminal that was not asked for; a context that reaches
-//! another agent or Application than the one named.
+//! Security: a token is printed to a terminal only on request, and the context reaches only the
+//! named agent or Application.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};

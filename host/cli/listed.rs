@@ -1,8 +1,6 @@
-//! Lists of the API, as commands ask for and print them.
+//! Asks the API for lists and prints them, as tables in kubectl's style, JSON or YAML.
 //!
-//! In: whose things are asked for; the API's JSON. Out: tables in kubectl's
-//! habits, JSON or YAML. Never: a control character of somebody's name on a
-//! terminal.
+//! Security: control characters of names do not reach the terminal.
 
 use std::io::Write;
 

@@ -1,8 +1,6 @@
-//! `tollgate plugin list | inspect | new | test`.
-//!
-//! In: arguments, the settings' part `plugins`. Out: a table, JSON or YAML, and
-//! an exit code: 0 done, 1 refused or failed. Never: a change of what a running
-//! gateway does.
+//! `tollgate plugin list | inspect | new | test`. The commands read the part `plugins` of the
+//! settings and do not change a running gateway. The exit code is 0 for done, 1 for refused or
+//! failed.
 
 use std::fs;
 use std::io::{self, Write};

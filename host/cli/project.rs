@@ -1,9 +1,8 @@
-//! `tollgate project`: AppProjects, and the service accounts that act for their
-//! Applications.
+//! `tollgate project`: shows AppProjects, and changes the service accounts that act for their
+//! Applications. It refuses to add an entry that exists, to remove one that does not, and to add
+//! one that could not act.
 //!
-//! In: arguments; a state, or a running gateway. Out: tables, JSON or YAML.
-//! Refuses: entries that are there or are not, entries that could not act. Never: a
-//! change of anything else in a project; another writer's change undone.
+//! Invariant: nothing else in a project changes, and no other writer's change is undone.
 
 use std::io::Write;
 

@@ -1,9 +1,8 @@
-//! `tollgate rbac`: ask, explain, validate and compare Argo CD's RBAC policy;
-//! print the roles the gateway needs in clusters.
+//! `tollgate rbac`: evaluates, explains, validates and compares Argo CD's RBAC policy, and prints
+//! the roles the gateway needs in clusters. The exit code is 0 for yes or done, 1 for no or not
+//! valid, 2 for differences, 64 for wrong usage, and 69 for no answer.
 //!
-//! In: a folder of Kubernetes objects or one policy file. Out: an answer for
-//! people or machines; exit 0 yes or done, 1 no or not valid, 2 differences, 64
-//! usage, 69 no answer. Never: another evaluation than the gateway's.
+//! Invariant: policies are evaluated by the gateway's own code.
 
 use std::io::Write;
 use std::process::ExitCode;

@@ -1,7 +1,6 @@
-//! `tollgate serve`: the order of start-up and of the end.
+//! `tollgate serve`: starts and stops the gateway in order, and exits when everything ended.
 //!
-//! In: a settings file, signals. Out: an exit code when everything ended.
-//! Never: a process that stays without serving.
+//! Invariant: a process that does not serve does not keep running.
 
 use std::io::IsTerminal as _;
 use std::path::PathBuf;

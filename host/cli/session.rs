@@ -1,7 +1,5 @@
-//! `tollgate session`: who is inside, and how to end it.
-//!
-//! In: arguments, a running gateway. Out: tables, JSON or YAML. Never: a secret:
-//! ids of sessions are none.
+//! `tollgate session`: lists sessions and ends them. It shows no secrets; ids of sessions are not
+//! secret.
 
 use std::io::Write;
 

@@ -1,8 +1,8 @@
-//! Text on its way to a terminal.
+//! Escapes text for a terminal.
 //!
-//! Names, messages and documents that commands print come from servers, plugins and
-//! files that others wrote. A control character among them could move the cursor, set
-//! the clipboard or hide what stands before it.
+//! Names, messages and documents that commands print come from servers, plugins and files that
+//! others wrote. A control character among them could move the cursor, set the clipboard or hide
+//! what stands before it.
 //!
 //! Security: everything a command prints goes through [`Terminal`] or [`block`].
 

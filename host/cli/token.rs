@@ -1,7 +1,6 @@
-//! `tollgate token`: personal access tokens for the Kubernetes front.
+//! `tollgate token`: manages personal access tokens for the Kubernetes front.
 //!
-//! In: arguments, a running gateway. Out: tables, JSON or YAML. Never: a token's
-//! secret, but the one that was just made.
+//! Security: the only secret that is printed is that of a token just made.
 
 use std::io::Write;
 

@@ -1,16 +1,16 @@
-//! Keeps credentials while they are good, and renews them before they end.
+//! Caches credentials while they are valid, and renews them before they expire.
 //!
-//! In: who asks for which cluster's credential, and the mint that makes it.
-//! Out: a credential that may be used now, or why there is none. Never: two
-//! mints of one key at once; a secret in a log; a credential on disk.
+//! Invariant: no two mints of one key run at once.
+//!
+//! Security: no secret reaches a log, and no credential reaches the disk.
 //!
 //! | part | does |
 //! |---|---|
-//! | [`key`] | which credentials are the same one |
+//! | [`key`] | identifies a credential |
 //! | [`times`], [`backoff`] | when to renew, when to try again |
-//! | [`clock`] | what time it is, on two clocks |
-//! | `slot` | one credential: the way of a request, 401, renewal |
-//! | `flight` | one mint under way, and those who wait for it |
+//! | [`clock`] | the current time, on two clocks |
+//! | `slot` | one credential: requests for it, 401, renewal |
+//! | `flight` | one mint in progress, and those who wait for it |
 //! | `home` | what slots share: limits, tasks, revocations |
 //! | [`health`] | what operators see |
 
@@ -42,7 +42,7 @@ use key::Key;
 
 pub use slot::{Lease, Slot};
 
-/// How often idle and ended credentials are put away.
+/// How often idle and expired credentials are dropped.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 
 /// Why there is no credential.
@@ -52,11 +52,10 @@ pub enum Error {
     /// the next attempt.
     #[error("the cluster's provider gave no credential")]
     Mint(#[source] MintError),
-    /// The request's own time was over before the mint.
+    /// The request's deadline came before the end of the mint.
     #[error("the cluster's provider gave no credential in the request's time")]
     Timeout,
-    /// What the credential is made of has changed or is gone, or the gateway
-    /// stops.
+    /// The inputs of the credential changed or were removed, or the gateway is stopping.
     #[error("the cluster's credential is no longer wanted")]
     Stopped,
 }
@@ -75,8 +74,8 @@ pub struct Settings {
     /// How long revoking may take: one in the background, all together when
     /// the gateway stops.
     pub revoke_within: Duration,
-    /// How long a credential serves before it is renewed, also where it would
-    /// live longer; at most [`MAX_RENEW_AFTER`].
+    /// How long a credential is used before it is renewed, even if it would live longer. At most
+    /// [`MAX_RENEW_AFTER`].
     pub renew_after: Duration,
     /// Whether chance spreads renewals and retries.
     pub jitter: Jitter,
@@ -96,8 +95,8 @@ impl Default for Settings {
     }
 }
 
-/// All credentials of the gateway. One a process; it survives reloads, and so
-/// do the slots whose key stays the same.
+/// All credentials of the gateway. There is one cache in a process. It survives reloads, and so do
+/// the slots whose key stays the same.
 #[derive(Debug)]
 pub struct Cache {
     home: Arc<Home>,
@@ -122,8 +121,8 @@ impl Cache {
         Self { home }
     }
 
-    /// The slot of a key, made when there is none. Ask once a snapshot and
-    /// keep it: [`Slot::get`] then looks nothing up.
+    /// The slot of a key, created if there is none. Call this once for each snapshot and keep the
+    /// slot: [`Slot::get`] then needs no lookup.
     ///
     /// An existing slot mints with `mint` from now on.
     #[must_use]
@@ -142,10 +141,9 @@ impl Cache {
         slot
     }
 
-    /// Closes every slot whose key is not among these: their requests get
-    /// [`Error::Stopped`], their credentials are revoked and forgotten, and
-    /// what their mints under way still give is revoked. Call it once the new
-    /// snapshot is the current one.
+    /// Closes every slot whose key is not in `wanted`. Their requests get [`Error::Stopped`], their
+    /// credentials are revoked and dropped, and credentials of their mints in progress are revoked
+    /// too. Call it after the new snapshot has become the current one.
     pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<Key, S>) {
         let unwanted: Vec<_> = {
             let mut slots = locked(&self.home.slots);
@@ -156,7 +154,7 @@ impl Cache {
         }
     }
 
-    /// How every slot is doing, in the order of keys.
+    /// The state of every slot, in the order of keys.
     #[must_use]
     pub fn health(&self) -> Vec<(Key, Health)> {
         let slots: Vec<_> = locked(&self.home.slots).values().cloned().collect();
@@ -175,14 +173,13 @@ impl Cache {
         }
     }
 
-    /// Puts idle and ended credentials away; the cache does so each minute.
+    /// Drops idle and expired credentials. The cache does so every minute.
     pub fn sweep(&self) {
         self.home.sweep();
     }
 
-    /// Ends every mint, closes every slot and revokes what is left, in
-    /// [`Settings::revoke_within`] together. Gives whether all revocations came
-    /// to their end.
+    /// Cancels every mint, closes every slot and revokes the remaining credentials, all within
+    /// [`Settings::revoke_within`]. Returns whether all revocations completed.
     pub async fn shutdown(&self) -> bool {
         self.home.stop.cancel();
         let slots: Vec<_> = locked(&self.home.slots).drain().collect();
@@ -199,8 +196,8 @@ impl Drop for Cache {
     }
 }
 
-/// The lock of a value. A panic while it was held left the value whole: no
-/// code of a plugin or a provider runs under these locks.
+/// Locks a value and ignores poisoning. The value is consistent even after a panic, because no code
+/// of a plugin or a provider runs under these locks.
 fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

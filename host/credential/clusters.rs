@@ -1,8 +1,8 @@
-//! How each cluster of a snapshot is entered.
+//! The access to each cluster of a snapshot: a [`ClusterAccess`], found by the cluster's name and
+//! by its server.
 //!
-//! In: clusters and their settings. Out: a [`ClusterAccess`] each, found by name
-//! and by server. Never: one of several clusters that share a name; a cluster
-//! whose configuration its plugin refused.
+//! Invariant: a name that several clusters share selects none of them, and a cluster whose
+//! configuration its plugin refused gets no credential.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
@@ -52,7 +52,7 @@ impl Error {
         }
     }
 
-    /// How long to wait before another try; none where it makes no sense.
+    /// How long to wait before another attempt. `None` if that makes no sense.
     pub fn retry_after(&self) -> Option<Duration> {
         let least = Duration::from_secs(1);
         match self {
@@ -65,7 +65,7 @@ impl Error {
     }
 }
 
-/// A cluster and the way into it.
+/// A cluster and how to access it.
 #[derive(Clone, Debug)]
 pub struct ClusterAccess {
     cluster: Arc<Cluster>,
@@ -77,12 +77,12 @@ pub struct ClusterAccess {
     connection: Key,
 }
 
-/// What a name or server leads to.
+/// Result of looking up a name or server.
 #[derive(Debug)]
 pub enum Found<'a> {
     /// One cluster.
     One(&'a Arc<ClusterAccess>),
-    /// Several clusters of one name: none of them can be meant.
+    /// Several clusters with the same name. None of them may be chosen.
     Several(&'a [Arc<ClusterAccess>]),
     /// No cluster.
     None,
@@ -96,8 +96,8 @@ pub struct Clusters {
 }
 
 impl Clusters {
-    /// Decides for every cluster how it is entered. What did not change since
-    /// `previous` is taken over as it runs: credentials and connections.
+    /// Decides for every cluster how to access it. Credentials and connections that did not change
+    /// since `previous` are taken over.
     ///
     /// Blocks: it runs the `check` of plugins. Sends nothing.
     pub fn build(resources: &Resources, makers: Makers<'_>, previous: Option<&Self>) -> Self {
@@ -146,8 +146,8 @@ impl Clusters {
         self.by_server.insert(cluster.server.clone(), access);
     }
 
-    /// The cluster of a name, or of a server when `text` is a URL. Trailing
-    /// slashes of a server mean nothing.
+    /// The cluster with this name, or with this server if `text` is a URL. Trailing slashes of a
+    /// server are ignored.
     pub fn find(&self, text: &str) -> Found<'_> {
         if text.contains("://") {
             let server = text.trim_end_matches('/');
@@ -160,8 +160,8 @@ impl Clusters {
         }
     }
 
-    /// The cluster of a server, as its Secret spells it; trailing slashes mean nothing.
-    /// Unlike [`Clusters::find`] it never takes the text for a name.
+    /// The cluster of a server, as its Secret spells it. Trailing slashes are ignored. Unlike
+    /// [`Clusters::find`], it never takes the text for a name.
     pub fn of_server(&self, server: &str) -> Option<&Arc<ClusterAccess>> {
         self.by_server
             .get(server)
@@ -184,9 +184,8 @@ impl Clusters {
             .collect()
     }
 
-    /// What the operator should know: a warning for each cluster that cannot be
-    /// used, with the place of its Secret. What was found while reading the
-    /// Secret is not said twice.
+    /// A warning for each cluster that cannot be used, with the position of its Secret. Findings
+    /// from reading the Secret are not repeated.
     pub fn findings(&self) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for access in self.iter() {
@@ -237,7 +236,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
 }
 
 impl ClusterAccess {
-    /// One at `server`, of which nothing else is known.
+    /// A cluster at `server`, without any other settings.
     #[cfg(test)]
     pub(crate) fn at(server: &str, supply: Supply) -> Arc<Self> {
         let (tls, auth) = (ClusterTls::default(), ClusterAuth::Anonymous);
@@ -268,7 +267,7 @@ impl ClusterAccess {
         })
     }
 
-    /// With connections, and no credential yet.
+    /// The access with connections, but without a credential yet.
     fn new(
         cluster: &Cluster,
         config: &Arc<ClusterConfig>,
@@ -301,7 +300,7 @@ impl ClusterAccess {
         }
     }
 
-    /// With the credential that was found, unless the connection is unusable.
+    /// Sets the credential's source, unless the connection is unusable.
     fn with(mut self, supply: Supply) -> Self {
         let Some(backend) = &self.backend else { return self };
         self.supply = supply;
@@ -313,8 +312,8 @@ impl ClusterAccess {
         self
     }
 
-    /// The supply, if it is of the same inputs and counted under the same name.
-    /// A plugin whose files changed is another one: its manifest may say less.
+    /// The supply, if its inputs and its name in metrics are the same. A plugin whose files changed
+    /// counts as another one, because its manifest may allow less.
     fn kept(&self, key: Key, label: &Arc<str>, source: &plugin::Source) -> Option<Supply> {
         let same_plugin = |minted: &super::source::Minted| {
             let before = minted.source.as_ref();
@@ -333,25 +332,25 @@ impl ClusterAccess {
         &self.cluster
     }
 
-    /// Whether requests may go there by the same way as by `connection` before.
+    /// Whether requests may still use the connections made for `connection`.
     pub fn is_still(&self, connection: Key) -> bool {
         self.connection == connection && self.backend.is_some() && !matches!(self.supply, Supply::Unusable(_))
     }
 
-    /// What its connections depend on: equal keys of one server lead to one
-    /// cluster by one way, whatever the credential is.
+    /// The key of everything its connections depend on, except the credential. Equal keys for one
+    /// server mean the same cluster, reached in the same way.
     pub fn connection(&self) -> Key {
         self.connection
     }
 
-    /// Its name in metrics: the cluster's name, or the server where the name is
-    /// empty or of several clusters.
+    /// Its name in metrics: the cluster's name, or the server if the name is empty or shared by
+    /// several clusters.
     pub fn label(&self) -> &Arc<str> {
         &self.label
     }
 
-    /// What makes its credential: `name@sha256:digest` of a plugin, or the way
-    /// of its Secret, such as `bearer`.
+    /// What makes its credential: `name@sha256:digest` of a plugin, or the kind of its Secret, such
+    /// as `bearer`.
     pub fn provider(&self) -> &Arc<str> {
         &self.provider
     }
@@ -361,7 +360,7 @@ impl ClusterAccess {
         &self.supply
     }
 
-    /// How its credential is doing; none where it is not minted.
+    /// The state of its credential. `None` if it is not minted.
     pub fn health(&self) -> Option<Health> {
         match &self.supply {
             Supply::Minted(minted) => Some(minted.slot.health()),
@@ -372,9 +371,9 @@ impl ClusterAccess {
     /// A credential that may be used now, waiting at most [`LONGEST_WAIT`].
     ///
     /// # Errors
-    /// [`Error`]; the request goes no further.
+    /// [`Error`]; the request must not be forwarded.
     ///
-    /// Cancel safe: a mint goes on.
+    /// Cancel safe: a mint continues.
     pub async fn lease(&self) -> Result<Lease, Error> {
         match &self.supply {
             Supply::Fixed(lease) => Ok(lease.clone()),
@@ -383,8 +382,8 @@ impl ClusterAccess {
         }
     }
 
-    /// What to try once more with after a 401; none if that makes no sense.
-    /// Waits at most [`LONGEST_WAIT`] for a mint.
+    /// The credential for one more attempt after a 401. `None` if that makes no sense. Waits at
+    /// most [`LONGEST_WAIT`] for a mint.
     pub async fn refused(&self, generation: u64) -> Option<Lease> {
         match &self.supply {
             Supply::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
@@ -392,8 +391,8 @@ impl ClusterAccess {
         }
     }
 
-    /// The same when the request cannot be sent again: the next one finds
-    /// another credential. Waits for nothing.
+    /// Reports a 401 for a request that cannot be sent again, so that the next request gets another
+    /// credential. Does not wait.
     pub async fn note_refused(&self, generation: u64) {
         if let Supply::Minted(minted) = &self.supply {
             // What a later request gets is that request's to hear of.
@@ -401,7 +400,7 @@ impl ClusterAccess {
         }
     }
 
-    /// Its connections; there are none where it cannot be used.
+    /// Its connections. `None` if the cluster cannot be used.
     pub fn backend(&self) -> Option<&Arc<ClusterBackend>> {
         self.backend.as_ref()
     }
@@ -412,13 +411,13 @@ fn deadline() -> Instant {
     now.checked_add(LONGEST_WAIT).unwrap_or(now)
 }
 
-/// The control plane's own cluster is reached as pods reach it.
+/// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
 fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config::Ambient) -> (String, ClusterTls) {
     match (&config.auth, &ambient.kubernetes) {
         (ClusterAuth::InCluster, Some(api)) => {
             let ca_pem = std::fs::read_to_string(&api.ca_file).ok();
             let tls = ClusterTls {
-                // A file that cannot be read is no reason to believe others.
+                // If the file cannot be read, no other authority is trusted instead.
                 ca_pem: Some(ca_pem.unwrap_or_default()),
                 ..ClusterTls::default()
             };

@@ -1,7 +1,5 @@
-//! The pod's own ServiceAccount token, for the control plane's own cluster.
-//!
-//! In: the file the kubelet keeps fresh. Out: what it holds now. Never: a token
-//! kept longer than a few minutes, as the file changes under us.
+//! The pod's own ServiceAccount token, for the control plane's own cluster. The kubelet renews the
+//! file, so a token is kept for a few minutes at most.
 
 use std::path::PathBuf;
 
@@ -29,8 +27,8 @@ impl Mint for PodToken {
                 let message = format!("`{}` holds no token: {error}", file.display());
                 MintError::new(Class::Permanent, "ambient.token", &message)
             })?;
-            // Its end is not looked at: the kubelet renews the file at four
-            // fifths of its life, and one without a known end serves 5 minutes.
+            // The token's expiry is ignored: the kubelet renews the file at four fifths of the
+            // token's lifetime, and a credential without a known expiry is used for 5 minutes.
             Ok(Credential::of_token(token))
         }
         .boxed()

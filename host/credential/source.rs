@@ -1,8 +1,8 @@
-//! Where one cluster's credential comes from, decided when the cluster is loaded.
+//! Decides, when a cluster is loaded, where its credential comes from. The result is a [`Supply`].
 //!
-//! In: a cluster's settings, the loaded plugins, the cache. Out: a [`Supply`].
-//! Never: a plugin asked for a credential while loading; a value of the Secret
-//! in a finding.
+//! Loading asks no plugin for a credential.
+//!
+//! Security: a finding contains no value of the Secret.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -31,11 +31,11 @@ const WEB_API: &str = "webapi";
 /// Where the credential of a cluster comes from.
 #[derive(Clone, Debug)]
 pub enum Supply {
-    /// Its Secret: the same for every request.
+    /// Its Secret. The credential is the same for every request.
     Fixed(Lease),
-    /// A provider, by way of the cache.
+    /// A provider, through the cache.
     Minted(Minted),
-    /// Nowhere, and why.
+    /// There is none, for this reason.
     Unusable(MintError),
 }
 
@@ -44,13 +44,13 @@ pub enum Supply {
 pub struct Minted {
     /// Its place in the cache.
     pub slot: Arc<Slot>,
-    /// The plugin's way to it; none for the pod's own token.
+    /// The plugin's source of it. `None` for the pod's own token.
     pub source: Option<plugin::Source>,
-    /// What the plugin's `check` wants the operator to know.
+    /// Warnings of the plugin's `check` for the operator.
     pub warnings: Vec<String>,
 }
 
-/// What supplies are made with.
+/// What is needed to make supplies.
 #[derive(Clone, Copy, Debug)]
 pub struct Makers<'a> {
     /// The one cache of the process.
@@ -63,14 +63,14 @@ pub struct Makers<'a> {
     pub metrics: &'a Arc<Metrics>,
 }
 
-/// A supply, or one whose configuration the plugin has yet to check.
+/// A supply, or a source whose configuration the plugin must still check.
 pub(super) enum Draft {
     Done(Supply),
     Check { key: Key, source: plugin::Source },
 }
 
 impl Makers<'_> {
-    /// What a cluster's settings come to.
+    /// Decides the supply of a cluster from its settings.
     pub(super) fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> Draft {
         match &config.auth {
             ClusterAuth::Anonymous => Draft::Done(fixed(Credential::empty())),
@@ -180,8 +180,8 @@ impl Makers<'_> {
     }
 }
 
-/// By its bytes: a `resourceVersion` in a file stays when a person edits the
-/// value beside it, and changes when Kubernetes edits a label.
+/// Identifies a value by its bytes. A `resourceVersion` would not do: in a file, it stays when a
+/// person edits the value, and in Kubernetes it changes when a label does.
 fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'a> {
     SecretVersion::Bytes {
         name,
@@ -203,12 +203,12 @@ fn bearer(token: &SecretString) -> Supply {
     }
 }
 
-/// A supply that gives nothing.
+/// A supply without a credential.
 pub(super) fn unusable(code: &str, reason: &str) -> Supply {
     Supply::Unusable(MintError::new(Class::Config, code, reason))
 }
 
-/// A mint that is counted and timed, also when it is cut off.
+/// A mint that is counted and timed, even if it is cut off.
 struct Measured {
     mint: Arc<dyn Mint>,
     label: Arc<str>,

@@ -1,8 +1,7 @@
-//! What a cluster says of its resources.
+//! Parses a cluster's discovery documents into [`Content`]. Documents over the limits, and those
+//! that are no discovery documents, are refused.
 //!
-//! In: a part of it to ask for. Out: [`Content`]. Refuses: answers over the bounds,
-//! and what is no discovery document. Never: an entry without a kind or a scope; a
-//! subresource's own kind.
+//! Invariant: every entry has a kind and a scope, and the kind of a subresource is ignored.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -25,7 +24,7 @@ const JSON: &str = "application/json";
 
 type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
-/// Why a cluster does not say which resources it serves.
+/// Why it is not known which resources a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// It could not be asked, or did not answer well.
@@ -54,7 +53,7 @@ pub(super) enum Part {
     Core,
     /// Every other group.
     Groups,
-    /// One version of one group, of a cluster that does not say all at once.
+    /// One version of one group, for a cluster without aggregated discovery.
     Version { group: String, version: String },
 }
 
@@ -63,7 +62,7 @@ pub(super) enum Part {
 pub(super) enum Content {
     /// All of it.
     Kinds(Kinds),
-    /// Which versions there are; each is asked for by itself.
+    /// Which versions there are. Each is fetched separately.
     Versions(Versions),
 }
 
@@ -76,7 +75,7 @@ pub(super) struct Kinds(Map<String, Map<String, Map<String, Kind>>>);
 pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
 impl Part {
-    /// What says which versions of a group there are.
+    /// The part that lists the versions of a group.
     pub(super) fn top(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
     }
@@ -99,7 +98,7 @@ impl Part {
     }
 }
 
-/// What names of groups and versions have besides letters and digits.
+/// Characters that names of groups and versions have in addition to letters and digits.
 const KEPT: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
 
 impl Content {
@@ -142,7 +141,7 @@ impl Versions {
         self.0.get(group).is_some_and(|versions| versions.contains(version))
     }
 
-    /// Whether `known` can stay when this is what `top` says.
+    /// Whether `known` is still valid if this is the content of `top`.
     pub(super) fn keeps(&self, known: &Part, top: &Part) -> bool {
         match known {
             Part::Core | Part::Groups => true,
@@ -171,7 +170,7 @@ pub(super) async fn fetch(access: &ClusterAccess, part: &Part, limits: Limits) -
         };
         let content = Asking::begin(access).await?.ask(&question).await?;
         let part = part.clone();
-        // Some megabytes take longer to read than a request may wait for its turn.
+        // Parsing some megabytes would block other requests on this thread for too long.
         let reading = tokio::task::spawn_blocking(move || read(&part, &content, limits));
         reading.await.map_err(|_| Problem::Answer)?
     };
@@ -228,7 +227,7 @@ fn aggregated(part: &Part, list: APIGroupDiscoveryList) -> (Content, usize) {
     (Content::Kinds(kinds), count)
 }
 
-/// A parent that only its subresources were named of has no kind.
+/// `None` for a parent of which only subresources were listed, because it has no kind.
 fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, Scope)> {
     let scope = match resource.scope.as_deref() {
         Some("Namespaced") => Scope::Namespaced,

@@ -1,8 +1,8 @@
-//! What is known of one cluster, and the questions under way.
+//! What is known about the resources of one cluster, and the discovery requests in progress. A kind
+//! comes from memory or from the cluster.
 //!
-//! In: a question about a resource. Out: its kind, from memory or from the
-//! cluster. Never: two questions about one part at once; a part kept that the
-//! cluster did not name.
+//! Invariant: no two requests for one part run at once, and no part is kept that the cluster did
+//! not name.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,14 +18,14 @@ use crate::clock::Clock;
 use crate::credential::clusters::ClusterAccess;
 use tollgate_core::diagnostic::shortened;
 
-/// How old what is known may be before it is asked for again.
+/// Age at which a part is fetched again.
 const REFRESH: Duration = Duration::from_secs(600);
-/// How old it may be used at all.
+/// Age at which a part is no longer used.
 const OLDEST: Duration = Duration::from_secs(3600);
-/// Between two questions about the same part.
+/// Minimum time between two requests for the same part.
 const AGAIN: Duration = Duration::from_secs(3);
-/// Questions one search can lead to: which versions there are, what is in one,
-/// and each once more by somebody else's question.
+/// Maximum requests for one lookup: the list of versions, the content of one version, and each once
+/// more if another caller's request came first.
 const ROUNDS: usize = 4;
 /// Bytes of a resource in an error.
 const SHOWN_BYTES: usize = 256;
@@ -44,7 +44,7 @@ pub(super) struct Room {
     parts: Mutex<HashMap<Part, Slot>>,
     /// How many kinds are known.
     kinds: AtomicU32,
-    /// As many were known when the room was weighed.
+    /// Number of kinds when the weight was computed.
     weighed: AtomicU32,
 }
 
@@ -56,22 +56,22 @@ struct Slot {
     read_at: Duration,
     /// Running time when the last question ended.
     tried_at: Option<Duration>,
-    /// What became of the last question.
+    /// The failure of the last request, if it failed.
     problem: Option<Problem>,
-    /// Ends with the question under way.
+    /// Closed when the request in progress ends.
     flight: Option<watch::Receiver<()>>,
 }
 
-/// A question this caller is to ask.
+/// A request that this caller must send.
 struct Start {
     part: Part,
-    /// Its end wakes who waits.
+    /// Dropping it wakes those who wait.
     end: watch::Sender<()>,
 }
 
 enum Step {
     Known(Kind),
-    /// Good enough, and to be asked for again.
+    /// Usable, but must be refreshed.
     Aged(Kind, Start),
     Ask(Start),
     Wait(watch::Receiver<()>),
@@ -80,7 +80,7 @@ enum Step {
 }
 
 impl Room {
-    /// How many kinds are known, to be weighed by.
+    /// The weight: how many kinds are known.
     pub(super) fn weigh(&self) -> u32 {
         let kinds = self.kinds.load(Ordering::Relaxed);
         self.weighed.store(kinds, Ordering::Relaxed);
@@ -152,7 +152,7 @@ impl Room {
         slot.step(part, kind, now)
     }
 
-    /// Asks, and keeps the answer whoever still waits for it.
+    /// Sends the request and stores the answer, even if nobody waits for it any more.
     async fn fly(self: Arc<Self>, start: Start, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
         let Start { part, end } = start;
         let answer = answer::fetch(&access, &part, limits).await;
@@ -179,7 +179,7 @@ impl Room {
 impl Slot {
     fn step(&mut self, part: Part, kind: Option<Kind>, now: Duration) -> Step {
         let age = now.saturating_sub(self.read_at);
-        // A task that ended without landing left nothing behind.
+        // A task that ended without storing a result is no longer in progress.
         let flight = self.flight.take_if(|flight| flight.has_changed().is_err());
         drop(flight);
         let rested = self.tried_at.is_none_or(|tried| now.saturating_sub(tried) >= AGAIN);

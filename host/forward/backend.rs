@@ -1,8 +1,7 @@
-//! One service of an extension: its address and its pool of connections.
+//! One service of an extension ([`ExtensionSpec`], [`ServiceSpec`]): its address and its connection
+//! pool. URLs and fields that would not have the effect they suggest are refused.
 //!
-//! In: [`ExtensionSpec`], [`ServiceSpec`]. Out: [`Backend`]. Refuses: URLs and
-//! fields that would not do what they say. Never: connections shared between
-//! backends, so that one that hangs costs the others nothing.
+//! Invariant: backends share no connections, so a backend that hangs does not affect the others.
 
 use std::fmt;
 use std::future::Future;
@@ -28,9 +27,9 @@ use crate::headers::{RequestHeader, Upstream};
 /// Bytes of one HTTP/2 stream a backend may send before the client reads them.
 const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
-/// Time between two questions whether an HTTP/2 connection lives, as client-go has it.
+/// Time between two HTTP/2 keep-alive pings, as in client-go.
 const PING_EVERY: Duration = Duration::from_secs(30);
-/// Time for the answer.
+/// Time to wait for the answer to a ping.
 const PING_WITHIN: Duration = Duration::from_secs(15);
 
 /// Why a backend cannot be made from its configuration.
@@ -57,8 +56,7 @@ pub enum BuildError {
         /// Its name.
         name: HeaderName,
     },
-    /// `X-Remote-*` without a client certificate: the backend could not know
-    /// from whom they are.
+    /// `X-Remote-*` without a client certificate: the backend could not authenticate the sender.
     #[error("`requestHeader` needs an https url and a client certificate")]
     RequestHeaderWithoutCertificate,
     /// TLS cannot be set up.
@@ -76,7 +74,7 @@ pub struct Backend {
     upgrades: Client<Connector, Body>,
 }
 
-/// How requests that stay requests find a connection.
+/// The clients for requests that do not change protocol.
 enum Clients {
     /// One pool, whose bounds are the configured ones.
     One(Box<Client<Connector, Body>>),
@@ -156,7 +154,7 @@ impl Backend {
         &self.timeouts
     }
 
-    /// A client for one exchange, and its place there while it lasts.
+    /// A client for one exchange, and the exchange's slot in it.
     pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<Place>) {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
@@ -202,8 +200,8 @@ pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> 
     ))
 }
 
-/// For plain HTTP, where the connector's TLS part is never reached and reading
-/// the system's authorities would be waste. It trusts nobody.
+/// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the
+/// system's authorities would be a waste.
 pub(super) fn unused_tls() -> ClientConfig {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
@@ -219,7 +217,7 @@ pub(super) fn unused_tls() -> ClientConfig {
     }
 }
 
-/// Whether an HTTP/2 connection is asked if it still lives.
+/// Whether HTTP/2 keep-alive pings are sent.
 #[derive(Clone, Copy)]
 enum Pings {
     None,
@@ -229,8 +227,8 @@ enum Pings {
 fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Connector, Body> {
     let mut builder = Client::builder(TokioExecutor::new());
     if let Pings::Sent = pings {
-        // A server that vanished holds up everything on its connection until TCP
-        // gives up, a quarter of an hour later; an idle watch never learns.
+        // Without pings, a server that vanished blocks everything on its connection until TCP gives
+        // up a quarter of an hour later, and an idle watch never notices.
         builder
             .http2_keep_alive_interval(PING_EVERY)
             .http2_keep_alive_timeout(PING_WITHIN)

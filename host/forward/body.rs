@@ -1,7 +1,8 @@
-//! Content on its way, in both directions, never gathered.
+//! Streams content in both directions, frame by frame, and counts and times the frames.
 //!
-//! In: a client's or backend's frames. Out: the same frames, counted and timed.
-//! Never: more than one frame in memory; a trailer only the gateway may write.
+//! Invariant: at most one frame is in memory.
+//!
+//! Security: trailers that only the gateway may write are removed.
 
 use std::fmt;
 use std::pin::Pin;
@@ -24,7 +25,7 @@ use super::timeout::Lazy;
 use crate::headers::{Held, clean_trailers};
 use tollgate_core::header_names::{Owner, owner};
 
-/// Why content ended before its end.
+/// Why content ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum BodyError {
     /// The client's content is longer than allowed.
@@ -60,7 +61,7 @@ pub enum BodyError {
     /// The caller may not use the agent any more.
     #[error("the caller's access was withdrawn")]
     Withdrawn,
-    /// The store fell silent, and the caller may have been revoked.
+    /// The store stopped answering, so the caller may have been revoked.
     #[error("the store is unavailable")]
     StoreUnavailable,
     /// The backend broke off, or its framing is broken.
@@ -68,8 +69,7 @@ pub enum BodyError {
     Backend(#[source] hyper::Error),
 }
 
-/// What a request's content did, seen from the task that waits for the
-/// response.
+/// Progress of a request's content, as seen by the task that waits for the response.
 #[derive(Debug, Default)]
 pub(super) struct Progress {
     frames: AtomicU64,
@@ -147,10 +147,10 @@ struct Upload {
     trailers: Trailers,
 }
 
-/// What becomes of a client's trailers.
+/// How a client's trailers are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trailers {
-    /// Those a client can write are forwarded.
+    /// Those a client may write are forwarded.
     Forwarded,
     /// None are.
     Dropped,
@@ -162,7 +162,7 @@ struct Download {
     deadline: Option<Box<Deadline>>,
 }
 
-/// Content the gateway makes as time goes by.
+/// Content that the gateway produces over time.
 struct Made {
     frames: BoxStream<'static, Frame<Bytes>>,
     deadline: Option<Box<Deadline>>,
@@ -251,13 +251,13 @@ impl Body {
     /// credential does.
     ///
     /// - `expires_at`: the credential's end.
-    /// - `decision`: id of the record that let the caller in.
+    /// - `decision`: id of the record that allowed it.
     pub fn made(
         frames: impl Stream<Item = Frame<Bytes>> + Send + 'static,
         expires_at: Option<jiff::Timestamp>,
         decision: Uuid,
     ) -> Self {
-        // One that has ended leaves nothing.
+        // An expired credential has no time left.
         let left = expires_at.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())));
         let end = left.and_then(|left| End::credential(left.unwrap_or_default(), decision));
         let made = Made {
@@ -283,7 +283,7 @@ impl Body {
         }
     }
 
-    /// Ends an upload at one of `ends`, whatever becomes of the response.
+    /// Ends an upload at one of `ends`, independent of the response.
     pub(super) fn end_with(&mut self, ends: Ends) {
         if let Kind::Upload(upload) = &mut self.kind {
             upload.deadline = Deadline::new(ends);
@@ -299,8 +299,8 @@ impl Body {
         self
     }
 
-    /// Takes short content of a known length in whole, so that it can be sent
-    /// twice; any other stays a stream.
+    /// Buffers short content of a known length, so that it can be sent twice. Any other content
+    /// stays a stream.
     ///
     /// - `most`: longest content that is taken in, in bytes.
     ///
@@ -319,7 +319,7 @@ impl Body {
         Ok(Gathered::Whole(self.whole(most).await?))
     }
 
-    /// Takes content in whole, of a known length or not; no trailers.
+    /// Buffers the whole content, of known or unknown length. Trailers are dropped.
     ///
     /// - `most`: longest content that is taken in, in bytes.
     ///
@@ -351,7 +351,7 @@ impl Body {
         Ok(whole.freeze())
     }
 
-    /// Counts the frames of an upload; nothing when there is nothing to count.
+    /// Starts counting the frames of an upload. `None` for any other content.
     pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
             Kind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
@@ -427,8 +427,8 @@ impl Upload {
     }
 }
 
-/// Takes away the trailers a client cannot write: servers merge them into the
-/// header fields.
+/// Removes the trailers that a client may not write, because servers merge trailers into the header
+/// fields.
 fn remove_foreign(trailers: &mut HeaderMap) {
     let foreign: Vec<_> = trailers
         .keys()
@@ -474,7 +474,7 @@ impl Download {
 
 impl Made {
     fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
-        // First the end: a stream that never rests has one as well.
+        // Checks the end first, because a stream that never pauses must end as well.
         if let Some(deadline) = &mut self.deadline
             && let Poll::Ready(error) = deadline.poll(cx)
         {

@@ -1,8 +1,6 @@
-//! The connections to one cluster.
+//! The connections to one cluster, from its server, its TLS settings and a request's credential.
 //!
-//! In: a cluster's server and TLS settings, the credential of a request. Out: a
-//! [`Backend`]. Never: a connection opened with one certificate used with
-//! another credential.
+//! Security: a connection opened with one client certificate is never used with another credential.
 
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +22,7 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 
 /// A cluster's API server. Requests with a token share connections; a client
 /// certificate has connections of its own, and idle ones close when another
-/// certificate follows. Requests under way on them end there.
+/// certificate follows. Requests in progress finish on them.
 pub struct ClusterBackend {
     server: Url,
     tls: ClusterTls,
@@ -66,7 +64,7 @@ impl ClusterBackend {
         Arc::clone(&self.plain)
     }
 
-    /// Whether what is sent can be read on the way.
+    /// Whether the connection is unencrypted.
     pub fn is_plain_text(&self) -> bool {
         self.server.scheme() != "https"
     }
@@ -111,8 +109,8 @@ fn connect(
     let name = tls::server_name(settings.server_name.as_deref())?;
     let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
         .map_err(|_| BuildError::Host)?;
-    // No bound on silence: a watch may have nothing to say for long. A server
-    // that is gone shows by TCP's own probes.
+    // No idle timeout: a watch may be silent for long. TCP's own probes detect a server that is
+    // gone.
     let connection = ConnectionSpec {
         connect_timeout: CONNECT_WITHIN,
         ..ConnectionSpec::default()

@@ -1,8 +1,7 @@
-//! When an exchange must be over, and why.
+//! Computes when an exchange must end and why: the earliest of the configured limit, the end of the
+//! caller's credential, and a signal from outside.
 //!
-//! In: the configured bound, the end of the caller's credential, a signal from
-//! outside. Out: the earliest of them. Never: an exchange that outlives its
-//! caller's credential or session.
+//! Security: no exchange outlives its caller's credential or session.
 
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -35,7 +34,7 @@ impl End {
         Self::after(allowed, Cause::Total { allowed })
     }
 
-    /// With the caller's credential.
+    /// The end of the caller's credential.
     ///
     /// - `left`: time it has left.
     /// - `decision`: the one it was good for.
@@ -48,7 +47,7 @@ impl End {
         one.into_iter().chain(other).min_by_key(|end| end.at)
     }
 
-    /// A time too long to count is no end.
+    /// A duration too long to represent means no end.
     fn after(left: Duration, cause: Cause) -> Option<Self> {
         let at = Instant::now().checked_add(left)?;
         Some(Self { at, cause })
@@ -62,8 +61,8 @@ impl End {
         }
     }
 
-    /// Why content is cut. The record of a response is closed by then: the log
-    /// has it, once for each direction that is cut.
+    /// Why content is cut. The response's record is closed by then, so this logs it, once for each
+    /// direction that is cut.
     fn cut(self) -> BodyError {
         match self.cause {
             Cause::Total { .. } => BodyError::Total,
@@ -84,11 +83,11 @@ pub(super) struct Ends {
     pub(super) signal: Option<Signal>,
 }
 
-/// The end from outside, of one exchange.
+/// The signal from outside that ends one exchange.
 #[derive(Clone, Debug)]
 pub(super) struct Signal {
     pub(super) signal: EndSignal,
-    /// The one that let it pass.
+    /// Id of the decision that allowed the exchange.
     pub(super) decision: Uuid,
 }
 
@@ -116,7 +115,7 @@ impl Signal {
     }
 }
 
-/// Ends that content runs into.
+/// Watches for the ends of an exchange while content flows.
 #[derive(Debug)]
 pub(super) struct Deadline {
     timed: Option<(End, Lazy)>,
@@ -124,7 +123,7 @@ pub(super) struct Deadline {
 }
 
 impl Deadline {
-    /// Nothing when nothing can end the content.
+    /// `None` if nothing can end the content.
     pub(super) fn new(ends: Ends) -> Option<Box<Self>> {
         let Ends { end, signal } = ends;
         if end.is_none() && signal.is_none() {

@@ -1,11 +1,10 @@
-//! Several HTTP/2 connections to one server.
+//! Spreads exchanges over several HTTP/2 connections to one server: the first client with room
+//! takes the next exchange.
 //!
-//! In: a way to make a client. Out: a client with room for one more exchange.
-//! Never: an exchange that waits because others are long.
+//! A client has one HTTP/2 connection to a server, and the server limits the streams of a
+//! connection, while watches and logs of kube-apiserver stay open for hours.
 //!
-//! A client has one HTTP/2 connection to a server, and the server bounds the
-//! streams of a connection; kube-apiserver's watches and logs stay open for hours.
-//! So exchanges are spread over clients: the first one with room takes the next.
+//! Invariant: an exchange never waits because others are long.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -16,8 +15,8 @@ use hyper_util::client::legacy::Client;
 use super::Body;
 use super::backend::Connector;
 
-/// Exchanges of one client. No server that follows the advice of RFC 9113,
-/// section 6.5.2, allows fewer streams.
+/// Exchanges of one client. A server that follows RFC 9113, section 6.5.2, allows at least as many
+/// streams.
 const LANE_EXCHANGES: usize = 100;
 
 /// Clients to one server.
@@ -67,7 +66,7 @@ impl Lanes {
         }
     }
 
-    /// A client with room, and the place in it.
+    /// A client with room, and the slot taken in it.
     pub(super) fn take(&self) -> (Pool, Place) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         // Connections nobody uses any more close with their client. One empty lane

@@ -1,8 +1,7 @@
-//! How much one extension and one person may use.
+//! Limits the use of one extension, as a whole and by each person. A [`Permit`] is released when
+//! dropped; a request over the limit gets 429 with the time to wait.
 //!
-//! In: a person's key. Out: a [`Permit`], given back when dropped. Refuses: 429
-//! with the time to wait. Never: an unbounded table; a bound of one extension
-//! that another one feels.
+//! Invariant: every table is bounded, and a limit of one extension does not affect another one.
 
 use std::collections::HashMap;
 use std::num::NonZeroU32;
@@ -17,8 +16,8 @@ use crate::front::extensions::config::LimitSpec;
 /// Tables of persons, so that few callers wait for the same lock.
 const SHARDS: usize = 16;
 
-/// Persons remembered at once, per shard. Someone is forgotten as soon as
-/// nothing of theirs is open and their rate is unused.
+/// Persons remembered at once, per shard. A person is forgotten as soon as they have no open
+/// request and their rate is unused.
 const SHARD_PERSONS: usize = 4096;
 
 /// What was exhausted.
@@ -34,7 +33,7 @@ pub enum Exhausted {
     PersonRate,
 }
 
-/// A request above a bound. (429)
+/// A request over a limit. (429)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", match .exhausted {
     Exhausted::ExtensionConcurrency => "too many requests of this extension are open",
@@ -56,8 +55,8 @@ struct Bounds {
     rate: Option<Rate>,
 }
 
-/// A rate as the generic cell rate algorithm counts it: one number says how
-/// far ahead of the rate someone is. Source: ITU-T I.371.
+/// A rate for the generic cell rate algorithm, which keeps one number: how far a caller is ahead of
+/// the rate. Source: ITU-T I.371.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate {
     /// Nanoseconds one request costs.
@@ -135,13 +134,13 @@ impl Limiter {
     /// Counts one request of `person` until the permit is dropped.
     ///
     /// # Errors
-    /// [`Refused`] for the first bound reached: the caller's before the
-    /// extension's, so that one caller's flood uses nothing of the others.
+    /// [`Refused`] for the first limit reached. The caller's limits are checked before the
+    /// extension's, so that one caller's flood does not use up what others may use.
     pub fn acquire(self: &Arc<Self>, person: u64) -> Result<Permit, Refused> {
         self.acquire_at(person, self.start.elapsed())
     }
 
-    /// The same at a time after the start.
+    /// Like [`Self::acquire`], at a time after the start.
     fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<Permit, Refused> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let counted = self.enter_person(person, now)?;
@@ -186,7 +185,7 @@ impl Limiter {
         self.persons.get(usize::try_from(key % shards).unwrap_or_default())
     }
 
-    /// Gives the key when the person is counted at all.
+    /// Counts the person. Returns the key if persons are counted at all.
     fn enter_person(&self, key: u64, now: u64) -> Result<Option<u64>, Refused> {
         if self.person.is_unbounded() {
             return Ok(None);
@@ -196,7 +195,8 @@ impl Limiter {
         if persons.len() >= SHARD_PERSONS && !persons.contains_key(&key) {
             persons.retain(|_, person| person.open > 0 || person.paid_until > now);
             if persons.len() >= SHARD_PERSONS {
-                // Nobody can be forgotten without losing count of them.
+                // Every remembered person has open requests or a used rate, so none can be
+                // forgotten.
                 return Err(refused(Exhausted::PersonConcurrency, 0));
             }
         }

@@ -1,7 +1,5 @@
-//! Bounds on silence that cost nothing while bytes flow.
-//!
-//! In: a bound. Out: readiness once it passed. Never: a timer per frame: the
-//! timer of an earlier wait is left running and moved only when it fires.
+//! Idle timeouts that cost nothing while bytes flow. No timer is started for each frame: the timer
+//! of an earlier wait keeps running and is moved only when it fires.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -10,8 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// Waiting, bounded. Waiting begins with the first [`Lazy::poll_expired`] after
-/// [`Lazy::rest`].
+/// A timeout. A wait begins with the first [`Lazy::poll_expired`] after [`Lazy::rest`].
 #[derive(Debug)]
 pub(crate) struct Lazy {
     bound: Duration,
@@ -43,7 +40,7 @@ impl Lazy {
         self.bound
     }
 
-    /// Something came: the next wait begins anew.
+    /// Ends the current wait, because something arrived.
     pub(crate) fn rest(&mut self) {
         self.deadline = None;
     }

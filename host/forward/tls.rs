@@ -1,8 +1,7 @@
-//! TLS to backends.
+//! The TLS client configuration for backends, from a [`TlsSpec`] or a cluster's [`ClusterTls`].
+//! Certificates and keys that cannot be read are refused.
 //!
-//! In: a [`TlsSpec`], or a cluster's [`ClusterTls`]. Out: a client configuration.
-//! Refuses: certificates and keys that cannot be read. Never: a connection
-//! without verification, but to a cluster whose Secret says `insecure`.
+//! Security: every connection is verified, except to a cluster whose Secret says `insecure`.
 
 use std::sync::{Arc, OnceLock};
 
@@ -21,7 +20,7 @@ use tollgate_state::{ClusterTls, Verification};
 /// Why TLS to a backend cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// PEM text that is none.
+    /// Text that is not valid PEM.
     #[error("`{what}` is not PEM")]
     Pem {
         /// Which setting.
@@ -67,7 +66,7 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
     }
 }
 
-/// The same for a cluster, with the certificate its credential has.
+/// Like [`client_config`], for a cluster, with the client certificate of its credential.
 pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let builder = match tls.verification {
         Verification::On => {
@@ -105,8 +104,8 @@ fn with_identity(
     Ok(builder.with_client_auth_cert(chain, key)?)
 }
 
-/// Takes any certificate, as `insecure` asks for. That the server holds its key
-/// is checked all the same.
+/// Accepts any certificate, as `insecure` asks for. It still checks that the server holds the
+/// certificate's key.
 #[derive(Debug)]
 struct AnyCertificate(CryptoProvider);
 

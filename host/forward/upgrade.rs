@@ -1,8 +1,8 @@
-//! Connections that changed protocol: bytes, both ways, until an end.
+//! Connections that change protocol: after the backend's 101, bytes are copied in both directions
+//! until the connection ends.
 //!
-//! In: a 101 of a backend and the client's connection. Out: the 101 for the
-//! client. Never: a tunnel without a 101 of the protocol asked for, or without
-//! a bound on its life.
+//! Security: a tunnel needs a 101 with the protocol that was asked for, and always has a time
+//! limit.
 
 use http::HeaderValue;
 use std::io;
@@ -31,8 +31,7 @@ use tollgate_core::upgrade::Protocol;
 /// Longest life of a tunnel when none is configured.
 const LIFETIME: Duration = Duration::from_hours(24);
 
-/// Longest silence after one side finished: the other may still have something
-/// to say, but not forever.
+/// Longest silence after one side finished, during which the other side may still send.
 const LINGER: Duration = Duration::from_secs(30);
 
 /// Longest wait for both connections to be handed over after the 101.
@@ -64,14 +63,14 @@ pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     pub(super) client: OnUpgrade,
     pub(super) bounds: Bounds,
-    /// What ends it from outside.
+    /// Signal that ends it from outside.
     pub(super) signal: Option<EndSignal>,
     pub(super) peer: Arc<Peer>,
     pub(super) held: Vec<Held>,
 }
 
 impl Tunnel {
-    /// Checks the backend's 101 and gives the client's.
+    /// Checks the backend's 101 and returns the one for the client.
     pub(super) fn open(self, mut response: Response<Incoming>, upstream: &Upstream) -> Result<Response<Body>, Error> {
         let Self {
             protocol,
@@ -102,7 +101,7 @@ impl Tunnel {
     }
 }
 
-/// Waits for the end from outside, forever where there is none.
+/// Waits for the end from outside. Never returns if there is none.
 async fn ended(signal: Option<&EndSignal>) {
     match signal {
         Some(signal) => {
@@ -171,7 +170,7 @@ impl Activity {
         }
     }
 
-    /// Ends when nothing was read for as long as is allowed.
+    /// Returns when nothing was read for the allowed time.
     async fn silence(&self, idle: Option<Duration>) {
         loop {
             let bound = match (idle, self.half_closed.load(Ordering::Acquire)) {

@@ -1,7 +1,6 @@
-//! The API for ApplicationSets: what can be asked of it, by REST and by gRPC alike.
-//!
-//! In: what a transport decoded. Out: [`Request`], and the shape of answers. Never: a
-//! word of one transport only; a decision.
+//! The requests and answers of the API for ApplicationSets, the same for REST and gRPC. A
+//! transport decodes into [`Request`]. Nothing here depends on one transport, and nothing
+//! decides.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,38 +20,38 @@ pub mod query;
 pub use code::Code;
 pub use error::Error;
 
-/// Longest content of a request, in bytes: etcd takes no longer object (its request
-/// limit is 1.5 MiB).
+/// Longest content of a request, in bytes: etcd stores no longer object (its request limit is 1.5
+/// MiB).
 pub const CONTENT_BYTES: u64 = 1_572_864;
 
-/// What is asked of the API.
+/// A request to the API.
 #[derive(Clone, Debug)]
 pub enum Request {
-    /// Those the caller may see.
+    /// Lists the sets the caller may see.
     List(Filter),
-    /// One.
+    /// Gets one set.
     Get(Named),
-    /// A new one, or with `upsert` another state of one.
+    /// Creates a set, or with `upsert` changes an existing one.
     Create(Create),
-    /// Another state of one, in place of the stored one.
+    /// Replaces the stored set.
     Update(Update),
-    /// What one would generate, and what that would change.
+    /// Previews what a set would generate, and what that would change.
     Generate {
         /// The ApplicationSet.
         set: Value,
     },
-    /// The end of one.
+    /// Deletes a set.
     Delete(Delete),
-    /// Its Applications.
+    /// Lists its Applications.
     ResourceTree(Named),
-    /// What happened to it.
+    /// Lists the Events about it.
     Events(Named),
-    /// What becomes of those the caller may see.
+    /// Watches the sets the caller may see.
     Watch(Watch),
 }
 
 impl Request {
-    /// The word of records for it.
+    /// Name of the request in records.
     pub fn as_str(&self) -> &'static str {
         match self {
             Self::List(_) => "list",
@@ -77,14 +76,14 @@ pub struct Named {
     pub namespace: String,
 }
 
-/// Which ones are meant; what is empty filters nothing.
+/// Which sets are meant. An empty field filters nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Filter {
-    /// Of one of these projects.
+    /// Sets of one of these projects.
     pub projects: Vec<String>,
-    /// With labels of this selector, as Kubernetes writes it.
+    /// Sets with labels of this selector, in Kubernetes' syntax.
     pub selector: String,
-    /// In this namespace.
+    /// Sets of this namespace.
     pub namespace: String,
 }
 
@@ -93,71 +92,71 @@ pub struct Filter {
 pub struct Create {
     /// The object.
     pub set: Value,
-    /// What happens where there is one of the name.
+    /// Whether to change a set of this name if it exists.
     pub upsert: bool,
-    /// Whether it is stored, or shown only.
+    /// Whether to store it, or only to preview it.
     pub run: Run,
-    /// Applications the caller expects to be deleted; without a number, no more are than
-    /// the settings take unasked.
+    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
+    /// than the settings allow unasked.
     pub deletions: Option<u64>,
 }
 
-/// Another state of an ApplicationSet.
+/// A changed ApplicationSet.
 #[derive(Clone, Debug)]
 pub struct Update {
     /// The object; `metadata.resourceVersion` is the version that was read.
     pub set: Value,
-    /// What the caller calls it; the object's own name has to be equal.
+    /// The set that the path names. The object's own name has to be equal.
     pub named: Named,
-    /// Whether it is stored, or shown only.
+    /// Whether to store it, or only to preview it.
     pub run: Run,
-    /// Applications the caller expects to be deleted; without a number, no more are than
-    /// the settings take unasked.
+    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
+    /// than the settings allow unasked.
     pub deletions: Option<u64>,
 }
 
 /// Whether a change is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Run {
-    /// It is.
+    /// Makes the change.
     #[default]
     Real,
-    /// It is only shown.
+    /// Only previews it.
     Dry,
 }
 
-/// The end of an ApplicationSet.
+/// Deletion of an ApplicationSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
     /// Which.
     pub named: Named,
-    /// What becomes of its Applications; as the set itself says where none is named.
+    /// What happens to its Applications. If absent, the set itself decides.
     pub cascade: Option<Cascade>,
-    /// Applications the caller expects to be deleted; without a number, no more are than
-    /// the settings take unasked.
+    /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
+    /// than the settings allow unasked.
     pub deletions: Option<u64>,
 }
 
 /// What a watch shows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Watch {
-    /// The one of this name; empty for all.
+    /// The set of this name. Empty for all.
     pub name: String,
-    /// Which of them.
+    /// Filter of the sets.
     pub filter: Filter,
-    /// Nothing older than this version, where versions are numbers; empty for all.
+    /// Skips sets older than this version, if versions are numbers. Empty for all.
     pub resource_version: String,
 }
 
-/// What a request is answered with.
+/// The answer to a request.
 pub enum Answer {
     /// One document.
     Document(Value),
-    /// What becomes of sets, until the caller goes away.
+    /// Changes of sets, until the caller goes away.
     Events(BoxStream<'static, Told>),
 }
 
-/// What became of a set. All who watch share the set; it is written out when it is sent.
+/// A change of a set. All watchers share the object, which is serialized when it is sent.
 #[derive(Clone, Debug)]
 pub struct Told {
     /// `ADDED`, `MODIFIED` or `DELETED`.
@@ -184,7 +183,7 @@ impl fmt::Debug for Answer {
     }
 }
 
-/// A list as Kubernetes has it.
+/// A list in Kubernetes' format.
 pub fn list_of(items: Vec<Value>) -> Value {
     let mut list = json!({
         "apiVersion": Kind::ApplicationSet.api_version(),

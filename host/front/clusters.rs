@@ -1,8 +1,7 @@
-//! The cluster front: `/clusters/{name}/k8s/{rest}` and what the API tells of
-//! clusters.
+//! The cluster front: `/clusters/{name}/k8s/{rest}`, and the API's answers about clusters. It
+//! decides nothing.
 //!
-//! In: a permitted cluster. Out: answers as JSON. Never: a decision; a secret,
-//! but the credential for those who may have it.
+//! Security: answers contain no secret except a credential for callers who may have it.
 
 use serde::Serialize;
 
@@ -23,25 +22,25 @@ pub struct ClusterView {
     /// Project it belongs to; empty for all.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub project: String,
-    /// What makes its credential.
+    /// The provider of its credential.
     pub provider: String,
-    /// How that credential is doing.
+    /// State of that credential.
     pub credential: CredentialView,
 }
 
-/// How a credential is doing, without what only operators may know.
+/// State of a credential, without what only operators may know.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CredentialView {
-    /// `fixed`, `unusable`, or the standing of one that is minted.
+    /// `fixed`, `unusable`, or the state of a minted credential.
     pub standing: &'static str,
-    /// How many were made.
+    /// How many credentials were minted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub generation: Option<u64>,
-    /// When the present one was made.
+    /// When the current one was minted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub minted_at: Option<String>,
-    /// When it ends.
+    /// When it expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<String>,
     /// The last failure.
@@ -58,7 +57,7 @@ pub struct CredentialView {
 pub struct ErrorView {
     /// The kind of failure.
     pub class: &'static str,
-    /// The word for machines.
+    /// Stable code for programs.
     pub code: String,
     /// When it happened.
     #[serde(skip_serializing_if = "Option::is_none")]

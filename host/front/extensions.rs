@@ -1,7 +1,6 @@
-//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000).
-//!
-//! In: a routed request head. Out: a [`Call`], what the caller asks of which
-//! extension. Refuses: 400. Never: a decision.
+//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). Decodes a routed request
+//! head into a [`Call`]: what the caller asks of which extension. Answers 400 if it cannot. It
+//! decides nothing.
 
 use std::sync::Arc;
 
@@ -17,9 +16,9 @@ pub mod registry;
 pub use config::Scope;
 pub use registry::{Extension, Registry};
 
-/// Names the application of a call: `<namespace>:<name>`.
+/// Header that names the application of a call: `<namespace>:<name>`.
 pub const APPLICATION_HEADER: &str = "argocd-application-name";
-/// Names the project of a call.
+/// Header that names the project of a call.
 pub const PROJECT_HEADER: &str = "argocd-project-name";
 
 /// One call of an extension, as it was sent.
@@ -91,7 +90,7 @@ pub enum Error {
     /// The project is not an RFC 1123 subdomain.
     #[error("header `Argocd-Project-Name` holds an invalid project name")]
     InvalidProject,
-    /// The header stands there twice; which one counts is anybody's guess.
+    /// The header was sent more than once, so it is ambiguous.
     #[error("header `{name}` is there {count} times, allowed is once")]
     Repeated {
         /// Header name.
@@ -102,7 +101,7 @@ pub enum Error {
 }
 
 impl Error {
-    /// Stable word for records, metrics and answers.
+    /// Stable reason for records, metrics and answers.
     pub fn code(&self) -> &'static str {
         match self {
             Self::MissingName => "missing_extension_name",
@@ -189,7 +188,7 @@ fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result
             count: more.saturating_add(1),
         });
     }
-    // Not UTF-8 cannot be a name: `?` fails every check that follows.
+    // Text that is not UTF-8 cannot be a name: `?` fails every check that follows.
     Ok(first
         .map(|value| value.to_str().unwrap_or("?"))
         .filter(|value| !value.is_empty()))

@@ -1,8 +1,6 @@
-//! What is special about the Kubernetes front: browsers of other origins call it,
-//! and its refusals are what kubectl and client-go understand.
-//!
-//! In: head of a request, a refusal. Out: CORS fields, `Status` objects. Never: a
-//! decision about what the caller may do.
+//! What is specific to the Kubernetes front: browsers of other origins call it (CORS), and its
+//! refusals are `Status` objects, which kubectl and client-go understand. It does not decide what
+//! a caller may do.
 
 pub mod origin;
 pub mod status;

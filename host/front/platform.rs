@@ -1,7 +1,7 @@
-//! The API for tokens, sessions, agents and audit: what is special about it.
+//! What is specific to the API for tokens, sessions, agents and audit: decodes queries and
+//! content, and encodes rows of the store as JSON. It decides nothing.
 //!
-//! In: queries and content; rows of the store. Out: what is asked for; answers
-//! as JSON. Never: a decision; a secret, but the one that was just made, once.
+//! Security: an answer contains no secret except the one that was just made, once.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -23,12 +23,12 @@ pub mod secret;
 
 pub use error::Error;
 
-/// An agent, by number, and name where it still has one.
+/// An agent, by number, and by name if it still has one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct AgentRef {
     /// Its number.
     pub id: AgentId,
-    /// Its name; absent when there is no such agent any more.
+    /// Its name. Absent if the agent no longer exists.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
 }
@@ -43,8 +43,8 @@ pub struct AgentView {
     pub name: String,
     /// The cluster it stands for.
     pub cluster: String,
-    /// Whom the cluster sees: `agent`, `user` or `mapped`; absent for those it is
-    /// not shared with.
+    /// The identity that the cluster sees: `agent`, `user` or `mapped`. Absent if the agent is not
+    /// shared with the person.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub access_as: Option<&'static str>,
     /// The person's roles in what the agent is shared with.
@@ -62,7 +62,7 @@ pub struct RoleView {
     pub id: i64,
     /// Its path.
     pub path: String,
-    /// From reporter up.
+    /// Role names, from reporter up.
     pub roles: Vec<&'static str>,
 }
 
@@ -72,19 +72,19 @@ pub struct KubeconfigView {
     /// URL of the Kubernetes front, where the settings say it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<String>,
-    /// What to call the context.
+    /// Suggested name of the context.
     pub context: String,
 }
 
-/// How a token or session stands.
+/// State of a token or session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum State {
-    /// It lets its owner in.
+    /// It is accepted.
     Active,
-    /// It ended by itself.
+    /// It expired.
     Expired,
-    /// Somebody ended it.
+    /// Somebody revoked it.
     Revoked,
 }
 
@@ -102,16 +102,16 @@ pub struct TokenView {
     pub agent: AgentRef,
     /// What it is for.
     pub scopes: Vec<String>,
-    /// How it stands.
+    /// Its state.
     pub state: State,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When somebody ended it.
+    /// When it was revoked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revoked_at: Option<Timestamp>,
-    /// When it was last used, to about a minute.
+    /// When it was last used, accurate to about a minute.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_used_at: Option<Timestamp>,
 }
@@ -129,7 +129,7 @@ pub struct SessionView {
     pub agent: Option<AgentRef>,
     /// When it was first seen, or made.
     pub first_at: Timestamp,
-    /// When it was last seen at work.
+    /// When it was last seen in use.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_at: Option<Timestamp>,
     /// Client address of the latest request.
@@ -139,7 +139,7 @@ pub struct SessionView {
     pub requests: u64,
     /// Watches, logs and tunnels open now.
     pub open_streams: u32,
-    /// When the credential ends by itself.
+    /// When the credential expires.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
 }
@@ -158,7 +158,7 @@ pub struct AuditView {
     pub last_at: Timestamp,
     /// How often.
     pub count: u64,
-    /// Who did it; empty for callers nobody knows.
+    /// Who did it. Empty for unknown callers.
     pub user: String,
     /// Their number.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -174,9 +174,9 @@ pub struct AuditView {
 }
 
 impl AgentView {
-    /// An agent as its person sees it.
+    /// An agent as a person sees it.
     ///
-    /// - `share`: how it is shared with them; none where it is not.
+    /// - `share`: how it is shared with them. `None` if it is not.
     pub fn of(agent: &Agent, share: Option<&Share>, public_url: Option<&Url>) -> Self {
         let access_as = share.map(|share| match share.share_as {
             ShareAs::Agent => "agent",
@@ -237,7 +237,7 @@ impl TokenView {
 }
 
 impl SessionView {
-    /// A session that was seen at work.
+    /// A session that was seen in use.
     pub fn seen(row: SeenSession, agent: AgentRef) -> Self {
         Self {
             id: row.session,

@@ -1,8 +1,7 @@
-//! The API for AppProjects: what is special about it.
+//! What is specific to the API for AppProjects: decodes the content of a PUT, and gives each
+//! refusal a status, a reason and a sentence.
 //!
-//! In: content of a PUT; errors of the state. Out: what shall be stored; a status,
-//! a word and a sentence for each refusal. Never: a path of the gateway's machine
-//! in a sentence.
+//! Security: no sentence shows a path of the gateway's machine.
 
 use std::borrow::Cow;
 
@@ -16,15 +15,14 @@ use tollgate_state::write::{self, Stored, Version};
 
 pub mod change;
 
-/// Longest content of a PUT, in bytes: an object is at most so long in a cluster
-/// (etcd's request limit is 1.5 MiB).
+/// Longest content of a PUT, in bytes: about the longest object a cluster stores (etcd's request
+/// limit is 1.5 MiB).
 pub const CONTENT_BYTES: u64 = 1024 * 1024;
 
 /// Why a project is not shown or changed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// RBAC does not let the caller do this. Whether there is such a project is not
-    /// looked at. (403)
+    /// RBAC does not let the caller do this. It was not checked whether the project exists. (403)
     #[error("not permitted: `projects, {action}` of `{name}`")]
     NotPermitted {
         /// RBAC action.
@@ -35,7 +33,7 @@ pub enum Error {
     /// The content cannot be read. (400, 413, 415)
     #[error(transparent)]
     Content(#[from] platform::Error),
-    /// The content does not say which version was changed. (409)
+    /// The content does not say which version it changes. (409)
     #[error(
         "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed"
     )]
@@ -43,12 +41,12 @@ pub enum Error {
     /// What is sent cannot be stored. (400)
     #[error(transparent)]
     Change(#[from] change::Error),
-    /// The state says no.
+    /// The store of the state refused.
     #[error(transparent)]
     State(#[from] write::Error),
 }
 
-/// What a PUT sends, in the shape of Argo CD's API.
+/// The content of a PUT, in the shape of Argo CD's API.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Update {
@@ -57,7 +55,7 @@ pub struct Update {
 }
 
 impl Update {
-    /// The version the sender looked at.
+    /// The version the change is based on.
     ///
     /// # Errors
     /// [`Error::NoVersion`].
@@ -70,7 +68,7 @@ impl Update {
         version.map(Version::new).ok_or(Error::NoVersion)
     }
 
-    /// What shall be stored where `stored` is.
+    /// The object to store in place of `stored`.
     ///
     /// # Errors
     /// [`Error::State`] when another version is stored, then [`Error::Change`].
@@ -101,7 +99,7 @@ impl Error {
         }
     }
 
-    /// Stable word for programs.
+    /// Stable reason for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotPermitted { .. } => "permission_denied",
@@ -112,7 +110,7 @@ impl Error {
         }
     }
 
-    /// What the caller is told: they may see the project, not the machine.
+    /// Text for the caller, who may see the project but not paths of the machine.
     pub fn text(&self) -> Cow<'static, str> {
         match self {
             Self::NotPermitted { .. } | Self::Content(_) | Self::NoVersion | Self::Change(_) => self.to_string().into(),
@@ -121,7 +119,7 @@ impl Error {
     }
 }
 
-/// HTTP status for what the state says.
+/// HTTP status of an error of the state.
 pub fn state_status(error: &write::Error) -> StatusCode {
     match error {
         write::Error::NotFound(_) => StatusCode::NOT_FOUND,
@@ -143,7 +141,7 @@ pub fn state_status(error: &write::Error) -> StatusCode {
     }
 }
 
-/// What the caller is told of what the state says: they may see the object, not the
+/// Text of an error of the state for the caller, who may see the object but not paths of the
 /// machine.
 pub fn state_text(error: &write::Error) -> Cow<'static, str> {
     match error {
@@ -165,7 +163,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
             let finding = finding.unwrap_or("it has mistakes");
             format!("the state would not load with this change: {finding}").into()
         }
-        // The cluster's words about what the caller sent are the caller's.
+        // The caller may read what the cluster says about the object they sent.
         write::Error::Cluster {
             status: 400 | 413 | 422,
             message,
@@ -178,7 +176,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
     }
 }
 
-/// Stable word for programs, for what the state says.
+/// Stable reason of an error of the state, for programs.
 pub fn state_code(error: &write::Error) -> &'static str {
     match error {
         write::Error::NotFound(_) => "project_not_found",

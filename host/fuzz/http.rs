@@ -1,4 +1,4 @@
-//! Targets: paths, queries, gRPC.
+//! Fuzz targets of HTTP: paths, queries, gRPC.
 
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
@@ -52,8 +52,8 @@ fn paths() -> Vec<Vec<u8>> {
     inputs(found)
 }
 
-/// What is accepted means one thing: the WHATWG parser, which backends and browsers follow,
-/// finds nothing to normalize, and no decoding makes a dot segment.
+/// An accepted path has one meaning: the WHATWG parser, which backends and browsers follow, finds
+/// nothing to normalize, and no decoding makes a dot segment.
 fn request_path(data: &[u8]) {
     let Some(line) = text(data) else { return };
     let path = line.split_once('?').map_or(line, |(path, _)| path);
@@ -113,7 +113,7 @@ fn queries(data: &[u8]) {
     ] {
         drop(SetQuery::read(Some(raw), parameters));
     }
-    // Whatever their spelling, no parameter of the gateway's own is left for the cluster.
+    // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
     let stripped = crate::authenticate::agent::strip_query(Some(raw)).unwrap_or_default();
     for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
         assert_ne!(name, crate::authenticate::agent::AGENT_PARAMETER);
@@ -139,7 +139,7 @@ fn attribute_seeds() -> Vec<Vec<u8>> {
     inputs(found)
 }
 
-/// Whatever runs a program needs `create`, by whatever method it comes.
+/// Whatever runs a program needs `create`, regardless of its method.
 fn attributes(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let (method, target) = first_line(input);

@@ -1,4 +1,4 @@
-//! Targets: the objects of the state, kubeconfigs, settings.
+//! Fuzz targets of Kubernetes objects: the objects of the state, kubeconfigs, settings.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -41,7 +41,7 @@ fn objects() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Whatever the text, the same text gives the same objects and findings.
+/// The same text always gives the same objects and findings.
 fn loads(text: &str, name: &str) -> Loaded<Resources> {
     let loaded = load_text(text, name, "argocd");
     let again = load_text(text, name, "argocd");

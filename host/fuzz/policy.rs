@@ -1,4 +1,4 @@
-//! Targets: `policy.csv`, globs, regular expressions, JSONPath.
+//! Fuzz targets of policies: `policy.csv`, globs, regular expressions, JSONPath.
 
 use tollgate_config::Semantics;
 use tollgate_core::diagnostic::Location;
@@ -122,7 +122,7 @@ fn globs() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// What an index reads off a pattern holds of every match.
+/// What an index derives from a pattern holds for every match.
 fn glob(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let (pattern, candidate) = first_line(input);
@@ -163,7 +163,7 @@ fn glob(data: &[u8]) {
         let _ = matches_negatable(pattern, candidate, negation, &[]);
     }
     let _ = source_permitted(&[pattern.to_owned()], candidate);
-    // As Argo CD's, it is not idempotent: escapes it writes are lower-cased the next time.
+    // Like Argo CD's, it is not idempotent: escapes it writes are lower-cased the next time.
     let _ = normalize_repository(candidate);
 }
 
@@ -181,8 +181,8 @@ fn json_paths() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A path that was read is written so that it reads the same, and selects the same value to
-/// read and to change.
+/// A decoded path encodes to text that decodes to the same path, and selects the same value for
+/// reading and for changing.
 fn json_path(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let Ok(path) = SingularPath::parse(input) else { return };

@@ -1,8 +1,7 @@
-//! Answers as clients of gRPC and gRPC-Web read them.
+//! Encodes answers for clients of gRPC and gRPC-Web: messages, or an error, followed by a status.
 //!
-//! In: messages, or why there is none. Out: responses that end with a status. Never: a
-//! status only in trailers where there is no message: some clients of gRPC-Web do not
-//! look there.
+//! Invariant: an answer without messages has its status in the headers, because some clients of
+//! gRPC-Web do not look in the trailers then.
 
 use std::fmt::Write as _;
 
@@ -24,13 +23,13 @@ use crate::rejection::Answer;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
-/// Says what a message has no field for.
+/// Names fields that a message cannot represent.
 const LEFT_OUT: HeaderName = HeaderName::from_static("tollgate-left-out");
 
-/// Bytes of a sentence; clients bound the size of heads.
+/// Longest status message, in bytes. Clients bound the size of heads.
 const SENTENCE_BYTES: usize = 4096;
 
-/// Bytes that a sentence does not have on the wire as they are.
+/// Bytes that a status message must encode on the wire.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// How a call ended.
@@ -49,7 +48,7 @@ impl End {
     }
 }
 
-/// The answer to a call that has one.
+/// The answer to a unary call.
 ///
 /// - `decision`: id of the record that let the caller in.
 pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Response<Body> {
@@ -76,10 +75,10 @@ pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Respons
     response
 }
 
-/// The answers to a call that has many.
+/// The answers to a streaming call.
 ///
-/// - `write`: the message of an event.
-/// - `expires_at`: the end of the caller's credential.
+/// - `write`: encodes an event as a message.
+/// - `expires_at`: when the caller's credential expires.
 /// - `decision`: id of the record that let the caller in.
 pub fn stream<E: Send + 'static>(
     call: Call,
@@ -117,14 +116,15 @@ fn frames<E: Send + 'static>(
 
 async fn until(deadline: Option<Instant>) {
     match deadline {
-        // A timer goes off at its next tick; what is over is over now.
+        // A timer fires only at its next tick, but a deadline that has passed must end the stream
+        // now.
         Some(deadline) if deadline <= Instant::now() => {}
         Some(deadline) => sleep_until(deadline).await,
         None => std::future::pending().await,
     }
 }
 
-/// An answer that is only a status.
+/// An answer that consists only of a status.
 pub fn refuse(transport: Transport, answer: &Answer) -> Response<Body> {
     let mut response = head(transport, Body::empty());
     let fields = response.headers_mut();
@@ -135,7 +135,7 @@ pub fn refuse(transport: Transport, answer: &Answer) -> Response<Body> {
     response
 }
 
-/// Everything that is refused, in one line: clients print it as it is.
+/// Everything that is refused, in one line, because clients print it as it is.
 fn sentence(answer: &Answer) -> String {
     let mut unsaid = answer.more_refusals;
     let mut sentence = String::new();
@@ -159,7 +159,7 @@ fn sentence(answer: &Answer) -> String {
     sentence
 }
 
-/// A sentence as the wire has it, cut where it is too long.
+/// A status message in its encoding on the wire, cut if it is too long.
 fn encoded(sentence: &str) -> String {
     let mut text = String::with_capacity(sentence.len());
     let mut characters = [0; 4];
@@ -180,7 +180,7 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
     response
 }
 
-/// What a stream of frames ends with.
+/// The last frame of a stream.
 fn last(transport: Transport, end: End) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {

@@ -1,7 +1,5 @@
-//! What the head of a call says.
-//!
-//! In: a request's head. Out: [`Call`]; the caller's token where every other client has
-//! it. Never: two tokens.
+//! Reads the head of a call into a [`Call`], and moves the caller's token to the field where
+//! every other client has it. A call with two tokens is refused.
 
 use std::time::Duration;
 
@@ -13,16 +11,16 @@ use super::Error;
 
 const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 
-/// Where Argo CD's clients have their token.
+/// Field in which Argo CD's clients send their token.
 const TOKEN: &str = "token";
 
-/// Longest time of a call with one answer.
+/// Longest duration of a call with one answer.
 const LONGEST: Duration = Duration::from_secs(300);
 
-/// Longest time a client may give; longer is no bound.
+/// Longest timeout a client may give. A longer one counts as none.
 const LONGEST_GIVEN: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// How frames are carried.
+/// How frames are transported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
     /// In content that ends with trailers, over HTTP/2.
@@ -34,9 +32,9 @@ pub enum Transport {
 }
 
 impl Transport {
-    /// How a request carries frames; nothing when it is no call.
+    /// How a request carries frames. `None` if it is not a call.
     ///
-    /// A path that is `/package.Service/Method` is served by nothing else.
+    /// No other front serves a path of the form `/package.Service/Method`.
     pub fn of(method: &HttpMethod, path: &str, fields: &HeaderMap) -> Option<Self> {
         let (service, name) = path.strip_prefix('/')?.split_once('/')?;
         if *method != HttpMethod::POST || !service.contains('.') || name.is_empty() || name.contains('/') {
@@ -61,33 +59,33 @@ impl Transport {
     }
 }
 
-/// What can be called.
+/// The methods that can be called.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// What the program is; strangers may ask.
+    /// Returns the version of the program, to anybody.
     Version,
-    /// Who the caller is.
+    /// Returns who the caller is.
     UserInfo,
-    /// One ApplicationSet.
+    /// Gets an ApplicationSet.
     Get,
-    /// Those the caller may see.
+    /// Lists the sets the caller may see.
     List,
-    /// A new one, or another state of one.
+    /// Creates a set, or changes one.
     Create,
-    /// What one would generate.
+    /// Previews what a set would generate.
     Generate,
-    /// The end of one.
+    /// Deletes a set.
     Delete,
-    /// Its Applications.
+    /// Lists its Applications.
     ResourceTree,
-    /// What happened to it.
+    /// Lists the Events about it.
     Events,
-    /// What becomes of those the caller may see.
+    /// Watches the sets the caller may see.
     Watch,
 }
 
 impl Method {
-    /// Every one there is.
+    /// All methods.
     pub const ALL: [Self; 10] = [
         Self::Version,
         Self::UserInfo,
@@ -101,7 +99,7 @@ impl Method {
         Self::Watch,
     ];
 
-    /// Path of its calls.
+    /// Path of the method.
     pub fn path(self) -> &'static str {
         match self {
             Self::Version => "/version.VersionService/Version",
@@ -117,7 +115,7 @@ impl Method {
         }
     }
 
-    /// The messages it takes and gives.
+    /// Its request and response messages.
     pub(super) fn messages(self) -> (&'static str, &'static str) {
         match self {
             Self::Version => ("version.Query", "version.VersionMessage"),
@@ -143,19 +141,19 @@ impl Method {
     }
 }
 
-/// A call, by its head.
+/// The head of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// What is called.
+    /// The method that is called.
     pub method: Method,
-    /// How frames are carried.
+    /// How frames are transported.
     pub transport: Transport,
-    /// When it has to have ended; a stream may have no end.
+    /// Deadline of the call. A stream may have none.
     pub deadline: Option<Instant>,
 }
 
 impl Call {
-    /// Reads the head of a request that [`Transport::of`] took for a call.
+    /// Reads the head of a request that [`Transport::of`] recognized as a call.
     ///
     /// # Errors
     /// [`Error::Http1`], [`Error::NoMethod`] and [`Error::Timeout`].
@@ -181,7 +179,7 @@ impl Call {
     }
 }
 
-/// Up to eight digits and a unit.
+/// Decodes up to eight digits and a unit.
 fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
     let text = value.to_str().map_err(|_| Error::Timeout)?;
     let digits = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
@@ -200,7 +198,7 @@ fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
     Ok(given.min(LONGEST_GIVEN))
 }
 
-/// Puts the token of Argo CD's clients where it is looked for, unless there is one.
+/// Moves the token of Argo CD's clients to `Authorization`, unless that field is present.
 ///
 /// # Errors
 /// [`Error::Token`].
@@ -210,7 +208,7 @@ pub fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), Error> {
     if second.is_some() {
         return Err(Error::Token);
     }
-    // Without a token, clients send an empty one.
+    // Clients without a token send an empty one.
     let token = first.filter(|token| !token.is_empty());
     let bearer = token.map(|token| {
         let token = token.to_str().map_err(|_| Error::Token)?;

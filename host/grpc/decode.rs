@@ -1,9 +1,9 @@
-//! Messages of callers as JSON.
+//! Decodes messages of callers into JSON, in the form Kubernetes and Argo CD give it. It refuses
+//! bytes that are not such a message, that JSON could not represent without loss, or that are too
+//! large.
 //!
-//! In: bytes, and which message they are. Out: JSON as Kubernetes and Argo CD have it.
-//! Refuses: what is not such a message, what would lose something, what is too large.
-//! Never: more values than [`MOST_VALUES`], whatever the bytes say; and no message is
-//! part of itself, so that none is deeper than the schema.
+//! Security: decoding makes at most [`MOST_VALUES`] values, whatever the bytes say. No message
+//! type contains itself, so no message is nested deeper than the schema.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -11,38 +11,38 @@ use serde_json::{Map, Value};
 use super::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape, Zero};
 use super::wire::{self, Payload};
 
-/// Values of one message. A set of 1,000 elements with 20 fields each has 20,000.
+/// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
 pub const MOST_VALUES: usize = 200_000;
 
-/// Why bytes are not the message they should be.
+/// Why bytes are not a valid message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The bytes are not protobuf.
     #[error("`{message}` is malformed")]
     Malformed {
-        /// Where it goes wrong.
+        /// The message in which decoding failed.
         message: String,
     },
-    /// A field holds another type than it should, or a text that is not UTF-8.
+    /// A field has a wrong type, or its text is not UTF-8.
     #[error("`{field}` of `{message}` has a value of another type")]
     Type {
-        /// In which message.
+        /// The message.
         message: String,
-        /// Which field.
+        /// The field.
         field: String,
     },
-    /// A field that there can be one of is there again.
+    /// A field that may occur once occurs again.
     #[error("`{field}` of `{message}` is there twice")]
     Twice {
-        /// In which message.
+        /// The message.
         message: String,
-        /// Which field.
+        /// The field.
         field: String,
     },
-    /// A field that is not known here and not zero. It would be lost.
+    /// An unknown field that is not zero. It would be lost.
     #[error("field {number} of `{message}` is not known to this server, the client may be newer")]
     Unknown {
-        /// In which message.
+        /// The message.
         message: String,
         /// Its number.
         number: u32,
@@ -50,15 +50,15 @@ pub enum Error {
     /// More values than allowed.
     #[error("more than {allowed} values")]
     Values {
-        /// The bound.
+        /// Limit.
         allowed: usize,
     },
 }
 
-/// The JSON of a message.
+/// Decodes a message into JSON.
 ///
-/// A zero value is there only where Go's JSON would have it and it has a meaning: of
-/// a pointer, or without `omitempty`.
+/// A zero value is written only where Go's JSON has it and it has a meaning: for a pointer, or
+/// without `omitempty`.
 ///
 /// # Errors
 /// [`Error`].
@@ -75,7 +75,7 @@ struct Reader<'a> {
     left: usize,
 }
 
-/// A value, and whether it is what Go has where nothing was sent.
+/// A value, and whether it is the one Go has if nothing was sent.
 struct Read {
     value: Value,
     zero: bool,
@@ -169,7 +169,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// An entry of a map: a message with the name as 1 and the value as 2.
+    /// Reads an entry of a map: a message with the name as field 1 and the value as field 2.
     fn entry(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<(String, Read), Error> {
         let Payload::Bytes(mut rest) = payload else {
             return Err(mistyped(message, field));
@@ -207,13 +207,13 @@ impl Reader<'_> {
         })
     }
 
-    /// JSON in a field of bytes.
+    /// Reads JSON in a field of bytes.
     fn raw(&mut self, message: &Message, bytes: &[u8]) -> Result<Read, Error> {
         let text = bytes_of(message, bytes)?;
         let Some(text) = text.filter(|text| !text.is_empty()) else {
             return Ok(Read::new(Value::Null, true));
         };
-        // Every value but the first comes after one of these.
+        // Every value but the first follows one of these characters.
         let most = text.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
         self.charge(most)?;
         let value = serde_json::from_slice(text).map_err(|_| malformed(message))?;
@@ -224,7 +224,7 @@ impl Reader<'_> {
 struct Object<'a> {
     message: &'a Message,
     map: Map<String, Value>,
-    /// Fields that there may be one of, and were.
+    /// Fields that may occur once and have occurred.
     seen: Vec<u32>,
     zero: bool,
 }
@@ -238,7 +238,7 @@ impl Object<'_> {
         self.zero &= !kept;
         match (field.place, read.value) {
             (Place::Inline, Value::Object(inner)) => self.map.extend(inner),
-            // Where Go has a pointer to nothing.
+            // Go has a nil pointer here.
             (_, Value::Null) => {}
             (_, value) => {
                 if kept || field.zero == Zero::Written {
@@ -256,7 +256,7 @@ impl Object<'_> {
     }
 }
 
-/// Writes the zero of a field that is always written and was not sent; gives how many
+/// Writes the zero value of a field that is always written and was not sent. Returns how many
 /// values that are.
 fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
     let value = match (field.place, field.zero, field.count) {
@@ -281,7 +281,7 @@ fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
     }
 }
 
-/// What Go's JSON has where nothing was sent.
+/// The zero value in Go's JSON.
 fn zero(schema: &Schema, kind: Kind) -> Value {
     let message = match kind {
         Kind::Text => return Value::String(String::new()),
@@ -320,7 +320,7 @@ fn time(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
             _ => return Err(malformed(message)),
         }
     }
-    // Kubernetes takes whole seconds of the one, whole microseconds of the other.
+    // Kubernetes keeps whole seconds of `Time`, and whole microseconds of `MicroTime`.
     let (nanoseconds, format) = match message.shape {
         Shape::MicroTime => (nanoseconds, "%Y-%m-%dT%H:%M:%S%.6fZ"),
         _ => (0, "%Y-%m-%dT%H:%M:%SZ"),
@@ -346,7 +346,7 @@ fn int_or_string(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
     })
 }
 
-/// The one field of a message that holds bytes.
+/// The only field of a message, which holds bytes.
 fn bytes_of<'a>(message: &Message, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
     let mut rest = bytes;
     let mut found = None;
@@ -359,7 +359,7 @@ fn bytes_of<'a>(message: &Message, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, 
     Ok(found)
 }
 
-/// Negative numbers have ten bytes on the wire, as those of 64 bits.
+/// Negative numbers have ten bytes on the wire, like 64-bit ones.
 fn int32(value: u64) -> Option<i32> {
     i32::try_from(value.cast_signed()).ok()
 }

@@ -1,8 +1,7 @@
-//! Answers as messages.
+//! Encodes JSON answers, in the form Kubernetes and Argo CD give them, as protobuf messages. What
+//! the message has no field for is left out and reported.
 //!
-//! In: JSON as Kubernetes and Argo CD have it, and which message it is. Out: bytes.
-//! Never: a value changed on the way. What the message has no field for is left out
-//! and named.
+//! Invariant: no value changes on the way.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value};
@@ -10,16 +9,16 @@ use serde_json::{Map, Value};
 use super::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape};
 use super::wire::{put_bytes, put_varint};
 
-/// Names of what was left out; there may be more.
+/// Most names of left-out fields that are reported.
 const MOST_NAMED: usize = 8;
 
-/// JSON that cannot be the message it should be.
+/// JSON that does not fit the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{path}` is not {wanted}")]
 pub struct Error {
-    /// Where, with dots.
+    /// Path of the value, with dots.
     pub path: String,
-    /// What it should be.
+    /// The type it should have.
     pub wanted: &'static str,
 }
 
@@ -27,15 +26,15 @@ pub struct Error {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
-    /// What the messages in it have no field for, the first few: of a newer Argo CD,
-    /// which an API of this one would not show either.
+    /// Names of fields that the messages in it cannot represent, the first few. They come from a
+    /// newer Argo CD, and the API of this version would not show them either.
     pub(super) left_out: Vec<String>,
 }
 
-/// The bytes of a message.
+/// Encodes a message.
 ///
 /// # Errors
-/// [`Error`], for the first value of another type.
+/// [`Error`] for the first value of a wrong type.
 pub(super) fn encode(schema: &Schema, id: Id, value: &Value) -> Result<Encoded, Error> {
     let mut writer = Writer {
         schema,
@@ -55,7 +54,7 @@ struct Writer<'a> {
     left_out: Vec<String>,
 }
 
-/// Where a value is.
+/// Path of a value.
 struct Path<'a> {
     parent: Option<&'a Self>,
     name: &'a str,
@@ -101,7 +100,8 @@ impl Writer<'_> {
         }
     }
 
-    /// What an answer has beside the message's own fields is not the message's to say.
+    /// Records the name of a field that its message does not have, except at the top level of an
+    /// answer.
     fn leave_out(&mut self, path: &Path<'_>, name: &str) {
         if path.parent.is_some() && self.left_out.len() < MOST_NAMED {
             let here = Path {
@@ -112,7 +112,7 @@ impl Writer<'_> {
         }
     }
 
-    /// Whether a name is one of a message's JSON.
+    /// Whether a message's JSON form has a field of this name.
     fn is_known(&self, message: &Message, name: &str) -> bool {
         message.fields.values().any(|field| match (field.place, field.kind) {
             (Place::Inline, Kind::Message(id)) => {
@@ -158,7 +158,7 @@ impl Writer<'_> {
         Ok(())
     }
 
-    /// A message whose fields stand beside its own, when one of them is there.
+    /// Writes a message whose fields are inlined in its parent's JSON, if one of them is present.
     fn inline(
         &mut self,
         (field, id, object): (&Field, Id, &Map<String, Value>),
@@ -226,14 +226,14 @@ impl Writer<'_> {
     }
 }
 
-/// A number of 32 bits, which the wire has as one of 64.
+/// A 32-bit number, which is encoded like a 64-bit one.
 fn int32(value: &Value, path: &Path<'_>) -> Result<i64, Error> {
     let value = value.as_i64().filter(|value| i32::try_from(*value).is_ok());
     value.ok_or_else(|| path.wants("a whole number of 32 bits"))
 }
 
 fn time((shape, value): (Shape, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
-    // Go has no time where it is `null`, also in a list.
+    // A `null` is a zero time in Go, in a list too.
     if value.is_null() {
         return Ok(());
     }

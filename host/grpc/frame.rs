@@ -1,7 +1,7 @@
-//! Messages in their frames.
+//! Reads the one message of a call from its frame, and frames messages of answers. Compressed
+//! messages, and any number of messages other than one, are refused.
 //!
-//! In: content of a call; a message. Out: the message; its frame. Refuses: compressed
-//! messages, and anything but one message. Never: a length that is believed.
+//! Security: the length a frame claims is not trusted.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use bytes::Bytes;
 use super::Error;
 use super::call::Transport;
 
-/// Longest message that clients take, in bytes, as Argo CD's do.
+/// Longest message that clients accept, in bytes: the limit of Argo CD's.
 pub(super) const MOST_BYTES: usize = 200 * 1024 * 1024;
 
 /// A flag and a length.
@@ -21,7 +21,7 @@ const HEAD_BYTES: usize = 5;
 /// Set on frames of gRPC-Web that hold trailers.
 const TRAILERS: u8 = 0x80;
 
-/// The one message of a call's content.
+/// Returns the one message of a call's content.
 ///
 /// # Errors
 /// [`Error::Frame`] and [`Error::Compressed`].
@@ -46,7 +46,7 @@ fn payload(content: &[u8]) -> Result<&[u8], Error> {
     }
 }
 
-/// Base64 may end and begin anew anywhere after padding.
+/// Decodes base64, which may end and begin anew after any padding.
 fn from_text(content: &[u8]) -> Result<Vec<u8>, Error> {
     let mut decoded = Vec::with_capacity(content.len() / 4 * 3);
     let mut rest = content;
@@ -62,12 +62,12 @@ fn from_text(content: &[u8]) -> Result<Vec<u8>, Error> {
     Ok(decoded)
 }
 
-/// A message in its frame, as it is sent.
+/// A message in its frame, as sent.
 pub(super) fn data(transport: Transport, message: &[u8]) -> Bytes {
     framed(transport, 0, message)
 }
 
-/// The trailers of gRPC-Web in their frame, as they are sent.
+/// The trailers of gRPC-Web in their frame, as sent.
 pub(super) fn trailers(transport: Transport, text: &str) -> Bytes {
     framed(transport, TRAILERS, text.as_bytes())
 }
@@ -75,7 +75,7 @@ pub(super) fn trailers(transport: Transport, text: &str) -> Bytes {
 fn framed(transport: Transport, flag: u8, content: &[u8]) -> Bytes {
     let mut frame = Vec::with_capacity(content.len() + HEAD_BYTES);
     frame.push(flag);
-    // Longer ones than `MOST_BYTES` do not come here.
+    // The content is never longer than `MOST_BYTES`.
     frame.extend_from_slice(&u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
     frame.extend_from_slice(content);
     match transport {

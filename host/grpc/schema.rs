@@ -1,8 +1,6 @@
-//! What messages have, and how that looks in JSON.
-//!
-//! In: the descriptors that `build.rs` made of `proto/*.proto`. Out: tables that
-//! [`super::decode`] and [`super::encode`] go by. Never: a look at a descriptor while
-//! a request waits.
+//! The fields of all messages and their form in JSON, as tables for [`super::decode`] and
+//! [`super::encode`]. They are made of the descriptors that `build.rs` makes of `proto/*.proto`,
+//! before any request needs them.
 
 use std::collections::BTreeMap;
 
@@ -17,17 +15,16 @@ pub(super) const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/
 /// The package of the options in `json.proto`.
 const OPTIONS: &str = "tollgate";
 
-/// Why the descriptors cannot be used. They come with the program: every one is a
-/// mistake in it.
+/// Why the descriptors cannot be used. They are compiled in, so each is an error in the program.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// They are not descriptors.
+    /// They cannot be decoded.
     #[error("the descriptors of the gRPC API cannot be read")]
     Descriptors(#[from] prost_reflect::DescriptorError),
-    /// Something that is asked for by name is not among them.
+    /// A message that is required by name does not exist.
     #[error("the descriptors of the gRPC API have no `{0}`")]
     Missing(String),
-    /// A type of field that nothing here reads.
+    /// A field has a type that is not supported.
     #[error("`{field}` has a type or an option that is not supported")]
     Unsupported {
         /// Its full name.
@@ -42,19 +39,19 @@ pub(super) struct Schema {
     names: BTreeMap<String, Id>,
 }
 
-/// Names a message of a [`Schema`].
+/// Identifies a message of a [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(usize);
 
 /// A message.
 #[derive(Debug)]
 pub(super) struct Message {
-    /// With its package.
+    /// Its full name, with its package.
     pub(super) name: String,
     pub(super) shape: Shape,
-    /// By number.
+    /// Fields by number.
     pub(super) fields: BTreeMap<u32, Field>,
-    /// Whether its JSON has `apiVersion` and `kind`, which the message has not.
+    /// Whether its JSON has `apiVersion` and `kind`, which the message does not have.
     pub(super) is_object: bool,
 }
 
@@ -62,7 +59,7 @@ pub(super) struct Message {
 #[derive(Debug)]
 pub(super) struct Field {
     pub(super) number: u32,
-    /// In JSON.
+    /// Its name in JSON.
     pub(super) name: String,
     pub(super) kind: Kind,
     pub(super) count: Count,
@@ -70,7 +67,7 @@ pub(super) struct Field {
     pub(super) place: Place,
 }
 
-/// What one value of a field is.
+/// The type of one value of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Text,
@@ -85,11 +82,11 @@ pub(super) enum Kind {
 pub(super) enum Count {
     One,
     Many,
-    /// By texts.
+    /// A map with text keys.
     Named,
 }
 
-/// What becomes of a zero value in JSON; see `json.proto`.
+/// How JSON represents a zero value; see `json.proto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Zero {
     Dropped,
@@ -97,16 +94,16 @@ pub(super) enum Zero {
     Written,
 }
 
-/// Where a message's fields are in JSON.
+/// Where JSON has the fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
     /// Under the field's name.
     Named,
-    /// Beside the field.
+    /// In the parent object.
     Inline,
 }
 
-/// What a message is in JSON; see `json.proto`.
+/// The JSON form of a message; see `json.proto`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
     Object,
@@ -117,10 +114,10 @@ pub(super) enum Shape {
 }
 
 impl Schema {
-    /// The tables of this program's descriptors.
+    /// Builds the tables of this program's descriptors.
     ///
     /// # Errors
-    /// [`Error`], none of which a program that passed its tests can have.
+    /// [`Error`], which cannot occur in a program that passed its tests.
     pub(super) fn new() -> Result<Self, Error> {
         let pool = DescriptorPool::decode(DESCRIPTORS)?;
         let options = Options::new(&pool)?;
@@ -135,7 +132,7 @@ impl Schema {
         })
     }
 
-    /// The message called `name`, with its package.
+    /// The message of the full name `name`.
     ///
     /// # Errors
     /// [`Error::Missing`].
@@ -144,7 +141,7 @@ impl Schema {
         id.ok_or_else(|| Error::Missing(name.to_owned()))
     }
 
-    /// A message; nothing for an id of another schema.
+    /// A message. `None` for an id of another schema.
     pub(super) fn message(&self, id: Id) -> Option<&Message> {
         self.messages.get(id.0)
     }
@@ -223,7 +220,7 @@ impl Options {
             }
             _ => return Err(unsupported()),
         };
-        // Numbers in lists may be packed, which nothing here reads.
+        // Numbers in lists may be packed, which is not supported.
         if count == Count::Many && !matches!(kind, Kind::Text | Kind::Message(_)) {
             return Err(unsupported());
         }

@@ -1,7 +1,7 @@
-//! Calls of the ApplicationSet service as the requests they are.
+//! Turns calls of the ApplicationSet service into [`Request`]s, from a method and its message as
+//! JSON.
 //!
-//! In: a method, its message as JSON. Out: [`Request`], the same that REST makes.
-//! Never: a request that REST could not make.
+//! Invariant: REST could make every request that is made here.
 
 use serde_json::Value;
 
@@ -9,7 +9,7 @@ use super::{Error, Method};
 use crate::front::applicationsets::{Create, Delete, Filter, Named, Request, Run, Watch};
 use tollgate_state::write::Kind;
 
-/// What a call asks of ApplicationSets; nothing when it is about something else.
+/// The request that a call makes about ApplicationSets. `None` if it is about something else.
 ///
 /// # Errors
 /// [`Error::Missing`].
@@ -43,7 +43,7 @@ pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error>
     }))
 }
 
-/// A message's fields; one that is zero may be absent.
+/// The fields of a message. A field that is zero may be absent.
 struct Fields(Value);
 
 impl Fields {
@@ -82,7 +82,7 @@ impl Fields {
         }
     }
 
-    /// An object says what it is, which its message does not.
+    /// Adds `apiVersion` and `kind` to an object, which its message does not have.
     fn set(&mut self, field: &'static str) -> Result<Value, Error> {
         let Some(Value::Object(mut set)) = self.take(field) else {
             return Err(Error::Missing { field });

@@ -1,17 +1,15 @@
-//! Protobuf's wire format, one field at a time.
-//!
-//! In: bytes of a message. Out: numbers and what they hold; bytes of fields. Never:
-//! groups, which proto3 has not and Kubernetes never had.
+//! Reads and writes protobuf's wire format, one field at a time. Groups are not supported: proto3
+//! has none, and Kubernetes never had any.
 //!
 //! Source: protobuf.dev/programming-guides/encoding.
 
 use bytes::Buf;
 use prost::encoding::{WireType, decode_key, decode_varint, encode_key, encode_varint};
 
-/// Messages within messages that [`Payload::is_zero`] looks into.
+/// Depth of nested messages that [`Payload::is_zero`] examines.
 const ZERO_DEPTH: u8 = 8;
 
-/// What a field on the wire holds.
+/// The value of a field on the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Payload<'a> {
     Varint(u64),
@@ -19,7 +17,7 @@ pub(super) enum Payload<'a> {
     Bytes(&'a [u8]),
 }
 
-/// Takes the next field off `rest`; nothing when it is malformed.
+/// Takes the next field off `rest`. `None` if it is malformed.
 pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
     let (number, kind) = decode_key(rest).ok()?;
     let payload = match kind {
@@ -38,8 +36,8 @@ pub(super) fn next<'a>(rest: &mut &'a [u8]) -> Option<(u32, Payload<'a>)> {
 }
 
 impl Payload<'_> {
-    /// Whether a field that is not known here was sent only because Go sends every
-    /// field that is no pointer: nothing is lost without it.
+    /// Whether an unknown field was sent only because Go sends every field that is not a pointer.
+    /// Nothing is lost without it.
     pub(super) fn is_zero(self) -> bool {
         self.is_zero_within(ZERO_DEPTH)
     }

@@ -1,7 +1,6 @@
-//! Takes away what a client cannot say to an upstream.
+//! Removes the header fields that a client may not send to an upstream. The result is [`Cleaned`].
 //!
-//! In: a request head. Out: [`Cleaned`]. Never: a field that was removed comes
-//! back, whatever `Connection` or a plugin says.
+//! Security: a removed field never comes back, whatever `Connection` or a plugin says.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
@@ -17,9 +16,9 @@ use tollgate_core::header_names::{CONTENT_NAMES, Owner, owner};
 /// Which of a client's fields may reach an upstream. The gateway's own never do.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientFields<'a> {
-    /// All but those that some backend takes for the word of somebody else.
+    /// All but those that some backend attributes to somebody other than the client.
     Unlisted,
-    /// These, and what content needs to be read.
+    /// These, and those needed to read the content.
     Listed(&'a [HeaderName]),
 }
 
@@ -36,8 +35,8 @@ impl ClientFields<'_> {
     }
 }
 
-/// A request head without anything that is not the client's to say. Plugins
-/// edit its fields; [`Cleaned::seal`] makes it leave.
+/// A request head with only what the client may say. Plugins edit its fields, and [`Cleaned::seal`]
+/// completes it for sending.
 #[derive(Clone, Debug)]
 pub struct Cleaned {
     pub(super) method: Method,
@@ -91,8 +90,8 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
     clean_for(head, ClientFields::Unlisted)
 }
 
-/// Takes away credentials, identity and forwarding fields in every spelling,
-/// hop-by-hop fields, those `Connection` names, and what `allowed` does not contain.
+/// Removes credentials, identity and forwarding fields in every spelling, hop-by-hop fields, fields
+/// that `Connection` names, and fields that `allowed` does not contain.
 ///
 /// # Errors
 /// [`Error::Authority`], [`Error::NotUtf8`], [`Error::ConnectionOption`],
@@ -142,7 +141,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
     })
 }
 
-/// All lines of the list field `name` in one; none without a readable one.
+/// All lines of the list field `name`, joined into one. `None` without a readable line.
 pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
     let mut lines = fields.get_all(name).iter().filter(|line| !line.is_empty());
     let first = lines.next()?;
@@ -168,8 +167,8 @@ fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(
     Ok(())
 }
 
-/// Removes the fields any line of `Connection` names. Identity fields cannot
-/// suffer: they are written after this.
+/// Removes the fields that any line of `Connection` names. Identity fields are not affected,
+/// because they are written later.
 pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), Error> {
     if !fields.contains_key(CONNECTION) {
         return Ok(());

@@ -1,8 +1,7 @@
-//! What a backend is told about the caller.
+//! Header values that tell a backend who the caller is: a principal's names and groups. Names that
+//! a header cannot carry unchanged are refused.
 //!
-//! In: a principal's names and groups. Out: header values. Refuses: names a
-//! header cannot carry unchanged. Never: two different identities that a
-//! backend reads as the same.
+//! Security: no two different identities read the same to a backend.
 
 use std::fmt::Write as _;
 

@@ -1,8 +1,8 @@
-//! The fields that tell a cluster whom a request is from.
+//! The fields that tell a cluster whom a request is from: `Impersonate-*`, `Audit-ID` and `Via`,
+//! for an identity that passed the guard rails.
 //!
-//! In: an identity the guard rails let through. Out: `Impersonate-*`, `Audit-ID`
-//! and `Via`. Never: two users, an empty one, or any of these fields in a request
-//! that acts as nobody.
+//! Security: a request never names two users or an empty one, and a request that impersonates
+//! nobody has none of these fields.
 //!
 //! Source: `k8s.io/client-go/transport`, impersonating round tripper, and
 //! `k8s.io/apiserver/pkg/endpoints/filters/impersonation`.
@@ -26,14 +26,14 @@ const UID: HeaderName = HeaderName::from_static("impersonate-uid");
 const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
-/// Fields that are the front's to read, and no cluster's.
+/// Fields that only the front reads, and no cluster gets.
 const FRONTS_OWN: [HeaderName; 2] = [
     HeaderName::from_static("gitlab-agent-id"),
     HeaderName::from_static("x-csrf-token"),
 ];
 
-/// What a byte of a key stays as it is: those of a token, but for `%`.
-/// Source: RFC 9110, section 5.6.2.
+/// Bytes of a key that are escaped: `%`, and every byte that a token cannot contain. Source:
+/// RFC 9110, section 5.6.2.
 const ESCAPED: &AsciiSet = &NON_ALPHANUMERIC
     .remove(b'!')
     .remove(b'#')
@@ -64,7 +64,7 @@ pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
     HeaderValue::try_from(format!("{}, {PSEUDONYM}", before.to_str().ok()?)).ok()
 }
 
-/// Takes away the client's copies of fields only the front reads.
+/// Removes the client's copies of fields that only the front reads.
 pub(super) fn remove_fronts_own(fields: &mut HeaderMap) {
     for name in FRONTS_OWN {
         fields.remove(name);
@@ -77,7 +77,7 @@ pub(super) fn put_audit_id(fields: &mut HeaderMap, id: Uuid) -> Result<(), Error
     put(fields, AUDIT_ID, value.map_err(|_| Error::Value { name: AUDIT_ID })?)
 }
 
-/// Writes whom the cluster is to act as; nothing for nobody.
+/// Writes the user whom the cluster should impersonate. Writes nothing if there is none.
 pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
     let Identity {
         username,
@@ -101,9 +101,9 @@ pub(super) fn put_impersonation(fields: &mut HeaderMap, impersonation: &Imperson
     Ok(())
 }
 
-/// INVARIANT: an empty or missing `Impersonate-User` makes the request the
-/// gateway's own, and of two the cluster takes the first. Looked at last, so that
-/// no step before can be the one that was wrong.
+/// INVARIANT: `Impersonate-User` is present once and not empty. Without it, the request would be
+/// the gateway's own, and of two the cluster takes the first. This is checked last, so that it also
+/// covers mistakes of earlier steps.
 pub(super) fn check_impersonation(fields: &HeaderMap, impersonation: &Impersonation) -> Result<(), Error> {
     let mut users = fields.get_all(USER).iter();
     let told = match impersonation {
@@ -129,7 +129,7 @@ fn put_lines(fields: &mut HeaderMap, name: &HeaderName, values: &[String]) -> Re
     Ok(())
 }
 
-/// UTF-8 as it is: the API server takes bytes.
+/// A header value with the UTF-8 bytes unchanged, as the API server expects.
 fn value(name: &HeaderName, text: &str) -> Result<HeaderValue, Error> {
     HeaderValue::from_bytes(text.as_bytes()).map_err(|_| Error::Value { name: name.clone() })
 }

@@ -1,12 +1,10 @@
-//! Which fields of an upstream's answer reach the client.
+//! Decides which fields of an upstream's response reach the client. Hop-by-hop fields are removed,
+//! and so are fields that a browser would apply to the whole origin.
 //!
-//! In: an upstream's answer head. Out: the same without fields between two neighbors
-//! and without what a browser would take for the word of the whole origin. Never: a
-//! cookie by which an upstream replaces, shadows or ends somebody's session.
-//!
-//! Security: everything the gateway forwards is on one origin, that of the session
-//! cookie. Backends of extensions are the operator's and keep their own fields but for
-//! [`ORIGIN_WIDE`]. Behind a cluster anybody may answer, so only [`FROM_CLUSTERS`] passes.
+//! Security: everything the gateway forwards is on one origin, that of the session cookie. So no
+//! cookie of an upstream may replace, shadow or end a session. Backends of extensions are the
+//! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster anybody may
+//! answer, so only [`FROM_CLUSTERS`] passes.
 
 use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -71,12 +69,11 @@ const ORIGIN_WIDE: [&str; 31] = [
     "x-sendfile",
 ];
 
-/// The same, by prefix.
+/// Prefixes of further such fields.
 const ORIGIN_WIDE_PREFIXES: [&str; 2] = ["attribution-reporting-", "tollgate-"];
 
-/// What passes of an answer from behind a cluster's API server; sorted. It is what
-/// kube-apiserver itself says, and what content needs to be read.
-/// `connection` and `upgrade` are the gateway's own by then.
+/// Fields of a cluster's response that pass, sorted: those that kube-apiserver itself sends, and
+/// those needed to read the content. `connection` and `upgrade` are the gateway's own by then.
 const FROM_CLUSTERS: [&str; 32] = [
     "accept-patch",
     "accept-ranges",
@@ -112,8 +109,8 @@ const FROM_CLUSTERS: [&str; 32] = [
     "x-stream-protocol-version",
 ];
 
-/// Takes from a cluster's answer all but `FROM_CLUSTERS` and says what browsers may
-/// make of the rest: nothing but data.
+/// Removes all fields but `FROM_CLUSTERS` from a cluster's response, and tells browsers to treat
+/// the rest only as data.
 ///
 /// Call it after [`clean_response`].
 pub fn contain_response(fields: &mut HeaderMap) {
@@ -125,12 +122,12 @@ pub fn contain_response(fields: &mut HeaderMap) {
     }
 }
 
-/// Takes away what no upstream can say to the client.
+/// Removes the fields that no upstream may send to the client.
 ///
-/// - `extension`: whose answer it is; of others no cookie passes.
+/// - `extension`: the extension that answers, if any. Cookies of other upstreams are removed.
 ///
-/// `Trailer` stays, trailers are forwarded. A list in `Connection` that is not
-/// one removes nothing further; `Connection` itself is always removed.
+/// `Trailer` stays, because trailers are forwarded. A malformed list in `Connection` removes no
+/// other fields; `Connection` itself is always removed.
 ///
 /// Source: RFC 9110, section 7.6.1; RFC 6265bis, section 5.6.
 pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
@@ -144,15 +141,15 @@ pub fn clean_response(fields: &mut HeaderMap, extension: Option<&str>) {
     });
 }
 
-/// Takes the same out of what comes behind an answer's content: proxies merge it into
-/// the fields. No cookie comes so late.
+/// Removes the same fields from trailers, because proxies merge trailers into the fields. Cookies
+/// in trailers are removed as well.
 pub(crate) fn clean_trailers(trailers: &mut HeaderMap) {
     retain(trailers, |name| {
         name != SET_COOKIE.as_str() && !HOP_BY_HOP.contains(&name) && !is_origin_wide(name)
     });
 }
 
-/// Whether a field speaks for more than the answer it is in.
+/// Whether a field affects more than its own response.
 fn is_origin_wide(name: &str) -> bool {
     ORIGIN_WIDE.binary_search(&name).is_ok() || ORIGIN_WIDE_PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
@@ -178,9 +175,9 @@ fn retain_cookies(fields: &mut HeaderMap, passes: impl Fn(&HeaderValue) -> bool)
 }
 
 /// Whether a cookie is named after the extension and stays on its pages.
-// SECURITY: a browser that is told no path, or one it cannot read, takes the folder of
-// the page, which may be that of all extensions; one that is told a domain shares the
-// cookie with other hosts. Of several paths the last one counts.
+// SECURITY: without a valid path, a browser uses the folder of the page, which may be that of all
+// extensions; with a domain, it shares the cookie with other hosts. Of several paths, the last one
+// counts.
 fn is_cookie_of(extension: &str, cookie: &HeaderValue) -> bool {
     let mut parts = cookie.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let pair = parts.next().and_then(assignment);

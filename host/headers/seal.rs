@@ -1,8 +1,6 @@
-//! Writes the host's own fields last.
+//! Writes the fields that the host owns, as the last step from [`Cleaned`] to [`Outbound`].
 //!
-//! In: [`Cleaned`], what the gateway knows. Out: [`Outbound`]. Refuses: a field
-//! of the host's own that is already there (500). Never: a field of the host's
-//! own that anyone else wrote.
+//! Security: only this stage writes them. A field that is already present is an error (500).
 
 use std::any::Any;
 use std::fmt;
@@ -39,10 +37,10 @@ const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 const FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 const FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 
-/// What the gateway is in `Via`.
+/// The gateway's entry in `Via`.
 pub(super) const PSEUDONYM: &str = "1.1 tollgate";
 
-/// What the gateway itself says about a request, all of it checked before.
+/// What the gateway itself says about a request. All of it was checked before.
 #[derive(Clone, Copy, Debug)]
 pub struct Own<'a> {
     /// Who calls.
@@ -70,9 +68,9 @@ pub struct Outbound {
     held: Vec<Held>,
     /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
-    /// What let it pass, for the log.
+    /// Id of the decision that allowed it, for the log.
     decision: Uuid,
-    /// What ends it from outside.
+    /// Signal that ends it from outside.
     signal: Option<EndSignal>,
 }
 
@@ -95,14 +93,14 @@ impl Outbound {
 
     /// Ends the exchange with the caller's credential.
     ///
-    /// - `decision`: id of the record that let it pass.
+    /// - `decision`: id of the record that allowed it.
     pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
         self.decision = decision;
     }
 
-    /// Ends the exchange when `signal` says so: the wait for the response, its
-    /// content, the upload and the tunnel.
+    /// Ends the exchange on `signal`: the wait for the response, its content, the upload and the
+    /// tunnel.
     pub fn end_on(&mut self, signal: EndSignal) {
         self.signal = Some(signal);
     }
@@ -111,7 +109,7 @@ impl Outbound {
         self.signal.as_ref()
     }
 
-    /// Id of the decision that let it pass.
+    /// Id of the decision that allowed it.
     pub(crate) fn decision(&self) -> Uuid {
         self.decision
     }
@@ -119,7 +117,7 @@ impl Outbound {
     /// Time until the caller's credential ends.
     pub(crate) fn left(&self) -> Option<Duration> {
         let left = self.ends_at?.duration_since(jiff::Timestamp::now());
-        // One that has ended leaves nothing.
+        // An expired credential has no time left.
         Some(Duration::try_from(left).unwrap_or_default())
     }
 
@@ -184,8 +182,7 @@ impl Cleaned {
     /// Writes the host's own fields and a cluster's credential, and binds the
     /// request to the cluster.
     ///
-    /// A cluster is told nothing of the caller: it knows the gateway by its
-    /// credential.
+    /// The cluster learns nothing about the caller. It authenticates the gateway by the credential.
     ///
     /// - `audit_id`: the cluster's audit log has it as `auditID`.
     ///
@@ -206,14 +203,14 @@ impl Cleaned {
         sealed.to(path)
     }
 
-    /// Writes the host's own fields, a cluster's credential and whom it is to
-    /// act as, and binds the request to the cluster.
+    /// Writes the host's own fields, a cluster's credential and the identity to impersonate, and
+    /// binds the request to the cluster.
     ///
     /// - `audit_id`: the cluster's audit log has it as `auditID`.
     ///
     /// # Errors
-    /// As [`Cleaned::seal_for_cluster`]; [`Error::Impersonation`] when the
-    /// cluster would take the request for somebody else's.
+    /// As [`Cleaned::seal_for_cluster`]; [`Error::Impersonation`] when the cluster would attribute
+    /// the request to somebody else.
     pub fn seal_for_kubernetes(
         mut self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
@@ -306,7 +303,7 @@ fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(),
     }
 }
 
-/// The credential's `Authorization`; a certificate alone needs none.
+/// The credential's `Authorization`. A certificate alone needs none.
 fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> {
     let value = match (&credential.token, &credential.basic) {
         (None, None) => return Ok(None),

@@ -1,9 +1,8 @@
-//! What a backend is told about what the request is about.
+//! Header values that tell a backend what a request is about: the names of the control plane,
+//! application, project and cluster. They are made once and used for every request about the same
+//! objects. Names that a header cannot carry unchanged are refused.
 //!
-//! In: names of the control plane, application, project and cluster. Out:
-//! header values, made once and used for every request about the same. Refuses:
-//! names a header cannot carry unchanged. Never: a name the client sent and
-//! nobody checked.
+//! Security: a name that the client sent is never used unchecked.
 
 use http::{HeaderName, HeaderValue};
 
@@ -29,7 +28,7 @@ pub struct About<'a> {
     pub cluster: Option<(&'a str, &'a str)>,
 }
 
-/// Header values that say what a request is about. Cloning one costs a count.
+/// Header values that say what a request is about. Cloning one only increments reference counts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Subject(Vec<(HeaderName, HeaderValue)>);
 

@@ -1,7 +1,7 @@
-//! What all requests to one upstream share.
+//! The part of the header that all requests to one upstream share: a service's checked address and
+//! fields.
 //!
-//! In: a service's address and fields, checked. Out: [`Upstream`]. Never: a field
-//! of the host's own.
+//! Security: it contains no field that the host owns.
 
 use http::header::{AUTHORIZATION, COOKIE};
 use http::uri::{Authority, Scheme};
@@ -25,9 +25,9 @@ pub struct Upstream {
 /// Whether an upstream trusts `X-Remote-*`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RequestHeader {
-    /// It does, and knows the gateway by its client certificate.
+    /// It does, and authenticates the gateway by its client certificate.
     Sent,
-    /// It is not told.
+    /// It does not, and they are not sent.
     Absent,
 }
 
@@ -57,7 +57,7 @@ impl Upstream {
         })
     }
 
-    /// The same, as a backend of the extension `name`, whose cookies may pass.
+    /// Makes it a backend of the extension `name`, whose cookies may pass.
     #[must_use]
     pub(crate) fn of_extension(self, name: &str) -> Self {
         Self {
@@ -76,8 +76,8 @@ impl Upstream {
         &self.base
     }
 
-    /// Whether an operator may set the field on all requests to a service: the
-    /// service's own credentials are theirs, the gateway's fields are not.
+    /// Whether an operator may set the field on all requests to a service. The service's own
+    /// credentials are allowed, fields of the gateway are not.
     pub fn may_configure(name: &HeaderName) -> bool {
         name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != Owner::Host
     }

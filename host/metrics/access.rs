@@ -1,7 +1,7 @@
-//! What is counted of people's access: streams, revocations, audit, the store.
+//! Metrics of people's access: streams, revocations, audit and the store.
 //!
-//! In: what the rooms say. Out: metrics. Never: a person or a session as a label;
-//! an agent but by its number, which the state bounds.
+//! Security: no label names a person or a session. Agents appear only by number, which the state
+//! bounds.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::counter::Counter;
@@ -14,7 +14,7 @@ use tollgate_core::agent::AgentId;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 struct ClosedLabel {
-    /// As [`Access::stream_closed`] says.
+    /// One of the reasons of [`Access::stream_closed`].
     reason: &'static str,
 }
 
@@ -33,7 +33,7 @@ struct OperationLabel {
 pub struct Access {
     /// Watches, logs and tunnels open now.
     pub open_streams: Gauge,
-    /// Revocations that took effect here, those found at start among them.
+    /// Revocations that took effect here, including those found at start.
     pub revocations: Counter,
     /// Audit events and counts that reached the store.
     pub audit_rows: Counter,
@@ -85,7 +85,7 @@ impl Access {
         access
     }
 
-    /// Agents of the state in force.
+    /// Replaces the agents of the state in force.
     pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, Configuration)>) {
         self.broken_configurations.clear();
         for (id, configuration) in agents {
@@ -98,14 +98,14 @@ impl Access {
         }
     }
 
-    /// A stream was ended.
+    /// Counts a stream that was ended.
     ///
     /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
     pub fn stream_closed(&self, reason: &'static str) {
         self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
     }
 
-    /// The store failed an operation of this name.
+    /// Counts a failed operation of the store.
     pub fn store_failed(&self, operation: &'static str) {
         self.store_failures.get_or_create(&OperationLabel { operation }).inc();
     }

@@ -1,7 +1,6 @@
-//! What clusters let the gateway do for Applications, counted.
+//! A gauge of what clusters let the gateway do for Applications.
 //!
-//! In: answers of clusters. Out: a gauge. Never: a label an account or an Application
-//! could choose.
+//! Security: no label has a value that an account or an Application can choose.
 
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::metrics::family::Family;
@@ -17,7 +16,7 @@ struct Labels {
     state: &'static str,
 }
 
-/// What each cluster said of the accounts of Applications.
+/// The grants each cluster gives for the accounts of Applications.
 #[derive(Debug)]
 pub struct ApplicationGrants(Family<Labels, Gauge>);
 
@@ -33,10 +32,10 @@ impl ApplicationGrants {
         Self(family)
     }
 
-    /// Replaces what is known: for each cluster, of impersonation, existence and extra,
-    /// how many are granted, missing and unknown.
+    /// Replaces all values: for each cluster, how many grants of impersonation, existence and
+    /// extra are granted, missing and unknown.
     pub fn set<'a>(&self, clusters: impl Iterator<Item = (&'a str, [[usize; 3]; 3])>) {
-        // Clusters that are gone leave no series behind.
+        // Removes the series of clusters that are gone.
         self.0.clear();
         for (cluster, counts) in clusters {
             for (about, counts) in ["impersonation", "existence", "extra"].into_iter().zip(counts) {

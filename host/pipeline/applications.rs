@@ -1,9 +1,9 @@
-//! The stages of requests into the clusters of Applications, in order.
+//! Runs the stages of requests into the clusters of Applications in order, from the authenticated
+//! request and its route to the cluster's answer.
 //!
-//! In: an authenticated request and its route. Out: the cluster's answer. Never: a
-//! request to a cluster without an [`ApplicationPermit`]; a question to a cluster for
-//! somebody RBAC refuses; the account of another Application; an object that is not the
-//! Application's for somebody who may not override it.
+//! Security: a request reaches a cluster only with an [`ApplicationPermit`], and never with the
+//! account of another Application. A cluster is asked nothing for callers RBAC refuses. Without
+//! the right `override`, callers reach only objects of the Application.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -40,11 +40,11 @@ mod audit;
 mod human;
 mod object;
 
-/// Longest content in which the name of a new object is looked for, in bytes: what
-/// kube-apiserver takes of a request.
+/// Longest content in which the name of a new object is looked for, in bytes: kube-apiserver's
+/// limit of a request.
 const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 
-/// What the Applications front has besides the snapshot: it outlives reloads.
+/// State of the Applications front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct Desk {
     discovery: Discovery,
@@ -52,7 +52,7 @@ pub struct Desk {
     extras: ExtraGrants,
 }
 
-/// What was permitted, to be asked again after a change, and who can say.
+/// A permitted request, to be judged again after a change, and the desk that judges it.
 #[derive(Debug)]
 pub(super) struct ApplicationQuestion {
     desk: Arc<Desk>,
@@ -60,7 +60,7 @@ pub(super) struct ApplicationQuestion {
 }
 
 impl ApplicationQuestion {
-    /// Whether it would be let in, as the same identity and by the same way.
+    /// Whether it would be let in, as the same identity and in the same way.
     pub(super) fn passes(&self, now: &Snapshot) -> bool {
         self.desk.still(now, &self.admitted)
     }
@@ -82,7 +82,7 @@ impl Hash for ApplicationQuestion {
     }
 }
 
-/// What was permitted.
+/// A permitted request.
 #[derive(Debug, PartialEq)]
 struct Admitted {
     principal: Shared<Principal>,
@@ -90,7 +90,7 @@ struct Admitted {
     attributes: Arc<Attributes>,
     kind: Option<Kind>,
     named: Option<Name>,
-    /// Whether its object was the Application's, and how that was told.
+    /// Whether its object was the Application's, and how that was determined.
     owned: Owned,
     tracking: Arc<Tracking>,
     whom: Whom,
@@ -99,7 +99,7 @@ struct Admitted {
 }
 
 impl Desk {
-    /// - `extras`: what clusters take along with accounts.
+    /// - `extras`: which keys of `extra` clusters accept with accounts.
     pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
         Self {
             discovery: Discovery::new(clock),
@@ -108,7 +108,7 @@ impl Desk {
         }
     }
 
-    /// Whether it would be let in as it was, by the same way.
+    /// Whether it would be let in as it was, in the same way.
     fn still(&self, snapshot: &Snapshot, admitted: &Admitted) -> bool {
         let way = snapshot.clusters.of_server(&admitted.cluster.server);
         let same_way = way.is_some_and(|way| way.is_still(admitted.connection));
@@ -125,7 +125,7 @@ impl Desk {
         now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
     }
 
-    /// What RBAC, the project and the policy say.
+    /// Judges a request by RBAC, the project and the policy.
     async fn admit(
         &self,
         (name, attributes): (ObjectName, Arc<Attributes>),
@@ -172,7 +172,7 @@ impl Desk {
         Ok((permit, admitted, body))
     }
 
-    /// What the project's lists say, once it is known what the resource is.
+    /// What the project's lists say, once the resource's kind is known.
     fn listed(
         &self,
         snapshot: &Snapshot,
@@ -199,8 +199,8 @@ impl Desk {
         }
     }
 
-    /// Whether the object is the Application's, and the caller may do that to it. The
-    /// cluster is asked only where the caller may.
+    /// Whether the object is the Application's, and the caller may do this to it. The cluster is
+    /// asked only if the caller may.
     async fn owned(
         &self,
         snapshot: &Snapshot,
@@ -226,7 +226,7 @@ impl Desk {
         search.owned(kind).await
     }
 
-    /// What the resource is, and the name in the content where that matters.
+    /// Determines the resource's kind, and the name in the content if it matters.
     async fn known(
         &self,
         access: &ApplicationAccess,
@@ -275,7 +275,8 @@ impl Gateway {
             return Err(Rejection::ClientImpersonates(name.clone()));
         }
         let cleaned = headers::clean(head)?;
-        // SECURITY: what the cluster will read, not what `Connection` takes away.
+        // SECURITY: this is the format the cluster will read, after fields that `Connection` names
+        // are removed.
         let format = Format::of(cleaned.fields());
         let attributes = Arc::new(Attributes::read(cleaned.method(), rest, path.query, cleaned.upgrade()));
         let Walk {
@@ -322,8 +323,8 @@ impl Gateway {
         self.send(sending, request, (ending, (held, place)), walk).await
     }
 
-    /// Impersonate, credential, headers, forward; beside it what mode enforce would
-    /// say.
+    /// The stages impersonate, credential, headers and forward, and in parallel what mode enforce
+    /// would say.
     async fn send<H: Send + Sync + 'static>(
         &self,
         sending: Sending<'_>,
@@ -380,13 +381,13 @@ impl Gateway {
             return Err(Rejection::UnknownToCluster);
         };
         if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
-            // It may be what travels along that the cluster refuses.
+            // The cluster may have refused because of the `extra` sent along.
             desk.extras.doubt(&permit.cluster().server, account);
         }
         Ok(response)
     }
 
-    /// Writes down what mode enforce would have refused.
+    /// Records what mode enforce would have refused.
     fn would_refuse(&self, permit: &ApplicationPermit, objection: String, record: &mut Open) {
         let name = &permit.governed().application.name;
         let asked = permit.attributes().shortened();
@@ -399,14 +400,14 @@ impl Gateway {
     }
 }
 
-/// How live objects say whose they are.
+/// How live objects name their Application.
 fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
     let front = snapshot.applications.as_ref();
     front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
 }
 
-/// What is known of the object of a request that was let in before. The cluster is not
-/// asked again.
+/// What is known of the object of a request that was let in before. The cluster is not asked
+/// again.
 fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admitted) -> Owned {
     let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
     let (Some(inheritance), true) = (inheritance, access.asks_object()) else {
@@ -426,7 +427,7 @@ fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admit
     }
 }
 
-/// A permitted request on its way.
+/// A permitted request about to be sent.
 struct Sending<'a> {
     desk: &'a Desk,
     path: ApplicationPath<'a>,

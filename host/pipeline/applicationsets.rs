@@ -1,13 +1,13 @@
-//! The API for ApplicationSets, after authentication.
+//! Runs the stages of the API for ApplicationSets after authentication, whichever transport the
+//! request came by.
 //!
-//! In: what is asked for, by whichever transport. Out: documents. Never: a step before
-//! the one it follows from; a word about a set the caller may not see.
+//! The stages are, in order: the namespace, the rights as far as the snapshot tells, the stored
+//! objects, the rights and what generators read, the generators, the plan, its Applications, the
+//! write, the record.
 //!
-//! The order: namespace, rights by what the snapshot knows, what is stored, rights and
-//! what generators read, generators, the plan, its Applications, the write, the record.
-//!
-//! Security: who is refused by what the snapshot knows has nothing read of the API server:
-//! a namespace's Applications fill memory.
+//! Security: a caller who may not see a set learns nothing about it. A caller whom the snapshot
+//! alone refuses causes no read from the API server, because the Applications of a namespace fill
+//! memory.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -54,7 +54,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) record: &'a mut Open,
 }
 
-/// A walk with what it needs of the gateway.
+/// A request with what its stages need of the gateway.
 struct Desk<'a, 'b> {
     snapshot: &'a Arc<Snapshot>,
     principal: &'a Arc<Principal>,
@@ -64,9 +64,9 @@ struct Desk<'a, 'b> {
     current: &'b Current,
     open: &'b Arc<OpenExchanges>,
     writer: Writer,
-    /// What was looked up, for the record.
+    /// Permissions looked up so far, for the record.
     checks: Vec<Check>,
-    /// The person's place among those who read and write, once something was.
+    /// The person's slot for reading and writing, once something was read.
     reader: Option<Permit>,
 }
 
@@ -76,7 +76,7 @@ type Asking<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 /// What an operation needs of what is stored besides the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Extent {
-    /// In which projects its Applications are.
+    /// The projects its Applications are in.
     Projects,
     /// Its Applications.
     Owned,
@@ -92,7 +92,7 @@ impl Gateway {
         route: &ApplicationSetRoute<'_>,
         walk: Walk<'_>,
     ) -> Result<Response<Body>, Rejection> {
-        // As if there were no such front.
+        // Answered as if the front did not exist.
         if self.sets.is_none() {
             return Err(Rejection::NotFound);
         }
@@ -105,8 +105,7 @@ impl Gateway {
         Ok(rest::answer(answer, encoding, (until, held)))
     }
 
-    /// Does what is asked, whatever transport asks. The transport counts the person's
-    /// requests.
+    /// Does what is asked, for every transport. The transport counts the person's requests.
     ///
     /// # Errors
     /// Every [`Rejection`] after authentication.
@@ -162,7 +161,7 @@ impl Desk<'_, '_> {
         settings.map(|settings| settings.checks).unwrap_or_default()
     }
 
-    /// A set's name, with the control plane's namespace where none is named.
+    /// A set's name, in the control plane's namespace if none is given.
     fn named(&mut self, named: &Named) -> ObjectName {
         let namespace = match named.namespace.as_str() {
             "" => self.snapshot.config.control_plane_namespace.clone(),
@@ -183,7 +182,7 @@ impl Desk<'_, '_> {
         });
     }
 
-    /// Reads what was sent; its namespace is the control plane's where it names none.
+    /// Decodes the set that was sent. Its namespace is the control plane's if it names none.
     fn sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
         let control_plane = &self.snapshot.config.control_plane_namespace;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -205,7 +204,7 @@ impl Desk<'_, '_> {
                 Kind::ApplicationSet.api_version(),
             ),
         ] {
-            // Argo CD's own clients leave both out.
+            // Argo CD's own clients leave out both.
             if found.is_some_and(|found| found != wanted && found != "") {
                 return Err(Error::Kind { key, wanted }.into());
             }
@@ -215,21 +214,21 @@ impl Desk<'_, '_> {
         Ok(set)
     }
 
-    /// What is stored of a set and of its Applications. The namespace is judged first, and
-    /// what is asked by what the snapshot knows.
+    /// Reads what is stored of a set and of its Applications. Before that, it judges the
+    /// namespace, and judges the request by what the snapshot knows.
     async fn existing(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
         self.rights()?.namespace(&asking.1.namespace).map_err(Error::Denied)?;
         self.stored(asking, extent).await
     }
 
-    /// As [`Self::existing`], of any namespace.
+    /// Same as [`Self::existing`], for any namespace.
     async fn stored(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
         self.foresee(asking)?;
         let (operation, name, _) = asking;
         self.read_on()?;
         let known = self.room.known(name, self.snapshot);
         let is_argocd = self.checks() == SetChecks::Argocd && operation != Operation::Preview;
-        // What the snapshot does not have, or not yet, is read itself.
+        // What the snapshot does not have, or not yet, is read from its source.
         let is_unknown = known.set.is_none() || known.projects.is_some();
         if !is_argocd && (extent == Extent::Namespace || (extent == Extent::Owned && is_unknown)) {
             let _place = self.room.reading(self.patience()).await?;
@@ -253,7 +252,7 @@ impl Desk<'_, '_> {
         Ok(Existing { set, applications })
     }
 
-    /// Judges what is asked by what the snapshot knows.
+    /// Judges the request by what the snapshot knows.
     ///
     /// SECURITY: what is allowed here is judged again by what is stored.
     fn foresee(&mut self, (operation, name, sent): Asking<'_>) -> Result<(), Rejection> {
@@ -267,17 +266,17 @@ impl Desk<'_, '_> {
         let looked = self.checks.len();
         match self.before(operation, (name, sent), &known) {
             Ok(_) => {}
-            // It may be gone by now.
+            // The set may have been deleted since.
             Err(Rejection::ApplicationSet(Error::Denied(applicationsets::Error::Exists))) => {}
             Err(refused) => return Err(refused),
         }
-        // They are looked up again.
+        // They are looked up again later.
         self.checks.truncate(looked);
         Ok(())
     }
 
-    /// What the snapshot knows of a set. Of its Applications it is the projects that
-    /// count, and those only where the set's own is a template.
+    /// What the snapshot knows of a set. Of its Applications it only has the projects, and those
+    /// only if the set's own project is a template.
     fn known(&self, name: &ObjectName) -> Existing {
         let known = self.room.known(name, self.snapshot);
         let Some(set) = known.set else {
@@ -330,7 +329,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Takes the person's place among those who read and write.
+    /// Takes the person's slot for reading and writing.
     fn read_on(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
             self.reader = Some(self.room.reader(self.principal.key())?);
@@ -338,13 +337,13 @@ impl Desk<'_, '_> {
         Ok(())
     }
 
-    /// How long a place to read in is waited for.
+    /// How long to wait for a slot to read in.
     fn patience(&self) -> Duration {
         let settings = self.snapshot.config.application_sets.as_ref();
         settings.map_or(Duration::ZERO, |settings| settings.limits.time)
     }
 
-    /// Whether the caller may see what is stored; yes where nothing is.
+    /// Whether the caller may see what is stored. True if nothing is.
     fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
         let Some(stored) = &existing.set else { return Ok(true) };
         let projects: Vec<&str> = existing
@@ -389,12 +388,12 @@ impl Desk<'_, '_> {
     }
 }
 
-/// Reads a set somebody wants to have.
+/// Decodes a set that a caller wants.
 fn read(object: Value) -> Result<ApplicationSet, Rejection> {
     Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
 }
 
-/// Reads a set that is stored; who wrote it, and how, is not the caller's fault.
+/// Decodes a stored set. Its mistakes are not the caller's fault.
 fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
     ApplicationSet::read_stored(object)
 }
@@ -406,7 +405,7 @@ fn application_key(name: &ObjectName) -> Key {
     }
 }
 
-/// As much of an Application of a set as rights follow from.
+/// The parts of a set's Application that decide rights.
 fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
     json!({
         "metadata": {

@@ -1,8 +1,8 @@
-//! The stages of requests about clusters, in order.
+//! Runs the stages of requests about clusters in order, from the authenticated request and its
+//! route to the answer of the cluster or of the gateway.
 //!
-//! In: an authenticated request and its route. Out: the cluster's answer, or the
-//! gateway's own. Never: a request to a cluster without a [`ClusterPermit`] and a
-//! credential; a credential given to somebody it was not asked for by.
+//! Security: a request reaches a cluster only with a [`ClusterPermit`] and a credential, and a
+//! credential is only given to the caller it was requested by.
 
 use std::sync::Arc;
 
@@ -27,11 +27,11 @@ use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
 use tollgate_core::attributes::Attributes;
 
-/// What was permitted, to be asked again after a change.
+/// A permitted request, to be judged again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClusterQuestion {
     principal: Shared<Principal>,
-    /// As the caller named it.
+    /// The name as the caller gave it.
     name: String,
     wanted: Wanted,
     server: String,
@@ -50,7 +50,7 @@ impl ClusterQuestion {
         }
     }
 
-    /// Whether it would be permitted, and lead to the same cluster by the same way.
+    /// Whether the request would be permitted, and reach the same cluster in the same way.
     pub(super) fn passes(&self, now: &Snapshot) -> bool {
         let Shared(principal) = &self.principal;
         if !now.authenticator.still(principal) {
@@ -92,7 +92,7 @@ impl Gateway {
         Ok(json(serde_json::json!({ "items": items }).to_string()))
     }
 
-    /// Gives a credential to a caller who is granted it.
+    /// Returns a credential to a caller who is granted it.
     async fn hand_out(&self, name: &str, walk: Walk<'_>) -> Result<Response<Body>, Rejection> {
         let permit = permit((name, Wanted::Credential), walk.snapshot, walk.principal, walk.record)?;
         let question = Question::Cluster(ClusterQuestion::new(walk.principal, name, &permit));
@@ -110,7 +110,7 @@ impl Gateway {
         Ok(response)
     }
 
-    /// Authorize, credential, headers, forward.
+    /// The stages authorize, credential, headers and forward.
     async fn enter_cluster(
         &self,
         (head, body): (request::Parts, Body),
@@ -123,8 +123,8 @@ impl Gateway {
             principal,
             record,
         } = walk;
-        // SECURITY: without the fields the request would act with more rights than its
-        // caller asked for, the gateway's own.
+        // SECURITY: without these fields the request would act with the gateway's own rights,
+        // which are more than the caller asked for.
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
         }
@@ -149,7 +149,7 @@ impl Gateway {
         let answered = exchange.send((cleaned, body), (held, place), record).await;
         record.step(Step::Forward);
         match answered? {
-            // A 401 may be the cluster's word about the gateway's credential. It passes
+            // A 401 may be the cluster's answer to the gateway's credential. It is passed on
             // without its challenge, which would make clients ask people for a password.
             Answered::Answer(response) | Answered::Unknown(response) => Ok(response),
         }

@@ -1,8 +1,5 @@
-//! What a path alone says of the client: how it is spoken to, and which pages of
-//! other origins may call.
-//!
-//! In: a path, the snapshot. Out: [`Door`]; answers in its voice. Never: a look at
-//! who calls.
+//! Determines from a request's path which front it belongs to, and with that the format of its
+//! errors and which other origins may call. Who calls plays no part.
 
 use http::header::{HeaderName, ORIGIN};
 use http::{HeaderValue, Response, request};
@@ -17,7 +14,7 @@ use crate::snapshot::Snapshot;
 
 const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
-/// By which front a request comes in, well-formed or not.
+/// The front a request comes in by, well-formed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Door {
     /// The clusters of agents.
@@ -53,7 +50,7 @@ impl Door {
         }
     }
 
-    /// How its clients are spoken to.
+    /// The format of answers to its clients.
     fn voice(self) -> Voice {
         match self {
             Self::Agents | Self::Applications => Voice::Kubernetes,
@@ -66,16 +63,16 @@ impl Door {
     pub(super) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
         let settings = snapshot.config.kubernetes.as_ref()?;
         if route::is_for_pages(head.uri.path()) && head.headers.contains_key(ORIGIN) {
-            // Pages of other origins pass without these fields, or not, as
-            // everywhere in the API.
+            // Here, as everywhere in the API, a request from another origin passes without CORS
+            // fields, or is refused for other reasons.
             return origin::check(head, &settings.allowed_origins).ok().map(Ok);
         }
         (self == Self::Agents).then(|| origin::check(head, &settings.allowed_origins))
     }
 
-    /// Closes the record and tells the client.
+    /// Closes the record and answers the client.
     pub(super) fn refuse(self, rejection: &Rejection, mut record: Open) -> Response<Body> {
-        // Kubernetes' clients read nothing else, wherever they went wrong.
+        // Clients of Kubernetes read no other format, wherever the request failed.
         let voice = match rejection {
             Rejection::Prefix => Voice::Kubernetes,
             _ => self.voice(),
@@ -91,7 +88,7 @@ impl Door {
     }
 }
 
-/// Tells the caller which decision an answer is of.
+/// Tells the caller which decision an answer belongs to.
 pub(super) fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
     let mut text = uuid::Uuid::encode_buffer();
     if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {

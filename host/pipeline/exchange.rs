@@ -1,8 +1,10 @@
-//! One request to a cluster: its credential, and a second try with another one.
+//! Sends one permitted request to a cluster, with the gateway's credential for it, and tries once
+//! more with another credential where that is safe.
 //!
-//! In: a permitted request, cleaned. Out: the cluster's answer. Never: a request sent
-//! twice that may have done something; a cluster's 401 to the gateway taken for one to
-//! the caller.
+//! Invariant: a request that may have had an effect is never sent twice.
+//!
+//! Security: a 401 that the cluster answers to the gateway's credential is not passed on as a 401
+//! to the caller.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,18 +31,18 @@ use tollgate_policy::impersonate::Impersonation;
 /// short requests after 60 s and begins to answer watches at once.
 const HEAD_WITHIN: Duration = Duration::from_secs(90);
 
-/// What a cluster is told of who calls.
+/// What a cluster is told about the caller.
 pub(super) enum Told<'a> {
     /// Nothing: the gateway's own credential acts.
     Nothing,
-    /// Whom to impersonate, and the id both audit logs have.
+    /// Whom to impersonate, and the id that both audit logs share.
     Caller(&'a Impersonation),
 }
 
-/// A request to a cluster that is ready but for its credential.
+/// A request to a cluster that lacks only its credential.
 pub(super) struct Exchange<'a> {
     pub(super) cluster: &'a ClusterAccess,
-    /// Behind the cluster's URL, encoded as the client sent it.
+    /// The part after the cluster's URL, encoded as the client sent it.
     pub(super) rest: &'a str,
     pub(super) query: Option<&'a str>,
     /// What it asks of Kubernetes.
@@ -48,36 +50,35 @@ pub(super) struct Exchange<'a> {
     pub(super) told: Told<'a>,
     pub(super) peer: &'a Arc<Peer>,
     pub(super) decision: Uuid,
-    /// When the caller's credential ends.
+    /// When the caller's credential expires.
     pub(super) until: Option<Timestamp>,
-    /// What else ends it.
+    /// Signal that ends the exchange for any other reason.
     pub(super) ending: EndSignal,
 }
 
-/// How often a request was sent.
+/// How often a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Tries {
     One,
     Two,
 }
 
-/// What came of a request.
+/// The outcome of a request.
 pub(super) enum Answered {
-    /// The cluster's word about what was asked.
+    /// The cluster's answer to the request.
     Answer(Response<Body>),
-    /// The cluster does not know the gateway's credential: a 401 that says
-    /// nothing of the caller's.
+    /// The cluster does not accept the gateway's credential: a 401 that says nothing about the
+    /// caller's.
     Unknown(Response<Body>),
 }
 
 impl Exchange<'_> {
-    /// Gets a credential, sends the request, and once more with another
-    /// credential when the cluster does not know the first and the request only
-    /// reads.
+    /// Gets a credential and sends the request. If the cluster does not accept the credential and
+    /// the request only reads, sends it once more with another credential.
     ///
-    /// SECURITY: a 401 may come from behind the API server, where an aggregated one or
-    /// a webhook has already done something. What may have done something is sent once;
-    /// its 401 passes, and the next request finds another credential.
+    /// SECURITY: a 401 may come from behind the API server, from an aggregated one or a webhook
+    /// that has already had an effect. A request that may have an effect is therefore sent once.
+    /// Its 401 is passed on, and the next request gets another credential.
     ///
     /// - `held`: kept until the answer's content or the tunnel ended.
     pub(super) async fn send<H: Send + Sync + 'static>(
@@ -93,8 +94,8 @@ impl Exchange<'_> {
         note(record, self.cluster, Some(&lease), Tries::One);
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
-        // What answers behind the API server's own proxy says nothing of the
-        // gateway's credential.
+        // An answer from behind the API server's own proxy says nothing about the gateway's
+        // credential.
         if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
             return Ok(Answered::Answer(first));
         }
@@ -121,7 +122,7 @@ impl Exchange<'_> {
         (lease, held): (&Lease, &Arc<H>),
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
-        // Content may go on after the answer has ended.
+        // The content may go on after the answer has ended.
         body.hold(Arc::clone(held));
         let switches = cleaned.upgrade().is_some();
         let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
@@ -157,8 +158,8 @@ impl Exchange<'_> {
 }
 
 /// An answer to a request to switch protocols: the switch, or an error.
-// SECURITY: a redirect of an upgrade leads a client, and its credential, to
-// wherever a kubelet says (CVE-2020-8559).
+// SECURITY: a redirect of an upgrade would lead a client, and its credential, to wherever a
+// kubelet says (CVE-2020-8559).
 fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
     let status = response.status();
     if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
@@ -168,13 +169,13 @@ fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
     }
 }
 
-/// Whether the answer begins with the first line of a log, whenever that comes.
+/// Whether the answer begins with the first line of a log, however late that line comes.
 fn follows_log(rest: &str, query: Option<&str>) -> bool {
     let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
     rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
 }
 
-/// The credential stage: a failure is in the record with its class and code.
+/// The credential stage. The record gets the class and code of a failure.
 pub(super) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<Lease, Rejection> {
     access.lease().await.map_err(|error| {
         note(record, access, None, Tries::One);
@@ -187,7 +188,7 @@ pub(super) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<L
     })
 }
 
-/// Notes a credential that is handed out, not used.
+/// Records a credential that is handed out rather than used.
 pub(super) fn note_lease(record: &mut Open, access: &ClusterAccess, lease: &Lease) {
     note(record, access, Some(lease), Tries::One);
 }

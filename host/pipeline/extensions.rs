@@ -1,7 +1,5 @@
-//! What a call of an extension was let in by, to be asked again.
-//!
-//! In: a permit, snapshots. Out: whether it would be given again. Never: another backend,
-//! or other fields that say who calls and about what.
+//! Judges an open call of an extension again. The call stays open only if a newer snapshot gives
+//! the same permit: the same backend, and the same fields about the caller and what is asked.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -34,7 +32,7 @@ impl ExtensionQuestion {
     }
 }
 
-/// Whether two permits lead to the same URL, which is told the same of the caller.
+/// Whether two permits lead to the same URL, with the same fields about the caller.
 fn is_same_way(one: &Permit, other: &Permit) -> bool {
     let (of_one, of_other) = (one.decision(), other.decision());
     one.backend().upstream().is_at(other.backend().upstream())

@@ -1,7 +1,6 @@
-//! Calls of gRPC and gRPC-Web.
+//! Serves calls of gRPC and gRPC-Web. A call gets what the same request gets by REST, in frames.
 //!
-//! In: a call's head and content. Out: what the same request gets by REST, in frames.
-//! Never: a step that REST does not take.
+//! Invariant: a call takes only the stages that REST takes.
 
 use std::sync::Arc;
 
@@ -19,15 +18,15 @@ use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 
 impl Gateway {
-    /// Reads a call's head before anybody is asked who they are: strangers may learn
-    /// what the program is, and its token is put where every front has it.
+    /// Reads a call's head before authentication, because anybody may ask for the version. Moves
+    /// the call's token to where every front expects it.
     pub(super) async fn open_call(
         &self,
         (mut head, body): (request::Parts, Body),
         transport: Transport,
         (snapshot, record): (&Snapshot, &mut Open),
     ) -> Result<Opened, Rejection> {
-        // As if there were no such front.
+        // Answered as if the front did not exist.
         if snapshot.config.application_sets.is_none() {
             return Err(Rejection::NotFound);
         }
@@ -97,8 +96,8 @@ impl Gateway {
 
 /// A call whose head was read.
 pub(super) enum Opened {
-    /// It is answered already.
+    /// The call is answered already.
     Answered(Response<Body>),
-    /// It asks for something that not everybody may.
+    /// The call needs an authenticated caller.
     Call(Call, Box<request::Parts>, Body),
 }

@@ -1,8 +1,7 @@
-//! The stages of requests into an agent's cluster, in order.
+//! Runs the stages of requests into an agent's cluster (below `/k8s-proxy/`) in order.
 //!
-//! In: a request below `/k8s-proxy/`. Out: the cluster's answer. Never: a request
-//! to a cluster without access to its agent, a permit of the policy and a row in
-//! the audit log; another's headers for an identity.
+//! Security: a request reaches a cluster only with access to its agent, a permit of the policy
+//! and a row in the audit log. Identity headers of the client are never passed on.
 
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
@@ -35,18 +34,19 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 use tollgate_policy::impersonate::Impersonation;
 
-/// What the Kubernetes front has besides the snapshot: it outlives reloads.
+/// State of the Kubernetes front that outlives reloads of the snapshot.
 #[derive(Debug)]
 pub struct Services {
     /// Tokens, sessions, audit.
     pub store: Arc<Store>,
-    /// Who is inside.
+    /// Open sessions.
     pub sessions: Arc<Sessions>,
-    /// What is written down.
+    /// The audit log.
     pub audit: Arc<Audit>,
     /// Who may use which agent.
     pub authorizer: Authorizer,
-    /// Answers other gateways the same; none unless the settings have a secret.
+    /// The endpoint that answers other gateways' questions about access. `None` if the settings
+    /// have no secret.
     pub endpoint: Option<Endpoint>,
     /// What time it is.
     pub clock: Clock,
@@ -101,7 +101,7 @@ impl Services {
     }
 }
 
-/// What was permitted, to be asked again after a change.
+/// A permitted request, to be judged again after a change.
 #[derive(Debug)]
 pub(super) struct KubernetesQuestion {
     services: Arc<Services>,
@@ -112,8 +112,8 @@ pub(super) struct KubernetesQuestion {
 }
 
 impl KubernetesQuestion {
-    /// Whether the same agent gives the same person access, the policy lets the request
-    /// in as the same identity, and its cluster is reached by the same way.
+    /// Whether the same agent gives the same person access, the policy lets the request in as the
+    /// same identity, and its cluster is reached in the same way.
     pub(super) fn passes(&self, now: &Snapshot) -> bool {
         let Some(front) = &now.kubernetes else { return false };
         let Some(access) = self.services.authorizer.again(&front.agents, &self.access.0) else {
@@ -167,7 +167,7 @@ struct Known {
 }
 
 impl Known {
-    /// Who the audit log has.
+    /// The holder that the audit log names.
     fn holder(&self) -> Option<Holder<'_>> {
         if let Some(access) = &self.access {
             return Some(Holder::from(&**access));
@@ -190,7 +190,7 @@ struct Admitted {
 }
 
 impl Gateway {
-    /// Authenticate, authorize, impersonate, write down, forward.
+    /// The stages authenticate, authorize, impersonate, audit and forward.
     pub(super) async fn walk_kubernetes(
         &self,
         (head, body): (request::Parts, Body),
@@ -208,14 +208,15 @@ impl Gateway {
         };
         let mut known = Known::default();
         let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
-        // Nothing passes that is not written down; a refusal is one all the same.
+        // Nothing passes that is not in the audit log. A refusal stays a refusal even if it cannot
+        // be logged.
         let written = walk.write_down(&known, &admitted).await;
         let admitted = admitted?;
         written?;
         let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
         let forwarded = walk.forward((admitted, body), &path).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
-            // What was let in by then was not.
+            // The request was not let in after all.
             let answer = rejection.answer(Voice::Kubernetes);
             let entry = AccessEntry {
                 holder: known.holder(),
@@ -227,7 +228,7 @@ impl Gateway {
         forwarded
     }
 
-    /// Everything that can refuse.
+    /// Every check that can refuse a request.
     async fn admit(
         &self,
         head: request::Parts,
@@ -268,7 +269,7 @@ impl Gateway {
 }
 
 impl Walk<'_> {
-    /// Who calls, and whether they may use the agent they name.
+    /// Determines who calls, and whether they may use the agent they name.
     async fn access(&mut self, head: &request::Parts, known: &mut Known) -> Result<Arc<Access>, Rejection> {
         let ci = match self.services.authorizer.takes_ci_tokens() {
             true => CiTokens::Taken,
@@ -324,7 +325,7 @@ impl Walk<'_> {
         Ok(access)
     }
 
-    /// One row, or one more of a row, in the audit log.
+    /// Writes a row to the audit log, or counts the request in an existing row.
     async fn write_down(&mut self, known: &Known, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
         let (outcome, reason, detail) = match admitted {
             Ok(_) => (audit::Outcome::Allowed, "allowed", None),
@@ -405,7 +406,7 @@ impl Walk<'_> {
     }
 }
 
-/// The refusal of a request that came no further than its head.
+/// The audit entry of a request that was refused before its caller was known.
 fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
     AccessEntry {
         holder: None,
@@ -422,8 +423,8 @@ fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> 
 }
 
 impl Services {
-    /// Writes down a refusal that comes before anything is known of the caller. It
-    /// is told all the same when the store fails.
+    /// Audits a refusal that comes before anything is known of the caller. The caller is answered
+    /// even if the store fails.
     pub(super) async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
         let reason = rejection.answer(Voice::Kubernetes).reason;
         if let Err(error) = self.audit.access(stranger(reason, at)).await {

@@ -1,12 +1,11 @@
-//! Every exchange that is open, judged again on every change.
+//! Tracks open exchanges, each with the question it was let in by, and judges them again whenever
+//! a snapshot comes into force. An exchange ends unless the new snapshot would let it in the same
+//! way: as the same identity, to the same upstream, by the same verdict.
 //!
-//! In: exchanges as they begin, each with the question it was let in by; snapshots as
-//! they come into force. Out: the end of what the snapshot in force would not let in
-//! the same way: as the same identity, to the same upstream, by the same verdict.
-//! Never: a judgment on the threads that serve; a lock held while something is judged.
+//! Judging runs off the threads that serve, and no lock is held meanwhile.
 //!
-//! Invariant: an exchange stays open only while the newest snapshot that was judged by
-//! passes it. One that begins while a snapshot comes into force is either among those
+//! Invariant: an exchange stays open only while the newest snapshot that exchanges were judged by
+//! passes it. An exchange that begins while a snapshot comes into force is either among those
 //! that are judged again, or sees the new snapshot when it enters and is judged there.
 
 use std::collections::HashMap;
@@ -28,11 +27,11 @@ use crate::record::Recorder;
 use crate::sessions::{EndSignal, Ending, Entered, Switch};
 use crate::snapshot::{Current, Snapshot};
 
-/// Exchanges spread over these, so that requests do not wait for each other.
+/// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
 const SHARDS: usize = 32;
 
-/// What an exchange was let in by, to be asked again. Equal questions have equal
-/// answers, and are asked once for each change.
+/// The question that let an exchange in, kept to be judged again. Equal questions have equal
+/// answers and are judged once for each change.
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(super) enum Question {
     /// A call of an extension.
@@ -43,12 +42,12 @@ pub(super) enum Question {
     Kubernetes(KubernetesQuestion),
     /// A request in the name of an Application.
     Application(ApplicationQuestion),
-    /// A watch of ApplicationSets: it is open to everybody who is known. Each event is
-    /// judged by itself.
+    /// A watch of ApplicationSets. It is open to every known caller, because each event is judged
+    /// by itself.
     ApplicationSets(Shared<Principal>),
 }
 
-/// A pointer that is equal to itself and its clones, and hashes as such.
+/// A pointer that is equal to itself and its clones, and hashes accordingly.
 #[derive(Debug)]
 pub(super) struct Shared<T>(pub(super) Arc<T>);
 
@@ -67,7 +66,7 @@ impl<T> Hash for Shared<T> {
 }
 
 impl Question {
-    /// Whether `now`, and what it is narrowed by, would let it in, in the same way.
+    /// Whether `now`, with its restrictions, would let the exchange in the same way.
     fn passes(&self, now: &Snapshot) -> bool {
         self.passes_one(now)
             && now
@@ -86,11 +85,11 @@ impl Question {
                 now.application_sets.is_some() && now.authenticator.still(principal)
             }
         };
-        // SECURITY: a judgment that fails lets nothing stay.
+        // SECURITY: if judging panics, the exchange ends.
         catch_unwind(AssertUnwindSafe(passes)).unwrap_or(false)
     }
 
-    /// Whether everything that decides it is the very same in both snapshots.
+    /// Whether everything that decides this question is identical in both snapshots.
     fn is_untouched(&self, untouched: &Untouched) -> bool {
         match self {
             Self::Extension(_) => untouched.extensions,
@@ -102,8 +101,8 @@ impl Question {
     }
 }
 
-/// For which questions two snapshots are one and the same. A change of an object that
-/// has nothing to do with rights, and there are many, asks no question again.
+/// For which questions two snapshots are identical. Most changes of objects have nothing to do
+/// with rights, and need no question judged again.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of question")]
 struct Untouched {
@@ -161,12 +160,12 @@ impl Untouched {
 struct Exchange {
     question: Question,
     switch: Arc<Switch>,
-    /// Who counts it besides, and writes its end down.
+    /// The session that also counts the exchange and records its end.
     session: Option<Arc<Entered>>,
 }
 
 impl Exchange {
-    /// Ends it; whether it had not ended before.
+    /// Ends the exchange. Returns whether it was still open.
     fn withdraw(&self) -> bool {
         match &self.session {
             Some(session) => session.end(Ending::Withdrawn),
@@ -177,7 +176,7 @@ impl Exchange {
 
 type Shard = FxHashMap<u64, Arc<Exchange>>;
 
-/// Everything that is open, of all fronts. One a process.
+/// All open exchanges, of all fronts. There is one for each process.
 #[derive(Debug)]
 pub struct OpenExchanges {
     shards: [Mutex<Shard>; SHARDS],
@@ -185,11 +184,11 @@ pub struct OpenExchanges {
     current: Current,
     recorder: Arc<Recorder>,
     changed: Notify,
-    /// The newest snapshot by which everything open was judged.
+    /// The newest snapshot by which all open exchanges were judged.
     judged: watch::Sender<Arc<Snapshot>>,
 }
 
-/// An exchange's place among what is open, until it is dropped.
+/// The registration of an open exchange, until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place {
     all: Arc<OpenExchanges>,
@@ -198,13 +197,13 @@ pub(super) struct Place {
     switch: Arc<Switch>,
 }
 
-/// What came into force after a request was permitted does not permit it.
+/// A snapshot that came into force after a request was permitted does not permit it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("access was withdrawn")]
 pub struct Withdrawn;
 
 impl OpenExchanges {
-    /// Nothing is open.
+    /// Makes a registry with no exchanges.
     pub fn new(current: Current, recorder: Arc<Recorder>) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
@@ -216,13 +215,13 @@ impl OpenExchanges {
         })
     }
 
-    /// Says that another snapshot is in force.
+    /// Signals that another snapshot is in force.
     pub fn changed(&self) {
         self.changed.notify_one();
     }
 
-    /// Judges again after every change, as long as it is polled. Changes that come
-    /// while something is judged are judged together.
+    /// Judges again after every change, for as long as it is polled. Changes that arrive during a
+    /// judgment are judged together.
     pub async fn follow(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
@@ -242,17 +241,17 @@ impl OpenExchanges {
         }
     }
 
-    /// Snapshots, once everything open was judged by them.
+    /// Receives each snapshot once all open exchanges were judged by it.
     pub(super) fn judged(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.judged.subscribe()
     }
 
-    /// Takes in an exchange that `snapshot` permits.
+    /// Registers an exchange that `snapshot` permits.
     ///
     /// - `decision`: id of the record that lets it pass.
     ///
     /// # Errors
-    /// What came into force meanwhile does not permit it.
+    /// A snapshot that came into force meanwhile does not permit it.
     pub(super) fn enter(
         self: &Arc<Self>,
         question: Question,
@@ -261,7 +260,7 @@ impl OpenExchanges {
         self.enter_as(question, (snapshot, decision), (Arc::default(), None))
     }
 
-    /// As [`OpenExchanges::enter`], of a session that counts it besides.
+    /// Same as [`OpenExchanges::enter`], for a session that also counts the exchange.
     pub(super) fn enter_session(
         self: &Arc<Self>,
         question: Question,
@@ -291,7 +290,7 @@ impl OpenExchanges {
             switch,
         };
         self.shard(place.number).insert(place.number, Arc::clone(&exchange));
-        // After it was inserted: see the invariant above.
+        // This must come after the insertion: see the invariant above.
         let current = self.current.load();
         let is_judged = current.generation == snapshot.generation && current.narrowed_by.is_none();
         if !is_judged && !exchange.question.passes(&current) {
@@ -301,7 +300,7 @@ impl OpenExchanges {
         Ok(place)
     }
 
-    /// Ends what `now` says no to; gives how many.
+    /// Ends the exchanges that `now` does not permit. Returns how many.
     fn judge_again(&self, before: &Snapshot, now: &Snapshot) -> usize {
         let untouched = Untouched::between(before, now);
         #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
@@ -321,7 +320,7 @@ impl OpenExchanges {
         ended
     }
 
-    /// Without a lock on what is judged: exchanges begin and end meanwhile.
+    /// Copies the list, so that judging holds no lock while exchanges begin and end.
     fn open(&self) -> Vec<Arc<Exchange>> {
         let mut open = Vec::new();
         for shard in &self.shards {
@@ -345,7 +344,7 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 }
 
 impl Place {
-    /// What ends the exchange.
+    /// The signal that ends the exchange.
     pub(super) fn ending(&self) -> EndSignal {
         EndSignal::new(&self.switch)
     }
@@ -355,7 +354,7 @@ impl Drop for Place {
     fn drop(&mut self) {
         self.all.shard(self.number).remove(&self.number);
         if let Some(ending) = self.switch.ending() {
-            // It may have ended before the record of its beginning was closed.
+            // It may have ended before the record of its start was closed.
             self.all.recorder.amend(self.decision, ending.code());
         }
     }

@@ -1,8 +1,9 @@
-//! The API for tokens, sessions, agents and audit, after authentication.
+//! Runs the stages of the API for tokens, sessions, agents and audit after authentication.
 //!
-//! In: an authenticated request and its route. Out: JSON. Never: somebody else's
-//! things without a right of RBAC for them; a secret twice; a change without an
-//! audit event, which the store writes with it.
+//! Invariant: every change has an audit event, which the store writes together with it.
+//!
+//! Security: other people's tokens, sessions and events need a right of RBAC. A secret is shown
+//! only once.
 
 use std::sync::Arc;
 
@@ -42,7 +43,7 @@ mod pages;
 mod sessions;
 mod tokens;
 
-/// Where requests of one caller are answered.
+/// Answers requests of one caller.
 pub(super) struct Desk<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
@@ -57,11 +58,11 @@ pub(super) struct Desk<'a> {
 /// Who the caller is in the directory.
 enum Person {
     Known(User),
-    /// Nobody; such callers have nothing of their own, but may have rights.
+    /// A caller who is not in the directory. Such callers own nothing, but may have rights.
     Stranger,
 }
 
-/// What is asked for in a list, with the object that stands for all of it.
+/// What a list asks for, with the RBAC object that stands for all of it.
 struct Wish {
     query: Query,
     agent: Option<AgentId>,
@@ -70,7 +71,7 @@ struct Wish {
 }
 
 impl<'a> Desk<'a> {
-    /// For a caller who is known to be who they say.
+    /// Makes a desk for an authenticated caller.
     ///
     /// # Errors
     /// Their user is blocked, or the front is closed.
@@ -93,7 +94,7 @@ impl<'a> Desk<'a> {
         })
     }
 
-    /// Answers one request; what was looked up goes into `record`.
+    /// Answers one request. Permissions that were looked up go into `record`.
     pub(super) async fn answer(
         &self,
         route: &PlatformRoute,
@@ -133,7 +134,7 @@ impl<'a> Desk<'a> {
         Ok(answered?)
     }
 
-    /// The caller in the directory, where there must be one.
+    /// The caller's user. Fails if the directory has none.
     fn me(&self) -> Result<&User, Error> {
         match &self.person {
             Person::Known(user) => Ok(user),
@@ -148,8 +149,8 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Whether something of this person is the caller's own. Whom only an issuer knows
-    /// has no number, and may share a name; who had a number before has another name.
+    /// Whether this person is the caller. A person whom only an issuer knows has no number, and
+    /// may share a name with somebody. A person who had a number before has another name.
     fn is_mine(&self, user: &User) -> bool {
         match &self.person {
             Person::Known(me) => me.id > 0 && me == user,
@@ -157,7 +158,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Who is written down as the one who does it.
+    /// The actor that the audit log names.
     fn actor(&self) -> Actor {
         match &self.person {
             Person::Known(user) => Actor {
@@ -171,7 +172,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Whether credentials made here let anybody in.
+    /// Whether credentials made here are accepted anywhere.
     fn here(&self) -> Result<(), Error> {
         match self.settings.authorizer {
             Authorizer::Embedded => Ok(()),
@@ -192,17 +193,17 @@ impl<'a> Desk<'a> {
         AgentRef { id, name }
     }
 
-    /// The object of somebody's things at an agent. One that there is no more
-    /// goes by its number.
+    /// The RBAC object of a person's things at an agent. An agent that no longer exists is named
+    /// by its number.
     fn object(&self, agent: Option<AgentId>, user: &str) -> String {
         let agent = agent.map(|id| self.agent(id).name.unwrap_or_else(|| id.to_string()));
         object(agent.as_deref(), Some(user))
     }
 
-    /// An agent by number where the text is one, else by name.
+    /// Finds an agent by number if the text is one, or else by name.
     ///
-    /// SECURITY: never one for the other, so that nobody who names an agent after
-    /// a number gets what is meant for that number.
+    /// SECURITY: a number is never looked up as a name, so that nobody who names an agent like a
+    /// number gets what is meant for that number.
     fn named(&self, text: &str) -> Option<&Arc<Agent>> {
         match text.parse::<i64>() {
             Ok(_) => self.agents.agent(AgentId::parse(text)?),
@@ -231,7 +232,7 @@ impl<'a> Desk<'a> {
         })
     }
 
-    /// Which rows of the store are read for a list; each is judged by itself afterwards.
+    /// Which rows of the store to read for a list. Each is then judged by itself.
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
@@ -246,7 +247,7 @@ impl<'a> Desk<'a> {
                 let all: Vec<AgentId> = self.agents.agents().map(|agent| agent.id).collect();
                 let could = |id: &AgentId| self.could_see(right, Some(*id), wish);
                 let readable: Vec<AgentId> = all.iter().copied().filter(could).collect();
-                // Rows of agents that are gone are read only by those who could see
+                // Rows of agents that no longer exist are read only for callers who could see
                 // something of every agent.
                 (readable.len() < all.len()).then_some(readable)
             }
@@ -270,8 +271,8 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Whether the caller could see any row at this agent of those that are asked for;
-    /// without an agent, any that is for all agents.
+    /// Whether the caller could see any of the requested rows at this agent; without an agent, any
+    /// row that is for all agents.
     fn could_see(&self, right: Right, agent: Option<AgentId>, wish: &Wish) -> bool {
         let name = match &wish.query.whose {
             Whose::User(name) => name.as_str(),
@@ -297,10 +298,10 @@ impl<'a> Desk<'a> {
     /// Judges a list that has nothing for the caller.
     ///
     /// # Errors
-    /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The
-    /// answer is the same whether there is anything.
+    /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The answer is
+    /// the same whether rows exist or not.
     fn nothing(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<(), Error> {
-        // A page behind the first is empty where rows have gone meanwhile.
+        // A page after the first is empty if rows were deleted meanwhile.
         if wish.is_mine || wish.query.after.is_some() {
             return Ok(());
         }
@@ -321,7 +322,7 @@ impl<'a> Desk<'a> {
 }
 
 impl Wish {
-    /// What stands for everything that is asked for, as the caller said it.
+    /// The RBAC object that stands for everything that is asked for, in the caller's words.
     fn object(&self) -> String {
         let user = match &self.query.whose {
             Whose::User(name) => Some(name.as_str()),
@@ -331,7 +332,7 @@ impl Wish {
     }
 }
 
-/// What the store did not add, as its owner is told.
+/// The error for what the store did not add, as its owner sees it.
 fn too_many(error: store::Error, user: &User) -> Error {
     match error {
         store::Error::Full {
@@ -348,7 +349,7 @@ fn too_many(error: store::Error, user: &User) -> Error {
     }
 }
 
-/// Whom of the directory a principal is.
+/// Finds the person in the directory that a principal is.
 ///
 /// # Errors
 /// [`Error::Blocked`].
@@ -359,10 +360,10 @@ fn person(
 ) -> Result<Person, Error> {
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
-        // Neither is a person, whatever they are called.
+        // Neither is a person, whatever its name is.
         Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Stranger),
     }
-    // Where an issuer has `claimMappings`, its own claims stand under `token`.
+    // If an issuer has `claimMappings`, its own claims are under `token`.
     let issuers = &snapshot.config.authentication.issuers;
     let is_mapped = principal.kind() == Kind::Oidc && issuers.iter().any(|issuer| issuer.url == principal.issuer());
     let claims = if is_mapped {
@@ -374,7 +375,7 @@ fn person(
     found.map_or(Ok(Person::Stranger), |found| unblocked(found).map(Person::Known))
 }
 
-/// Somebody who may do something.
+/// The user, unless they are blocked.
 fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     match person.state {
         PersonState::Active => Ok(person.user.clone()),
@@ -384,7 +385,7 @@ fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
     }
 }
 
-/// What would link a caller of this kind.
+/// What would link a caller of this kind to a user.
 fn hint(kind: Kind) -> &'static str {
     match kind {
         Kind::Local => {
@@ -397,7 +398,7 @@ fn hint(kind: Kind) -> &'static str {
     }
 }
 
-/// All of a short content.
+/// Reads all of a short content.
 async fn gather(body: Body) -> Result<Bytes, Rejection> {
     match body.gather(CONTENT_BYTES).await? {
         Gathered::Whole(content) => Ok(content),
@@ -405,7 +406,7 @@ async fn gather(body: Body) -> Result<Bytes, Rejection> {
     }
 }
 
-/// An answer that nobody keeps: it may have a secret.
+/// An answer that must not be cached, because it may contain a secret.
 fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
     let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
     let mut response = Response::new(Body::from(Bytes::from_owner(text)));
@@ -420,7 +421,7 @@ fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
 #[derive(Serialize)]
 struct Listed<'a, T> {
     items: &'a [T],
-    /// The parameter of the same name asks for the next page with it.
+    /// Cursor of the next page, for the parameter of the same name.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
     next: Option<String>,
 }

@@ -1,8 +1,8 @@
-//! The API for AppProjects, after authentication.
+//! Runs the stages of the API for AppProjects after authentication.
 //!
-//! In: an authenticated request and its route. Out: AppProjects as JSON. Never: a
-//! look at a project before RBAC allowed it; a change that is not on disk, or in
-//! the cluster, when it is answered.
+//! Invariant: a change is on disk, or in the cluster, before it is answered.
+//!
+//! Security: a project is looked up only after RBAC allowed it.
 
 use std::collections::BTreeSet;
 
@@ -55,7 +55,7 @@ impl Walk<'_> {
             .filter(|(_, shown)| *shown)
             .map(|(name, _)| &**name)
             .collect();
-        // Whoever may see none costs no file and no call.
+        // A caller who may see none causes no file access and no call.
         if shown.is_empty() {
             return Ok(list_of(&[]));
         }
@@ -82,7 +82,7 @@ impl Walk<'_> {
         name: &str,
         (head, body): (request::Parts, Body),
     ) -> Result<Value, Rejection> {
-        // The answer shows the project, so one has to be allowed to see it too.
+        // The answer shows the project, so the caller must also be allowed to see it.
         self.require(&[Right::Update, Right::Get], name)?;
         let allowed = CONTENT_BYTES;
         let content = match body.gather(allowed).await? {
@@ -139,7 +139,7 @@ fn list_of(items: &[Value]) -> Value {
     })
 }
 
-/// An answer that is not kept: the next write needs the version of now.
+/// An answer that must not be cached, because the next write needs the current version.
 fn answer(document: &Value) -> Response<Body> {
     let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
     let fields = response.headers_mut();

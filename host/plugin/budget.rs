@@ -1,7 +1,6 @@
-//! What one call may use up, and the store that holds it to that.
+//! The limits of one call, and the wasmtime store that enforces them.
 //!
-//! In: a budget and what the guest may import. Out: a store with every limit
-//! set. Never: a store without a limit.
+//! Invariant: every store has every limit set.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -44,8 +43,7 @@ impl Default for Budget {
 }
 
 impl Budget {
-    /// The budget of a credential provider, which waits for others most of the
-    /// time.
+    /// The budget of a credential provider, which mostly waits for other servers.
     pub(super) fn of_provider() -> Self {
         Self {
             time: Duration::from_secs(10),
@@ -57,8 +55,8 @@ impl Budget {
         }
     }
 
-    /// The budget of the one call at load, which may take its time. The bound is that of
-    /// its own code: a busy machine must not make a plugin that loaded yesterday fail.
+    /// The budget of the one call at load, which may take longer. The effective limit is the time
+    /// of its own code, so that a busy machine does not make a working plugin fail to load.
     pub(super) fn for_plan(self) -> Self {
         Self {
             time: self.time.max(Duration::from_secs(30)),
@@ -89,7 +87,7 @@ pub(super) struct State {
     ticks_left: u32,
     granted: Granted,
     wasi: Option<Box<Wasi>>,
-    /// Of a credential provider only.
+    /// Set for credential providers only.
     provider: Option<Box<Call>>,
 }
 
@@ -109,18 +107,18 @@ impl State {
             .ok_or_else(|| wasmtime::Error::msg("not a credential provider"))
     }
 
-    /// The same, counted as a host call.
+    /// Like [`Self::provider`], but counts a host call.
     pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut Call> {
         self.host_call()?;
         self.provider()
     }
 
-    /// The same where another kind of guest has none.
+    /// Like [`Self::provider`], but `None` for other kinds of guests.
     pub(super) fn provider_if_any(&self) -> Option<&Call> {
         self.provider.as_deref()
     }
 
-    /// Takes it out when the call is over.
+    /// Takes the provider's state out when the call is over.
     pub(super) fn into_provider(self) -> Option<Box<Call>> {
         self.provider
     }
@@ -145,8 +143,7 @@ impl State {
     }
 }
 
-/// Elements of one table; guests of languages with a runtime need a few tens
-/// of thousands.
+/// Maximum elements of one table. Guests of languages with a runtime need a few tens of thousands.
 pub(super) const TABLE_ELEMENTS_MOST: usize = 100_000;
 
 impl ResourceLimiter for State {
@@ -187,7 +184,7 @@ pub(super) const TABLES_MOST: usize = 16;
 /// Memories of one component.
 pub(super) const MEMORIES_MOST: usize = 4;
 
-/// A store in which one call of one guest may happen.
+/// A store for one call of one guest.
 pub(super) fn store(
     engine: &Engine,
     budget: Budget,

@@ -1,12 +1,10 @@
-//! Compiled guests, kept between starts.
+//! Keeps compiled guests on disk between starts, found by the component's digest. A failure of the
+//! cache never fails a load.
 //!
-//! In: a component and its digest. Out: the same, compiled. Never: machine code
-//! that this gateway did not write itself; a failure because of the cache.
-//!
-//! SECURITY: wasmtime hardly checks what it loads, so whoever can write into
-//! the folder runs code in the gateway. Hence a private folder, an own hash
-//! with a key over every file, and no file mapped that could change after the
-//! check: what was hashed is what is loaded.
+//! SECURITY: wasmtime hardly checks the compiled code that it loads, so whoever can write to the
+//! folder can run code in the gateway. Therefore the folder is private, a keyed hash of our own
+//! covers every file, and no file is mapped that could change after the check: the bytes that were
+//! hashed are the bytes that are loaded.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::hash::{Hash as _, Hasher};
@@ -107,7 +105,7 @@ impl Cache {
         self.folder.join(name(engine, sha256))
     }
 
-    /// The compiled guest, when it is there and as it was written.
+    /// The compiled guest, if the file exists and its hash matches.
     fn load(&self, engine: &Engine, sha256: &str) -> Option<Component> {
         let path = self.file(engine, sha256);
         let mut content = Vec::new();
@@ -157,8 +155,7 @@ impl Cache {
         }
     }
 
-    /// The keyed hash over a file's name and content: a file under another
-    /// name is another file.
+    /// The keyed hash over a file's name and content, so that a renamed file does not match.
     fn mac(&self, name: &str, code: &[u8]) -> Option<Hmac<Sha256>> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.key).ok()?;
         mac.update(&u64::try_from(name.len()).ok()?.to_be_bytes());
@@ -221,8 +218,7 @@ fn key(folder: &Path) -> Result<zeroize::Zeroizing<Vec<u8>>, Error> {
     Ok(key)
 }
 
-/// `<digest>-<engine>.cwasm`: another version or setting of the engine is
-/// another file.
+/// `<digest>-<engine>.cwasm`. Another version or setting of the engine has another file.
 fn name(engine: &Engine, sha256: &str) -> String {
     let mut hasher = Sha256Hasher(Sha256::new());
     engine.precompile_compatibility_hash().hash(&mut hasher);

@@ -1,7 +1,9 @@
-//! What guests return, checked before any of it is believed.
+//! Checks the plans, edits and refusals that guests return, and converts them to the types of
+//! `http`.
 //!
-//! In: plans, edits and refusals as the bindings lift them. Out: plans, edits
-//! in the types of `http`. Never: half of an answer; a field of the host's own.
+//! Invariant: an answer is accepted as a whole or not at all.
+//!
+//! Security: a guest cannot write a field that the host owns.
 
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
@@ -26,7 +28,7 @@ pub(super) enum Edit {
     Append(HeaderName, HeaderValue),
 }
 
-/// Checks all edits, so that a bad one among them leaves the message as it was.
+/// Checks all edits before any is applied, so that a bad one leaves the message unchanged.
 pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, Lie> {
     bound_count(edits.len(), EDITS_MOST)?;
     let size = |edit: &wit::Edit| match edit {
@@ -61,7 +63,7 @@ pub(super) fn apply(edits: Vec<Edit>, headers: &mut HeaderMap) {
     }
 }
 
-/// A plan, when every part of it is allowed.
+/// The plan, if every part of it is allowed.
 pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
     let wit::Plan {
         remove,
@@ -85,7 +87,7 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
     Ok(HeaderPlan::new(remove, remove_prefixes, set))
 }
 
-/// Status and reason of a refusal, fit for the client.
+/// Status and reason of a refusal, sanitized for the client.
 pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), Lie> {
     match StatusCode::from_u16(refusal.status) {
         Ok(status) if (400..600).contains(&refusal.status) => {

@@ -1,18 +1,16 @@
-//! What leaves the gateway on behalf of a plugin: one HTTPS request, one answer.
+//! Sends one HTTPS [`Request`] for a plugin and returns one [`Response`], or an [`Error`] that
+//! names the rule or the step that failed. [`Rules`] are the operator's allow-list.
 //!
-//! In: an operator's allow-list ([`Rules`]), a URL, a [`Request`]. Out: a
-//! [`Response`], or an [`Error`] that says which rule or which step. Never: a
-//! connection to an address that was not checked; a redirect followed, a cookie
-//! kept, a proxy of the environment; a query, header value or body in a text.
+//! Only [`Rules::allow`] makes a [`Target`], and [`Sender::send`] takes nothing else, so a request
+//! that skipped the rules does not compile.
 //!
-//! A [`Target`] is made by [`Rules::allow`] alone, and [`Sender::send`] takes
-//! nothing else: a request that skipped the rules does not compile. The name is
-//! resolved once. One forbidden address among those it has refuses all of them:
-//! who can put one such address beside a good one can also reorder them.
+//! Each request has its own connection. Mints are rare, because tokens are cached. So plugins,
+//! clusters and certificates share nothing, and every request checks address and certificate anew.
 //!
-//! Each request has a connection of its own. Mints are rare, for tokens are
-//! cached, and so nothing is shared between plugins, clusters or certificates,
-//! and each request checks address and certificate anew.
+//! Security: the name is resolved once, and only a checked address is connected to. One forbidden
+//! address among those of a name refuses all of them, because whoever can add such an address can
+//! also reorder them. Redirects are not followed, cookies are not kept, and the environment's proxy
+//! is ignored. No log line or error contains a query, header value or body.
 
 mod address;
 mod body;

@@ -1,7 +1,7 @@
-//! One engine for all guests: pool, clock and slots.
+//! The one wasmtime engine of all guests: its instance pool (where address space allows one), its
+//! epoch clock and its slots.
 //!
-//! In: nothing but the machine. Out: an engine, pooled where address space
-//! allows. Never: more guests at once than there is room for.
+//! Invariant: no more guests run at once than there are slots.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,13 +14,12 @@ use super::error::Error;
 
 /// Plugins one gateway loads.
 pub(super) const PLUGINS_MOST: usize = 32;
-/// Slots above those of the plugins: for calls still running on a replaced
-/// version, and for loads.
+/// Additional slots, for calls still running on a replaced version and for loads.
 const SPARE_SLOTS: usize = 32;
-/// A guest's time is looked at this often.
+/// How often a guest's time is checked.
 pub(super) const TICK: Duration = Duration::from_millis(2);
-/// Guests up to this size are reset by a memset between two calls; above it by
-/// a system call. Guests of the SDK stay below.
+/// Memory of guests up to this size is reset by a memset between two calls, larger memory by a
+/// system call. Guests of the SDK stay below.
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;
 /// Bytes of tables that are reset the same way.
 const KEEP_TABLE_BYTES: usize = 16 << 10;
@@ -43,7 +42,7 @@ pub enum Allocation {
     OnDemand,
 }
 
-/// The engine and the room in it.
+/// The engine and its slots.
 #[derive(Debug)]
 pub(super) struct Host {
     pub(super) engine: Engine,
@@ -55,8 +54,8 @@ pub(super) struct Host {
 }
 
 impl Host {
-    /// Starts the engine and its clock, with a pool unless there is no room
-    /// for one or `wanted` says otherwise.
+    /// Starts the engine and its clock. Uses a pool, unless there is no room for one or `wanted`
+    /// says otherwise.
     pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
         let share = (workers * 2).clamp(8, 64);
@@ -125,7 +124,7 @@ fn on_demand() -> wasmtime::Result<Engine> {
     Engine::new(&config)
 }
 
-/// What both have in common.
+/// Settings that both engines share.
 fn config() -> Config {
     let mut config = Config::new();
     config.wasm_component_model(true);

@@ -1,7 +1,8 @@
-//! How a plugin fails, and how it refuses.
+//! Errors of plugins: a failed load, a failed call, and a refusal.
 //!
-//! In: a failed call or load. Out: errors. Never: a trap that reads as a refusal;
-//! a guest's text in an error other than a refusal's reason.
+//! Invariant: a trap never reads as a refusal.
+//!
+//! Security: the only text of a guest in an error is the reason of a refusal.
 
 use http::{HeaderName, StatusCode};
 
@@ -16,7 +17,7 @@ pub enum Error {
     Ticker(#[source] std::io::Error),
 }
 
-/// Why a call gave no edits. Each denies the message at hand and nothing else.
+/// Why a call returned no edits. Each error denies this message and nothing else.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CallError {
     /// The plugin decided that the message must not go on.
@@ -112,7 +113,7 @@ pub enum TrapCause {
     HostData,
 }
 
-/// What a guest returned that no guest may return.
+/// An invalid value that a guest returned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Lie {
     /// An edit of a field only the gateway may write.
@@ -140,10 +141,10 @@ pub enum Lie {
         /// Bytes allowed.
         allowed: usize,
     },
-    /// A refusal with a status that does not refuse.
+    /// A refusal whose status is not an error.
     #[error("a refusal with status `{0}`, which is not one of 400 to 599")]
     Status(u16),
-    /// A prefix so short that it means nearly every field.
+    /// A prefix so short that it matches nearly every field.
     #[error("a prefix of less than `{0}` bytes")]
     ShortPrefix(usize),
 }

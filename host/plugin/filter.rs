@@ -1,8 +1,7 @@
-//! Plugins that edit header fields.
+//! Plugins that edit the header fields of messages. A call returns the message either with all
+//! edits applied or unchanged.
 //!
-//! In: what a message is about, and those of its fields the manifest names.
-//! Out: the message with all edits, or as it was. Never: a field the manifest
-//! does not name in guest memory.
+//! Security: only the fields that the manifest names enter guest memory.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -45,7 +44,7 @@ enum Message {
     Response(wit::Response),
 }
 
-/// What the guest says about it.
+/// The guest's decision about a message.
 type Verdict = Result<Vec<wit::Edit>, wit::Refusal>;
 
 /// A loaded plugin of the world `header-filter`.
@@ -61,7 +60,7 @@ pub struct HeaderFilter {
     guest: Guest,
 }
 
-/// The guest's code and where its exports are.
+/// The guest's code and the indices of its exports.
 struct Guest {
     sandbox: Sandbox,
     exports: GuestIndices,
@@ -201,9 +200,9 @@ impl HeaderFilter {
         self.manifest.filters.contains(&Direction::Response)
     }
 
-    /// Lets the guest edit a request. On an error `headers` are as they were.
+    /// Lets the guest edit a request. On an error, `headers` are unchanged.
     ///
-    /// Cancel safe: the instance goes with the future.
+    /// Cancel safe: the instance is dropped with the future.
     ///
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
@@ -217,10 +216,9 @@ impl HeaderFilter {
         self.conclude(verdict, headers)
     }
 
-    /// Lets the guest edit a response head. On an error `headers` are as they
-    /// were.
+    /// Lets the guest edit a response head. On an error, `headers` are unchanged.
     ///
-    /// Cancel safe: the instance goes with the future.
+    /// Cancel safe: the instance is dropped with the future.
     ///
     /// # Errors
     /// [`CallError`]; each denies this response and nothing else.

@@ -1,4 +1,4 @@
-//! Target: manifests of plugins.
+//! Fuzz target: manifests of plugins.
 
 use super::manifest;
 use tollgate_fuzz::{Target, files, text};
@@ -18,7 +18,7 @@ fn seeds() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A manifest that is taken is the named plugin's; one that is not says why.
+/// An accepted manifest is the named plugin's, and a refused one has findings.
 fn plugin_manifest(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let loaded = manifest::parse(text, "a.yaml", "a");

@@ -1,8 +1,9 @@
-//! Plugins that make parameters for ApplicationSets.
+//! Plugins that generate parameters for ApplicationSets, from a generator's kind and settings and
+//! the values of the grant's Secret.
 //!
-//! In: a kind of generator, its settings, values of the grant's Secret. Out: sets of
-//! parameters. Never: a known secret in a parameter; more than the caller's budget
-//! takes.
+//! Invariant: a generator returns no more than the caller's budget allows.
+//!
+//! Security: parameters contain no known secret.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -25,7 +26,7 @@ use crate::credential::{Class, MintError};
 use tollgate_applicationset::KindName;
 use tollgate_state::ObjectName;
 
-/// What a call gives: the guest's word, and what the host held for it.
+/// Result of a call: what the guest returned, and the host's state of the call.
 type Called<T> = Result<(Result<T, Refused>, Box<Call>), CallError>;
 
 /// A loaded plugin of the world `generator`.
@@ -36,7 +37,7 @@ pub struct Generator {
     sandbox: Sandbox,
     exports: GuestIndices,
     outside: Outside,
-    /// Of the operator's grant, canonical.
+    /// The configuration in the operator's grant, canonical.
     config: String,
     terms: Arc<Terms>,
     /// Secret of the control plane's namespace whose values it may use.
@@ -53,8 +54,8 @@ impl fmt::Debug for Generator {
 }
 
 impl Generator {
-    /// Finds the exports, holds the configuration against the manifest's schema and
-    /// asks the guest about it. Gives the guest's warnings.
+    /// Finds the exports, validates the configuration against the manifest's schema and lets the
+    /// guest check it. Returns the guest's warnings.
     ///
     /// # Errors
     /// Why it cannot be used, in sentences.
@@ -146,7 +147,7 @@ impl Generator {
     /// # Errors
     /// [`MintError`]: why there are none.
     ///
-    /// Cancel safe: the instance goes with the future, and its secrets with it.
+    /// Cancel safe: the instance and its secrets are dropped with the future.
     pub async fn generate(
         &self,
         (kind, settings): (KindName, &Value),

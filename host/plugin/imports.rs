@@ -1,7 +1,7 @@
-//! What a guest may ask the host for.
+//! Builds the linker with the imports that a guest may use: the intersection of manifest and grant.
 //!
-//! In: manifest ∩ grant. Out: a linker with exactly that. Never: an import
-//! that is not granted; a guest's bytes in the log with line breaks in them.
+//! Security: an import that is not granted is absent, and a guest's text enters the log without
+//! line breaks.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ const LINES_PER_SECOND: NonZeroU32 = NonZeroU32::new(100).expect("not zero");
 /// Random bytes of one call.
 const RANDOM_BYTES_MOST: u32 = 4096;
 
-/// Which of them one guest may use.
+/// The imports that one guest may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Granted(u8);
 
@@ -37,7 +37,7 @@ impl Granted {
     }
 }
 
-/// Where a plugin's lines go, and how many.
+/// Writes a plugin's log lines, at a limited rate.
 #[derive(Debug)]
 pub(super) struct Log {
     plugin: String,

@@ -1,6 +1,4 @@
-//! What a component is, without running it.
-//!
-//! In: a component's bytes. Out: world and imports. Never: code of the guest run.
+//! Reads the world and the imports of a component without running any of its code.
 
 use std::fmt;
 use std::fs;
@@ -38,7 +36,7 @@ pub struct Inspection {
     pub diagnostics: Vec<Diagnostic>,
 }
 
-/// The parts of a manifest an operator decides by.
+/// The parts of a manifest that help an operator decide.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ManifestSummary {
@@ -60,7 +58,7 @@ pub struct ManifestSummary {
     pub response_fields: Vec<String>,
     /// Parts of the context it sees.
     pub context: Vec<ContextPart>,
-    /// What a credential provider asks for; nothing for other plugins.
+    /// What a credential provider asks for. `None` for other plugins.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderSummary>,
 }
@@ -183,7 +181,7 @@ impl ManifestSummary {
         }
     }
 
-    /// Everything of a message that reaches the guest, in words.
+    /// Describes everything of a message that reaches the guest.
     pub fn sees(&self) -> Vec<String> {
         let part = |part: &ContextPart| format!("{part:?}").to_lowercase();
         let request = self.request_fields.iter().map(|name| format!("{name} of requests"));
@@ -235,7 +233,7 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
     })
 }
 
-/// The manifest beside a component, held against its digest.
+/// The manifest beside a component, checked against the component's digest.
 fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>) -> Option<Manifest> {
     let path = file.with_extension("yaml");
     let stem = file.file_stem().unwrap_or_default().to_string_lossy();

@@ -1,7 +1,7 @@
-//! From a folder of files to a set of plugins.
+//! Loads a [`Set`](super::Set) from a folder of `<name>.wasm` and `<name>.yaml` pairs, and reports
+//! every finding.
 //!
-//! In: `<name>.wasm` and `<name>.yaml` pairs, the previous set. Out: the next
-//! set and every finding. Never: a broken file instead of a version that works.
+//! Invariant: a broken file never replaces a version that works.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -28,7 +28,7 @@ pub(super) const COMPONENT_MOST_BYTES: u64 = 64 << 20;
 /// Bytes of a manifest.
 const MANIFEST_MOST_BYTES: u64 = 256 << 10;
 
-/// One plugin and what it was made of.
+/// One plugin and the digests of its files.
 #[derive(Clone, Debug)]
 pub(super) struct Entry {
     pub(super) plugin: Plugin,
@@ -75,7 +75,7 @@ pub(super) struct Loader<'a> {
     pub(super) cache: Option<&'a Cache>,
     pub(super) config: &'a tollgate_config::Plugins,
     pub(super) world: &'a provider::World,
-    /// The one plugin that is wanted; all when absent.
+    /// The only plugin to load; all if absent.
     pub(super) only: Option<&'a str>,
 }
 
@@ -87,7 +87,7 @@ struct Pair {
 }
 
 impl Loader<'_> {
-    /// The plugins of the folder. What cannot be loaded stays as in `previous`.
+    /// Loads the plugins of the folder. A plugin that cannot be loaded stays as in `previous`.
     pub(super) async fn load(&self, previous: &BTreeMap<String, Entry>) -> (BTreeMap<String, Entry>, Vec<Diagnostic>) {
         let mut diagnostics = Vec::new();
         let mut entries = BTreeMap::new();
@@ -122,7 +122,7 @@ impl Loader<'_> {
         (entries, diagnostics)
     }
 
-    /// What the next set has under one name, if anything.
+    /// The entry of the next set for one name, if any.
     async fn next(&self, name: &str, pair: &Pair, old: Option<&Entry>) -> (Option<Entry>, Vec<Diagnostic>) {
         match (&pair.component, &pair.manifest) {
             (Some(component), Some(manifest)) => match self.one(name, (component, manifest), old).await {
@@ -250,7 +250,7 @@ impl Loader<'_> {
         Ok((plugin, warnings))
     }
 
-    /// A grant without a plugin is a typing mistake more often than not.
+    /// Reports grants without a plugin, which are usually typing mistakes.
     fn unused_grants(&self, pairs: &BTreeMap<String, Pair>, diagnostics: &mut Vec<Diagnostic>) {
         for (name, grant) in &self.config.grants {
             if pairs.contains_key(name) {
@@ -301,7 +301,7 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (Granted, Budge
     (Granted::new(&agreed), budget, warnings)
 }
 
-/// What a grant says that plugins of another world cannot use.
+/// Reports settings of a grant that do not apply to the plugin's world.
 fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(), Vec<Diagnostic>> {
     let refuse = |key: &str, hint: &str| {
         let message = format!(
@@ -363,7 +363,7 @@ fn reach(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider
     })
 }
 
-/// The manifest's `configSchema`, compiled; without one everything is right.
+/// The manifest's `configSchema`, compiled. Without one, every configuration is valid.
 #[derive(Debug)]
 pub(super) struct Schema(Result<Option<jsonschema::Validator>, String>);
 
@@ -377,7 +377,7 @@ impl Schema {
         Self(compiled.map_err(|error| format!("`configSchema` is not a JSON Schema: {error}")))
     }
 
-    /// What it says against a configuration; values are not repeated.
+    /// Violations of the schema by a configuration. They contain no values.
     pub(super) fn findings(&self, config: &serde_json::Value) -> Vec<String> {
         let validator = match &self.0 {
             Ok(Some(validator)) => validator,
@@ -441,7 +441,7 @@ fn place(path: &Path) -> Location {
     Location::new(path.display().to_string(), 0)
 }
 
-/// Says what happens instead, where there is something else.
+/// Reports that the previous version stays in use.
 fn kept(entry: &Entry, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
     Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))

@@ -1,7 +1,5 @@
-//! What a plugin says about itself before any of its code runs.
-//!
-//! In: `<name>.yaml`. Out: [`Manifest`], or every mistake in it by line. Never:
-//! an unknown key passed over.
+//! A plugin's [`Manifest`], read from `<name>.yaml` before any of its code runs. Every mistake is
+//! reported with its line; an unknown key is a mistake.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -79,7 +77,7 @@ pub struct Manifest {
     pub(crate) provider: ProviderTerms,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
-    /// Where its parts stand, for findings that need the component too.
+    /// Positions of its parts, for findings that need the component too.
     pub places: Places,
 }
 
@@ -346,7 +344,7 @@ impl Check {
 }
 
 impl Check {
-    /// A generator says which kinds it provides, and nobody else does.
+    /// Checks that a generator names the kinds it provides, and that no other plugin does.
     fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
         match (world, kinds.first()) {
             (Some(World::Generator), None) => {
@@ -367,7 +365,7 @@ impl Check {
         }
     }
 
-    /// Guests of one world cannot have the interfaces of another.
+    /// Checks that a guest of one world asks for no interface of another.
     fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
         for part in parts {
             if Import::named(&part.value).is_some_and(|import| !import.is_of(world)) {

@@ -1,7 +1,7 @@
-//! What to do with every message of one direction, applied natively.
+//! A plan that a guest returned at load: changes that the host applies natively to every message of
+//! one direction.
 //!
-//! In: a plan a guest returned at load, checked. Out: changed fields. Never: a
-//! field of the host's own.
+//! Security: a plan cannot change a field that the host owns.
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
@@ -13,8 +13,7 @@ pub(super) const REMOVE_MOST: usize = 256;
 pub(super) const PREFIXES_MOST: usize = 32;
 /// Fields a plan may set.
 pub(super) const SET_MOST: usize = 64;
-/// Bytes a prefix has at least: shorter ones would take whole alphabets of
-/// fields with them.
+/// Minimum bytes of a prefix. Shorter prefixes would remove far too many fields.
 pub(super) const PREFIX_LEAST_BYTES: usize = 3;
 
 /// Fields to remove and to set, the same for every message.
@@ -32,11 +31,10 @@ pub struct HeaderPlan {
     prefixes: u64,
 }
 
-/// Which byte of a name tells most prefixes apart: the first two are `x-` in
-/// nearly all of them.
+/// Index of the byte that distinguishes most prefixes; the first two are nearly always `x-`.
 const PREFIX_BYTE: usize = PREFIX_LEAST_BYTES - 1;
 
-/// 256 bits that tell most names which are not in a list without comparing.
+/// A 256-bit filter that rules out most names not in a list, without comparing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Filter([u64; 4]);
 
@@ -53,7 +51,7 @@ impl Filter {
         self.0.get(word).is_some_and(|word| word & bit != 0)
     }
 
-    /// Length, middle and last byte: three loads, and spread well enough.
+    /// Hashes length, middle byte and last byte: only three loads, and distributed well enough.
     fn place(name: &str) -> (usize, u64) {
         let bytes = name.as_bytes();
         let at = |index: usize| bytes.get(index).copied().map_or(0, usize::from);

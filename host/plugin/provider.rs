@@ -1,8 +1,8 @@
-//! Plugins that make the credentials clusters want.
+//! Plugins that mint the credentials for clusters. A call returns a [`Credential`], or a
+//! [`MintError`] with the requests that led to it.
 //!
-//! In: a cluster, its configuration, values of its Secret. Out: a [`Credential`],
-//! or a [`MintError`] and the requests that led there. Never: a secret in guest
-//! memory, unless the manifest asks for `reveal` and the operator grants it.
+//! Security: no secret enters guest memory, unless the manifest asks for `reveal` and the operator
+//! grants it.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -57,7 +57,7 @@ use super::sandbox::Sandbox;
 use crate::credential::{Class, Credential, Mint, MintError, MintRequest, Reason};
 use tollgate_core::plugin::Import;
 
-/// What every provider of a gateway reaches out with.
+/// What all providers of a gateway share to reach the outside.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The network.
@@ -96,7 +96,7 @@ pub struct Provider {
     outside: Outside,
     reveals: bool,
     grant: String,
-    /// Compiled once: every cluster's configuration is held against it.
+    /// Compiled once; every cluster's configuration is validated against it.
     schema: Schema,
 }
 
@@ -163,8 +163,7 @@ impl Provider {
         &self.grant
     }
 
-    /// A cluster that is let in by this provider. `config` should have passed
-    /// [`Source::check`].
+    /// The source of credentials for a cluster. `config` should have passed [`Source::check`].
     pub fn source(self: &Arc<Self>, cluster: ClusterName, config: &Value, material: Material) -> Source {
         Source {
             terms: Arc::new(Terms::new(&self.manifest.provider, config)),
@@ -178,13 +177,13 @@ impl Provider {
     }
 }
 
-/// One cluster's way to credentials.
+/// The source of one cluster's credentials.
 #[derive(Clone)]
 pub struct Source {
     provider: Arc<Provider>,
     cluster: ClusterName,
     config: Arc<str>,
-    /// What the manifest's schema says against the configuration.
+    /// Violations of the manifest's schema by the configuration.
     schema: Vec<String>,
     terms: Arc<Terms>,
     material: Arc<Material>,
@@ -201,7 +200,7 @@ impl fmt::Debug for Source {
     }
 }
 
-/// What a guest's call gives: its word, and what the host held for it.
+/// Result of a guest's call: what the guest returned, and the host's state of the call.
 type Called<T> = Result<(Result<T, wit::MintError>, Box<Call>), CallError>;
 
 impl Source {
@@ -220,13 +219,13 @@ impl Source {
         &self.config
     }
 
-    /// What of the cluster's Secret it works with.
+    /// The values of the cluster's Secret that it uses.
     pub fn material(&self) -> &Material {
         &self.material
     }
 
-    /// Holds the configuration against the manifest's schema, then asks the
-    /// guest. Gives its warnings. Sends nothing.
+    /// Validates the configuration against the manifest's schema, then asks the guest. Returns the
+    /// guest's warnings. Sends nothing.
     ///
     /// # Errors
     /// [`MintError`] of class `config`, or `permanent` when the guest fails.
@@ -246,9 +245,9 @@ impl Source {
         }
     }
 
-    /// Makes a credential, and says which requests were sent for it.
+    /// Mints a credential, and returns the requests that were sent for it.
     ///
-    /// Cancel safe: the instance goes with the future, and its secrets with it.
+    /// Cancel safe: the instance and its secrets are dropped with the future.
     pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<Exchange>) {
         let transcript = Transcript::default();
         let minted = self.mint_now(request, &transcript).await;
@@ -291,7 +290,7 @@ impl Source {
         }
     }
 
-    /// Ends what a mint left behind.
+    /// Revokes what a mint created.
     ///
     /// # Errors
     /// [`MintError`]; nothing is tried again.
@@ -368,7 +367,7 @@ impl Mint for Source {
     }
 }
 
-/// The requests of a call; also there when the call was cut off.
+/// The requests of a call. Available even if the call was cut off.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Transcript(Arc<Mutex<Vec<Exchange>>>);
 
@@ -378,7 +377,7 @@ impl Transcript {
     }
 }
 
-/// A guest that failed, in the words of mints.
+/// Converts the failure of a guest to a [`MintError`].
 pub(super) fn plugin_failed(error: &CallError) -> MintError {
     let (class, code) = match error {
         CallError::Busy { .. } => (Class::Retryable, "plugin.busy"),

@@ -1,10 +1,11 @@
-//! Cases of a credential provider, replayed without a network.
+//! Replays cases of a credential provider without a network, for tests of the provider. A
+//! transcript lists the requests that a provider should send, the answers it gets and the result;
+//! a replay returns for each case the actual result and every difference.
 //!
-//! In: a transcript: the requests a provider should send, the answers it gets,
-//! what should come of it. Out: for each case what did, and every difference.
-//! Never: a packet on a network; a secret in a report; a rule of the gateway's
-//! that a replay does without: the wire is in memory, everything above it (TLS,
-//! allow-list, addresses, reach of secrets, redaction, budgets) is the real one.
+//! Only the network is replaced, by one in memory. Everything above it is the gateway's own: TLS,
+//! allow-list, address checks, hosts of secrets, redaction and budgets.
+//!
+//! Security: no packet leaves the process, and no report contains a secret.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -45,7 +46,7 @@ pub enum Error {
     /// The file is not YAML.
     #[error("{0}")]
     Yaml(String),
-    /// What the file says makes no case.
+    /// A case in the file is not valid.
     #[error("case `{case}`: {reason}")]
     Case {
         /// Which.
@@ -94,7 +95,7 @@ fn lines(findings: &[Diagnostic]) -> String {
     findings.iter().map(|finding| format!("\n{finding}")).collect()
 }
 
-/// Everything that came of a transcript.
+/// The results of a transcript.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Report {
@@ -118,7 +119,7 @@ impl Report {
     }
 }
 
-/// A grant, as `plugins.grants.<name>` has it.
+/// A grant, as written in `plugins.grants.<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Granted {
@@ -130,7 +131,7 @@ pub struct Granted {
     pub audiences: BTreeSet<String>,
 }
 
-/// What came of one case.
+/// The result of one case.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Played {
@@ -140,9 +141,9 @@ pub struct Played {
     pub outcome: Outcome,
     /// Requests of `mint`, as an operator would see them.
     pub requests: Vec<Exchange>,
-    /// What `check` and `mint` want the operator to know.
+    /// Warnings of `check` and `mint` for the operator.
     pub warnings: Vec<String>,
-    /// What is not as expected; empty when the case passed.
+    /// Differences from what was expected; empty if the case passed.
     pub differences: Vec<String>,
 }
 
@@ -154,9 +155,9 @@ impl Played {
     }
 }
 
-/// Replays `cases` against the provider `name` of the folder in `settings`. It
-/// is granted what its manifest asks for; `*` means the hosts the case expects
-/// requests to. Cases are independent: nothing is remembered between them.
+/// Replays `cases` against the provider `name` of the folder in `settings`. The provider is granted
+/// what its manifest asks for, where `*` means the hosts to which the case expects requests. Cases
+/// are independent: nothing is kept between them.
 ///
 /// Blocks; compiles the component once.
 ///
@@ -285,7 +286,7 @@ impl Theater {
         })
     }
 
-    /// Plays one case to its end.
+    /// Runs one case to its end.
     fn play(&self, name: &str, case: &Case) -> Result<Played, Error> {
         let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
         self.clock.set(case.now);
@@ -298,7 +299,7 @@ impl Theater {
     }
 }
 
-/// What a case did.
+/// The results of one case's calls.
 struct Performed {
     minted: Result<Credential, MintError>,
     exchanges: Vec<Exchange>,
@@ -376,7 +377,7 @@ fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labe
     }
 }
 
-/// An entry of the grant that believes the authority of the replay only.
+/// An entry of the grant that trusts only the authority of the replay.
 fn entry(host: &str, wire: &Wire) -> EgressEntry {
     let address = url::Url::parse(&format!("https://{host}"));
     let address = address.ok().and_then(|url| match url.host()? {
@@ -393,9 +394,9 @@ fn entry(host: &str, wire: &Wire) -> EgressEntry {
     }
 }
 
-/// Time of a mint that is told to run out of it.
+/// Time limit of a mint that should time out.
 const SHORT: Duration = Duration::from_secs(2);
-/// Time of any other.
+/// Time limit of any other mint.
 const LONG: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! One plugin's code and the fence around it.
+//! One plugin's code, checked against its manifest, and the sandbox that runs it.
 //!
-//! In: a component, checked against its manifest. Out: answers, or the reason
-//! there is none. Never: anything kept between two calls; a worker held longer
-//! than a tick.
+//! Invariant: nothing is kept between two calls, and no call holds a worker thread longer than a
+//! tick.
 
 use std::sync::Arc;
 
@@ -29,7 +28,7 @@ pub(super) struct Sandbox {
     budget: Budget,
     granted: Granted,
     log: Arc<Log>,
-    /// Slots of this plugin; those of the host are for all.
+    /// Slots of this plugin. The host's slots are shared by all plugins.
     share: Semaphore,
 }
 
@@ -43,8 +42,7 @@ impl std::fmt::Debug for Sandbox {
 }
 
 impl Sandbox {
-    /// Links what is granted. Everything the component and the manifest do not
-    /// agree on is a finding.
+    /// Links the granted imports. Every difference between component and manifest is a finding.
     pub(super) fn new(
         host: &Arc<Host>,
         component: &Component,
@@ -85,7 +83,7 @@ impl Sandbox {
         &self.instance
     }
 
-    /// A fresh store. It ends with the call, also after a trap.
+    /// A fresh store. It is dropped at the end of the call, even after a trap.
     pub(super) fn store(&self, budget: Budget, provider: Option<Box<Call>>) -> Store<State> {
         budget::store(&self.host.engine, budget, (self.granted, &self.log), provider)
     }
@@ -95,8 +93,8 @@ impl Sandbox {
         self.instance.instantiate_async(store).await
     }
 
-    /// Runs one export of a provider or generator in a fresh instance. Gives its word,
-    /// and what the host held for it.
+    /// Runs one export of a provider or generator in a fresh instance. Returns what the guest
+    /// returned and the host's state of the call.
     pub(super) async fn call<G, T>(
         &self,
         (budget, call): (Budget, Box<Call>),
@@ -120,8 +118,8 @@ impl Sandbox {
         self.bounded(budget, work).await
     }
 
-    /// Runs `work` when a slot is free, no longer than the budget. Epochs end
-    /// guest code; this also ends what waits inside a host function.
+    /// Runs `work` when a slot is free, for no longer than the budget. Epochs interrupt guest code;
+    /// this limit also ends waits inside a host function.
     pub(super) async fn bounded<T>(
         &self,
         budget: Budget,
@@ -181,8 +179,8 @@ impl Sandbox {
     }
 }
 
-/// Looks for what the component wants or offers and the manifest does not say.
-/// Gives whether it imports WASI.
+/// Finds imports and exports of the component that the manifest does not declare. Returns whether
+/// the component imports WASI.
 fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Granted) -> Result<bool, Vec<Diagnostic>> {
     let kind = component.component_type();
     let mut findings = Vec::new();

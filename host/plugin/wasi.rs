@@ -1,8 +1,7 @@
-//! WASI with nothing behind it, for guests whose language insists on it.
+//! A minimal WASI for guests whose language runtime requires it: no files, environment, arguments,
+//! sockets or standard streams.
 //!
-//! In: what the plugin was granted. Out: a context without files, environment,
-//! arguments, sockets or standard streams. Never: the real clock or real
-//! randomness without a grant of `clock` or `random`.
+//! Security: the real clock needs the grant `clock`, and real randomness the grant `random`.
 
 use std::time::Duration;
 
@@ -65,7 +64,7 @@ impl WasiView for State {
     }
 }
 
-/// A clock that stands at 1970.
+/// A clock that always shows 1970.
 #[derive(Clone, Copy, Debug)]
 struct Frozen;
 

@@ -1,7 +1,6 @@
-//! YAML of manifests, with the place of every mistake.
+//! Parses the YAML of a manifest into one document, or into a finding with line and column.
 //!
-//! In: a manifest's text. Out: one document, or a finding with line and column.
-//! Never: a piece of the text in a finding.
+//! Security: a finding contains no text of the manifest.
 
 use std::sync::Arc;
 
@@ -14,7 +13,7 @@ pub(super) fn from_str<T: DeserializeOwned>(text: &str) -> Result<T, serde_saphy
     serde_saphyr::from_str_with_options(text, serde_saphyr::options! { with_snippet: false })
 }
 
-/// A place the parser names, in our words.
+/// Converts a position of the parser to a [`Location`].
 pub(super) fn location(place: &serde_saphyr::Location, file: &Arc<str>) -> Location {
     let number = |value: u64| u32::try_from(value).unwrap_or(0);
     Location {
@@ -24,7 +23,7 @@ pub(super) fn location(place: &serde_saphyr::Location, file: &Arc<str>) -> Locat
     }
 }
 
-/// What the parser says, with its place.
+/// Converts an error of the parser to a diagnostic with its position.
 pub(super) fn diagnostic(error: &serde_saphyr::Error, file: &Arc<str>) -> Diagnostic {
     let place = error
         .location()

@@ -1,7 +1,6 @@
-//! Whether whoever asks may do something in a cluster.
+//! Asks a cluster whether the caller may do something there.
 //!
-//! In: what is to be done. Out: the question, and what the answer says. Never: a yes
-//! that the cluster did not say.
+//! Security: only an explicit yes of the cluster allows.
 //!
 //! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, which everybody who
 //! is authenticated may ask (`system:basic-user`).
@@ -49,7 +48,7 @@ impl Question<'static> {
 }
 
 impl Review {
-    /// Reads an answer; none where it is something else.
+    /// Parses an answer. `None` if it is something else.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
         let answer: Answer = serde_json::from_slice(content).ok()?;
         Some(answer.status)

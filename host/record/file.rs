@@ -1,8 +1,7 @@
-//! The decision file: one JSON line a decision, and one for each that was ended from
-//! outside later.
+//! The decision file: one JSON line for each decision, and one for each request that was ended
+//! from outside later. Only the file's owner can read it.
 //!
-//! In: closed records. Out: lines appended to a file only its owner reads.
-//! Never: a request that waits for the disk; a lost line that is not counted.
+//! Invariant: no request waits for the disk, and every lost line is counted.
 
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
@@ -25,21 +24,21 @@ pub struct FileError {
     source: std::io::Error,
 }
 
-/// What the writer is handed.
+/// A message to the writer.
 #[derive(Debug)]
 pub(super) enum Line {
     /// A record to append.
     Record(Arc<Record>),
-    /// The end of what a decision had let in.
+    /// The end of an exchange that a decision had allowed.
     Ended(Uuid, Ended),
-    /// Answered when everything before is written.
+    /// Answered when every line before it is written.
     Flush(oneshot::Sender<()>),
 }
 
-/// Appends records to `path` from a thread of its own, until every sender is
-/// gone. Lines that arrive together are written together.
+/// Appends records to `path` from a separate thread, until every sender is gone. Lines that
+/// arrive together are written together.
 pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Counter) -> Result<(), FileError> {
-    // Who called what is nobody's business but the operator's.
+    // Only the operator may know who called what.
     let open = || {
         std::fs::OpenOptions::new()
             .create(true)
@@ -81,7 +80,7 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
                         tracing::error!(path = %path.display(), %error, "a decision line could not be written");
                     }
                     for done in waiting.drain(..) {
-                        // Whoever asked may have given up.
+                        // The caller may have given up.
                         let _ = done.send(());
                     }
                 }
@@ -91,7 +90,7 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
     Ok(())
 }
 
-/// A line about what a decision of an earlier line had let in.
+/// A line about the end of what a decision in an earlier line had allowed.
 #[derive(Debug, Serialize)]
 struct EndView {
     decision_id: Uuid,

@@ -1,8 +1,7 @@
-//! How a record looks outside: JSON with the field names of OPA's decision
-//! logs where both have the same thing.
+//! Renders a record as JSON, with the field names of OPA's decision logs where both have the
+//! same thing.
 //!
-//! In: a record. Out: a view to serialize. Never: shown to a caller without
-//! [`View::for_caller`].
+//! Security: callers see a record only through [`View::for_caller`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -138,10 +137,11 @@ impl<'a> View<'a> {
         }
     }
 
-    /// The same view for the caller himself: without what only operators may
-    /// know. The destination is looked up before policy decides: with it, a
-    /// caller who is refused would learn that the application exists, and where
-    /// its cluster is. The peer may be a proxy of the operators' own.
+    /// Returns the view for the caller, without what only operators may know.
+    ///
+    /// The destination is left out: it is looked up before policy decides, so a refused caller
+    /// would learn that the application exists and where its cluster is. The peer is left out
+    /// because it may be one of the operators' proxies.
     #[must_use]
     pub fn for_caller(mut self) -> Self {
         static NOTHING: BTreeMap<String, String> = BTreeMap::new();
@@ -151,8 +151,8 @@ impl<'a> View<'a> {
         self.peer = None;
         self.plugins.clear();
         self.notes = &NOTHING;
-        // Of an Application or ApplicationSet that is not theirs callers learn nothing,
-        // not even that it took time to find.
+        // Callers learn nothing of an Application or ApplicationSet they may not see, not even
+        // how long the look-up took.
         if matches!(self.front, "applications" | "applicationsets") && self.outcome == Outcome::Denied {
             self.project = None;
             self.application = None;

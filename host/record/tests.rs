@@ -1,4 +1,4 @@
-//! What strangers, callers and operators get to see of records.
+//! Tests of what strangers, callers and operators see of records.
 
 use std::sync::Arc;
 

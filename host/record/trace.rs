@@ -1,11 +1,11 @@
-//! The trace a request belongs to.
+//! Finds the id of the trace a request belongs to, from its header fields.
 //!
-//! In: header fields. Out: a trace id. Never: a text that is none.
+//! Text that is not a valid trace id is ignored.
 
 use http::HeaderMap;
 
-/// `trace-id` of the one `traceparent` field: 32 lower-case hexadecimal digits,
-/// not all zero.
+/// Returns the `trace-id` of the only `traceparent` field: 32 lower-case hexadecimal digits, not
+/// all zero.
 ///
 /// Source: W3C Trace Context, section 3.2.2.
 pub fn trace_id(headers: &HeaderMap) -> Option<String> {

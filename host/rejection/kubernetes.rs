@@ -1,7 +1,6 @@
-//! What callers of the Kubernetes front are told.
+//! Maps the errors of the Kubernetes front's stages to answers.
 //!
-//! In: errors of its stages. Out: answers. Never: which agent or token exists:
-//! one text for every refusal.
+//! Security: every 401 has the same text, so that nobody learns which agents or tokens exist.
 
 use http::StatusCode;
 
@@ -12,7 +11,7 @@ use crate::authorize::{applications, kubernetes};
 use crate::discovery;
 use crate::sessions::Ending;
 
-/// The one text of a 401.
+/// The text of every 401.
 const UNAUTHORIZED: &str = "Unauthorized";
 
 pub(super) fn unpresented(error: &agent::Error) -> Answer {
@@ -51,7 +50,7 @@ pub(super) fn unpermitted_application(error: &applications::Error) -> Answer {
     use applications::Error;
     let text = error.to_string();
     match error {
-        // Whether there is such an Application is in the record alone.
+        // Only the record says whether the Application exists.
         Error::NotYours { .. } | Error::NoSync { .. } | Error::NoRight { .. } | Error::Denied { .. } => {
             Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text)
         }
@@ -75,7 +74,7 @@ pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
     }
 }
 
-/// Nobody can say whether the caller was revoked: another replica may.
+/// It cannot be determined whether the caller was revoked. Another replica may know.
 pub(super) fn store_unavailable() -> Answer {
     Answer {
         retry_after: Some(1),

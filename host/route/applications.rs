@@ -1,8 +1,7 @@
-//! Paths into the clusters of Applications.
+//! Paths into the clusters of Applications: the Application's namespace and name, and the raw rest
+//! behind the prefix. Refusals get 400.
 //!
-//! In: a path. Out: the Application's namespace and name, and the raw rest behind
-//! the prefix. Refuses: 400. Never: a rest the API server would read otherwise than
-//! the project's restrictions did.
+//! Security: the API server reads the rest exactly as the project's restrictions did.
 
 use http::Uri;
 
@@ -30,7 +29,7 @@ pub fn is_application(path: &str) -> bool {
     split(path).is_some()
 }
 
-/// Takes such a path apart; nothing when it is not one.
+/// Splits such a path. `None` if the path is not one.
 ///
 /// # Errors
 /// [`Error::ApplicationName`], and [`Error`] of [`check_path`].

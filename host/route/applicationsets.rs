@@ -1,7 +1,7 @@
 //! Paths of the API for ApplicationSets, as Argo CD has them, and `PUT`.
 //!
-//! In: a method and a path. Out: what is asked for. Refuses: 400 for an encoding
-//! two readers could read differently. Never: a name that was decoded twice.
+//! Security: names are decoded once, and an encoding that two readers could read differently gets
+//! 400.
 
 use std::borrow::Cow;
 
@@ -12,18 +12,18 @@ use super::{Error, check_path};
 /// Where the API is.
 const API: &str = "/api/v1/applicationsets";
 
-/// Where what changes is told.
+/// The API that streams changes.
 const STREAM: &str = "/api/v1/stream/applicationsets";
 
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
-/// What a request wants of ApplicationSets.
+/// What a request about ApplicationSets asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ApplicationSetRoute<'a> {
     /// Those the caller may see.
     List,
-    /// What becomes of them.
+    /// Their changes, as a stream.
     Watch,
     /// A new one.
     Create,
@@ -38,7 +38,7 @@ pub enum ApplicationSetRoute<'a> {
     },
 }
 
-/// What a request wants of one ApplicationSet.
+/// What a request about one ApplicationSet asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Wish {
     /// To see it.
@@ -62,7 +62,7 @@ pub fn is_application_sets(path: &str) -> bool {
     below(API) || path == STREAM
 }
 
-/// Finds what a request wants of ApplicationSets; nothing when it is not about them.
+/// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`], where the path is the API's.

@@ -1,8 +1,7 @@
-//! Paths about clusters.
+//! Paths about clusters: the cluster's name, decoded once, and the raw rest. Refusals get 400.
 //!
-//! In: a path. Out: the cluster's name, decoded once, and the raw rest. Refuses:
-//! 400. Never: a name that another reader of the path would take for two
-//! segments and this one for one, unnoticed.
+//! Security: a name that could be decoded twice, and a dot segment, are refused. An encoded slash
+//! is part of the name, because a server is a URL.
 
 use std::borrow::Cow;
 
@@ -13,13 +12,13 @@ use super::{Error, check_path, encoded};
 /// Where the API servers of clusters are.
 const CLUSTERS: &str = "/clusters/";
 
-/// Where the gateway tells of clusters.
+/// The API that lists clusters.
 const API: &str = "/api/v1/clusters";
 
 /// Longest cluster name or server, decoded, in bytes.
 const NAME_BYTES: usize = 1_024;
 
-/// What a request wants of clusters.
+/// What a request about clusters asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClusterRoute<'a> {
     /// A request to a cluster's API server.
@@ -44,7 +43,7 @@ pub struct ClusterPath<'a> {
     pub query: Option<&'a str>,
 }
 
-/// Takes a path about clusters apart; nothing when it is not one.
+/// Splits a path about clusters. `None` if the path is not one.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`] for the rest, and of the name.

@@ -1,7 +1,6 @@
-//! Paths into clusters through agents.
+//! Paths into clusters through agents: the raw rest behind the prefix. Refusals get 400.
 //!
-//! In: a path. Out: the raw rest behind the prefix. Refuses: 400. Never: a rest
-//! the API server would read otherwise than the policy did.
+//! Security: the API server reads the rest exactly as the policy did.
 
 use http::Uri;
 
@@ -25,7 +24,7 @@ pub fn is_kubernetes(path: &str) -> bool {
     path.starts_with(KUBERNETES)
 }
 
-/// Takes such a path apart; nothing when it is not one.
+/// Splits such a path. `None` if the path is not one.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`].

@@ -1,7 +1,7 @@
 //! Paths of the API for tokens, sessions, agents and audit.
 //!
-//! In: a method and a path. Out: what is asked for. Refuses: 400 for an encoding
-//! two readers could read differently. Never: an id that was decoded twice.
+//! Security: ids are decoded once, and an encoding that two readers could read differently gets
+//! 400.
 
 use http::{Method, Uri};
 use uuid::Uuid;
@@ -12,7 +12,7 @@ use tollgate_core::session::SessionId;
 /// Where the API is.
 const API: &str = "/api/v1/";
 
-/// What a request wants of the API.
+/// What a request to the API asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PlatformRoute {
     /// The agents the caller may use.
@@ -23,24 +23,24 @@ pub enum PlatformRoute {
     CreateToken,
     /// The end of a token.
     RevokeToken(Uuid),
-    /// Sessions that are at work or could be.
+    /// Sessions that are active or could be.
     Sessions,
     /// A new browser session.
     CreateSession,
     /// The end of a session of any kind.
     RevokeSession(SessionId),
-    /// What was written down.
+    /// The audit log.
     Audit,
 }
 
-/// Whether pages of allowed origins call this path: they make the session that
-/// their calls to clusters come with, and end it.
+/// Whether pages of allowed origins may call this path. They create and end the session that their
+/// calls to clusters use.
 pub fn is_for_pages(path: &str) -> bool {
     let tail = path.strip_prefix("/api/v1/sessions");
     tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }
 
-/// Finds what a request wants of the API; nothing when it is not about it.
+/// Finds what a request to the API asks for. `None` if it is not for the API.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`], where the path is one of the API's.
@@ -77,7 +77,7 @@ pub(super) fn platform(method: &Method, uri: &Uri) -> Result<Option<PlatformRout
     Ok(Some(route))
 }
 
-/// What a segment says once decoded.
+/// Decodes a segment once and reads it.
 fn decoded<T>(segment: &str, read: impl Fn(&str) -> Option<T>) -> Option<T> {
     let text = percent_encoding::percent_decode_str(segment).decode_utf8().ok()?;
     read(&text)

@@ -1,7 +1,7 @@
 //! Paths of the API for AppProjects.
 //!
-//! In: a method and a path. Out: what is asked for. Refuses: 400 for an encoding
-//! two readers could read differently. Never: a name that was decoded twice.
+//! Security: names are decoded once, and an encoding that two readers could read differently gets
+//! 400.
 
 use std::borrow::Cow;
 
@@ -15,7 +15,7 @@ const API: &str = "/api/v1/projects";
 /// Longest name, decoded, in bytes, as Kubernetes has it.
 const NAME_BYTES: usize = 253;
 
-/// What a request wants of AppProjects.
+/// What a request about AppProjects asks for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ProjectRoute<'a> {
     /// Those the caller may see.
@@ -25,14 +25,14 @@ pub enum ProjectRoute<'a> {
         /// Its name.
         name: Cow<'a, str>,
     },
-    /// Another state of one.
+    /// Changes one.
     Update {
         /// Its name.
         name: Cow<'a, str>,
     },
 }
 
-/// Finds what a request wants of AppProjects; nothing when it is not about them.
+/// Finds what a request about AppProjects asks for. `None` if it is not about them.
 ///
 /// # Errors
 /// [`Error`] of [`check_path`], where the path is the API's.

@@ -1,7 +1,7 @@
-//! Files and databases that the settings name besides objects, policies and plugins.
+//! Opens the files and databases the settings name besides objects, policies and plugins.
 //!
-//! `serve` opens them when it starts; `check` tries all of them with the same function,
-//! and changes nothing.
+//! `serve` opens them at start. `check` tries all of them with the same function, and changes
+//! nothing.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -22,12 +22,12 @@ use tollgate_config::raw::Places;
 use tollgate_config::{Config, StoreUrl, Tls};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
 
-/// A certificate with less time left is warned of.
+/// A certificate with less time left causes a warning.
 const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
-/// How the file of an SQLite database begins.
+/// The first bytes of an SQLite database file.
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
-/// What is wrong with them, by the place in the settings that names each.
+/// Returns the problems of all inputs, each at the place in the settings that names the input.
 pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(tls) = &config.tls {
@@ -61,7 +61,7 @@ pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Di
     found
 }
 
-/// A mistake whose remedy a missing folder tells.
+/// An error, with a hint if a folder or a permission is missing.
 fn refused(place: Location, text: String, error: &std::io::Error) -> Diagnostic {
     let finding = Diagnostic::error(place, text);
     match error.kind() {
@@ -86,8 +86,8 @@ fn certificates(tls: &Tls, places: &Places, clock: &Clock, found: &mut Vec<Diagn
         }
     };
     for (number, one) in chain.iter().enumerate() {
-        // Clients refuse what has expired, but a gateway that answers nobody would be
-        // worse than one that some still reach.
+        // Clients refuse an expired certificate, but a gateway that does not start would be worse
+        // than one that some clients still reach.
         if let Some(text) = validity(one, clock.now()) {
             let which = if number == 0 {
                 "the certificate"
@@ -101,13 +101,13 @@ fn certificates(tls: &Tls, places: &Places, clock: &Clock, found: &mut Vec<Diagn
     }
 }
 
-/// What clients will soon say of the certificate's time, or say already.
+/// The warning if the certificate has expired, is not valid yet or expires soon.
 fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> {
     let parsed = ParsedCertificate::try_from(certificate).ok()?;
     let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
     let judged_at = |time: Timestamp| {
         let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
-        // Its time is judged before who signed it, and nobody is trusted here.
+        // Validity is checked before the signer, so an empty set of trusted roots is enough.
         let roots = RootCertStore::empty();
         rustls::client::verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms.all)
     };
@@ -163,12 +163,12 @@ async fn store(url: &StoreUrl, places: &Places, found: &mut Vec<Diagnostic>) {
     }
 }
 
-/// Whether lines can be appended to a file, or the file can be made.
+/// Checks that lines can be appended to a file, or that the file can be created.
 fn appendable(path: &Path) -> std::io::Result<()> {
     match std::fs::OpenOptions::new().append(true).open(path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-            // Without a name, so that nobody sees it.
+            // The file has no name, so that nobody sees it.
             tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
         }
         opened => opened.map(drop),

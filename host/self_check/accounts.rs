@@ -1,9 +1,9 @@
-//! Which service accounts Applications act as, cluster by cluster.
+//! Determines as which service accounts Applications act in each cluster: the [`Needs`] of that
+//! cluster.
 //!
-//! In: the Applications of a snapshot. Out: [`Needs`] of each cluster. Never: an
-//! account that no Application acts as; one of an Application that is refused
-//! anyhow, for it has no project or no cluster, or its project does not permit its
-//! destination.
+//! Accounts that no Application acts as are left out, and so are those of Applications that are
+//! refused anyway: the Application has no project or no cluster, or its project does not permit
+//! its destination.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use tollgate_policy::impersonate::service_account::Account;
 use tollgate_state::Cluster;
 use tollgate_state::destination::Places;
 
-/// Applications that are named for each account; the others are counted.
+/// Most Applications that are named for each account. The others are counted.
 const NAMED: usize = 5;
 
-/// Who acts in one cluster.
+/// Accounts needed in one cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Needs {
     /// The cluster.
@@ -46,10 +46,10 @@ impl Uses {
     }
 }
 
-/// What is needed in each cluster, by its server. Some milliseconds for thousands of
-/// Applications: not on the way of requests.
+/// The needs of each cluster, by its server. Takes some milliseconds for thousands of
+/// Applications, so it must not run in requests.
 ///
-/// - `clusters`: every one, for projects that permit their own alone.
+/// - `clusters`: all clusters, for projects that permit only their own.
 pub fn by_cluster(applications: &Applications, clusters: &[Cluster]) -> BTreeMap<String, Needs> {
     let mut needed: BTreeMap<String, Needs> = BTreeMap::new();
     let mut places: HashMap<&str, Places> = HashMap::new();
@@ -59,9 +59,8 @@ pub fn by_cluster(applications: &Applications, clusters: &[Cluster]) -> BTreeMap
             continue;
         };
         let Some(account) = &acting.account else { continue };
-        // SECURITY: who may create Applications chooses their destinations. Without
-        // this they would choose, by the account that acts there, what the gateway is
-        // given.
+        // SECURITY: whoever creates Applications chooses their destinations. Without this check
+        // they could choose, through the account that acts there, what the gateway is granted.
         let permitted = places.entry(&project.name).or_insert_with(|| Places::of(project));
         if !permitted.permit(cluster, &governed.application.destination.namespace, clusters) {
             continue;

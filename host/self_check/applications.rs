@@ -1,9 +1,10 @@
-//! Whether clusters let the gateway act as the service accounts of Applications.
+//! Checks whether clusters let the gateway act as the service accounts of Applications. It logs
+//! one warning for what is missing, and provides a [`Board`] for operators and [`ExtraGrants`]
+//! for requests. Requests report doubts, which are checked again. It refuses nothing: a gateway
+//! whose clusters do not answer starts and serves.
 //!
-//! In: the snapshot in force, doubts of the request path. Out: a warning for what is
-//! missing, once; [`Board`] for operators; [`ExtraGrants`] for requests. Refuses:
-//! nothing; a gateway whose clusters are silent starts and serves. Never: a question
-//! while Applications do not act as accounts; one asked on the way of a request.
+//! Invariant: clusters are asked only while Applications act as accounts, and no request waits
+//! for an answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -35,20 +36,20 @@ pub use report::{AccountReport, Answer, ApplicationsReport, Board, ClusterReport
 use say::Said;
 use survey::{Impersonation, Known, WITHIN, survey};
 
-/// Between two looks at whether Applications, accounts or clusters changed.
+/// Interval between checks for changes of Applications, accounts or clusters.
 const LOOK: Duration = Duration::from_secs(1);
-/// Until accounts are asked about that were left out of a round.
+/// Delay until accounts that were left out of a round are asked about.
 const NEXT: Duration = Duration::from_secs(10);
-/// Until what is missing or was not said is asked again.
+/// Delay until missing or unanswered questions are asked again.
 const SOON: Duration = Duration::from_secs(60);
-/// Until everything is asked again: roles change without us.
+/// Delay until everything is asked again, because roles change without notice.
 const LATER: Duration = Duration::from_secs(15 * 60);
 /// Clusters asked at once.
 const AT_ONCE: usize = 4;
-/// Between two doubts of one cluster that are looked into.
+/// Least time between two checks of doubts about one cluster.
 const DOUBT: Duration = Duration::from_secs(10);
 
-/// Where results go.
+/// Destinations of the results.
 #[derive(Debug)]
 pub(super) struct Results {
     pub(super) metrics: Arc<Metrics>,
@@ -56,7 +57,7 @@ pub(super) struct Results {
     pub(super) extras: ExtraGrants,
 }
 
-/// Asks as long as the process lives.
+/// Asks for as long as the process lives.
 pub(super) async fn run(current: Current, mut doubts: mpsc::Receiver<Doubt>, results: Results) {
     let mut watch = Watch::new(results);
     let (mut seen, mut due) = (0, Instant::now());
@@ -64,7 +65,7 @@ pub(super) async fn run(current: Current, mut doubts: mpsc::Receiver<Doubt>, res
         let generation = current.load().generation;
         if generation != seen || Instant::now() >= due {
             seen = generation;
-            // The snapshot is let go before the clusters are asked.
+            // The snapshot is released before the clusters are asked.
             let snapshot = current.load_full();
             due = match tokio::task::spawn_blocking(move || plan_of(&snapshot)).await {
                 Ok(plan) => after(watch.round(plan).await),
@@ -95,16 +96,16 @@ fn after(wait: Duration) -> Instant {
     now.checked_add(wait).unwrap_or(now)
 }
 
-/// What is known, from round to round.
+/// State kept from round to round.
 #[derive(Debug)]
 struct Watch {
     results: Results,
     plan: Plan,
-    /// By server.
+    /// What is known of each cluster, by server.
     known: BTreeMap<String, Known>,
-    /// What was said of each cluster in the log, by server.
+    /// What was logged of each cluster, by server.
     said: BTreeMap<String, Said>,
-    /// When a doubt of a cluster was looked into last, by server.
+    /// When a doubt of each cluster was last checked, by server.
     doubted: BTreeMap<String, Instant>,
 }
 
@@ -119,7 +120,7 @@ impl Watch {
         }
     }
 
-    /// Asks what is due, tells everybody, and says when to come back.
+    /// Asks what is due, publishes the results, and returns when to continue.
     async fn round(&mut self, plan: Plan) -> Duration {
         self.adopt(plan);
         let now = Instant::now();
@@ -138,8 +139,8 @@ impl Watch {
             async move { (server, ask(access, (&turn, keys), before).await) }
         });
         let mut answers = futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
-        // Once before any answer: what is gone is not believed meanwhile. Then as each
-        // cluster answers: one that is slow keeps none of the others back.
+        // Publish once before any answer, so that requests do not rely on grants that are gone.
+        // Then publish as each cluster answers, so that a slow one does not delay the others.
         self.tell();
         while let Some((server, known)) = answers.next().await {
             self.known.insert(server, known);
@@ -154,7 +155,7 @@ impl Watch {
         if is_short { NEXT } else { SOON }
     }
 
-    /// Drops what is known of what is there no longer, or is entered otherwise.
+    /// Drops what is known of clusters that no longer exist or are accessed differently.
     fn adopt(&mut self, plan: Plan) {
         let before = std::mem::replace(&mut self.plan, plan);
         let clusters = &self.plan.clusters;
@@ -173,7 +174,7 @@ impl Watch {
         self.doubted.retain(|server, _| clusters.contains_key(server));
     }
 
-    /// Board, metrics, log, and what requests may send.
+    /// Publishes to the board, metrics, log and requests.
     fn tell(&mut self) {
         let Self {
             results,
@@ -199,7 +200,7 @@ impl Watch {
         results.extras.set(granted);
         for (server, asked) in &plan.clusters {
             let Some(known) = known.get(server) else { continue };
-            // Half of an answer would be said again with each round.
+            // An incomplete answer would be logged again with each round.
             if known.problem.is_some() || asked.left(known) == 0 {
                 let now = Said::of(asked, known);
                 now.say(asked, said.get(server));
@@ -208,8 +209,8 @@ impl Watch {
         }
     }
 
-    /// Whether a cluster that forbade a request takes what was sent no longer; then
-    /// nothing more is sent, and it is asked anew.
+    /// Whether a cluster that forbade a request no longer accepts what was sent. Then nothing more
+    /// is sent, and the cluster is asked anew.
     async fn look_into(&mut self, Doubt { server, account }: &Doubt) -> bool {
         let Some(granted) = self.results.extras.of(server) else {
             return false;
@@ -222,7 +223,7 @@ impl Watch {
         let Some(access) = access else { return false };
         let taken = timeout(DOUBT, still_takes(&Entered(&access), &granted, account)).await;
         self.doubted.insert(server.clone(), Instant::now());
-        // A cluster that does not say is believed until its round.
+        // If a cluster does not answer, the grants stay in force until its round.
         let refused = matches!(taken, Ok(Ok(false)));
         if refused {
             self.results.extras.forget(server);

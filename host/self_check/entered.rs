@@ -1,7 +1,5 @@
-//! A cluster that is asked in the gateway's own name.
-//!
-//! In: a cluster with its credential. Out: yes and no. Never: an object read for more
-//! than whether it is there.
+//! Asks a cluster questions with the gateway's own credential. Objects are read only to learn
+//! whether they exist.
 
 use std::time::Duration;
 
@@ -19,7 +17,7 @@ use tollgate_policy::impersonate::service_account::Account;
 /// Longest wait for one answer; a credential may take 15 s of it.
 const WITHIN: Duration = Duration::from_secs(20);
 
-/// A cluster that is asked. Each question takes the credential that is in force then.
+/// A cluster to ask. Each question takes the credential that is current at that time.
 #[derive(Debug)]
 pub(super) struct Entered<'a>(pub(super) &'a ClusterAccess);
 
@@ -36,7 +34,7 @@ impl Answering for Entered<'_> {
     }
 
     async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, Problem> {
-        // Names a cluster can have need no encoding.
+        // Names that a cluster can have need no encoding.
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
         let question = Question {
             path: &path,

@@ -1,7 +1,7 @@
-//! Which keys of `extra` a cluster takes now, read on the way of requests.
+//! Tells which keys of `extra` a cluster takes at present: [`ExtraGrants`], which requests read
+//! without a lock and without asking the cluster.
 //!
-//! In: what clusters answered. Out: [`ExtraGrants`], read without a lock. Never: a
-//! key that nothing is known of; a question asked on the way of a request.
+//! Security: a key is not sent if nothing is known of it.
 //!
 //! Source: KEP-5284 and kube-apiserver, `endpoints/filters/impersonation`: a service
 //! account with `extra` is impersonated in the classic way alone, so each key needs
@@ -15,10 +15,10 @@ use tokio::sync::mpsc;
 
 use tollgate_policy::impersonate::service_account::Account;
 
-/// Doubts that wait to be looked into; more are dropped, for others wait already.
+/// Most doubts that wait to be checked. More are dropped.
 const DOUBTS: usize = 64;
 
-/// Which keys may be sent where; clones are the same.
+/// Which keys may be sent to which cluster. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct ExtraGrants {
     by_server: Arc<ArcSwap<ByServer>>,
@@ -34,7 +34,7 @@ pub(super) struct Doubt {
     pub(super) account: Account,
 }
 
-/// What one cluster takes along with its service accounts.
+/// What one cluster accepts with its service accounts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Granted {
     pub(super) keys: BTreeSet<String>,
@@ -44,9 +44,9 @@ pub struct Granted {
 /// The accounts that may be impersonated with `extra`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Accounts {
-    /// Every one of the cluster.
+    /// All accounts of the cluster.
     All,
-    /// These.
+    /// Only these accounts.
     These(BTreeSet<Account>),
 }
 
@@ -68,35 +68,35 @@ impl Granted {
 }
 
 impl ExtraGrants {
-    /// Nothing is known of any cluster. What is doubted comes out of the other half.
+    /// Nothing is known of any cluster. Doubts arrive at the receiver.
     pub(super) fn new() -> (Self, mpsc::Receiver<Doubt>) {
         let (doubts, doubted) = mpsc::channel(DOUBTS);
         let by_server = Arc::default();
         (Self { by_server, doubts }, doubted)
     }
 
-    /// What may be sent along with an account; none to send nothing: no key is
-    /// granted, or nothing is known.
+    /// What may be sent along with an account. `None` if nothing may: no key is granted, or
+    /// nothing is known.
     ///
-    /// - `server`: the cluster's API server, as its Secret has it.
+    /// - `server`: the cluster's API server, as in its Secret.
     ///
-    /// Takes no lock and waits for nothing.
+    /// Takes no lock and does not wait.
     pub fn granted(&self, server: &str, account: &Account) -> Option<Arc<Granted>> {
         let known = self.by_server.load();
         let granted = known.get(server.trim_end_matches('/'))?;
         granted.takes(account).then(|| Arc::clone(granted))
     }
 
-    /// A cluster answered 403 to a request with `extra`: it may be that it takes them
-    /// no longer, so it is asked again soon. Clusters answer 403 for other reasons
-    /// too, so they are believed until then, and asked now and then at most.
+    /// Reports that a cluster answered 403 to a request with `extra`. It may no longer accept
+    /// them, so it is asked again soon. Because a 403 can have other reasons, the grants stay in
+    /// force until then, and the cluster is asked at most now and then.
     ///
-    /// Takes no lock and waits for nothing.
+    /// Takes no lock and does not wait.
     pub fn doubt(&self, server: &str, account: &Account) {
         let server = server.trim_end_matches('/');
         if self.by_server.load().contains_key(server) {
-            // When there is no room, others are looked into first, and the next 403
-            // is a doubt again.
+            // If there is no room, other doubts are checked first, and the next 403 reports this
+            // one again.
             drop(self.doubts.try_send(Doubt {
                 server: server.to_owned(),
                 account: account.clone(),
@@ -116,7 +116,7 @@ impl ExtraGrants {
         self.by_server.load().get(server.trim_end_matches('/')).map(Arc::clone)
     }
 
-    /// Nothing is known of a cluster any more.
+    /// Forgets what is known of a cluster.
     pub(super) fn forget(&self, server: &str) {
         let mut known = ByServer::clone(&self.by_server.load());
         known.remove(server.trim_end_matches('/'));
@@ -155,7 +155,7 @@ mod tests {
         let found = grants.granted("https://one.example/", &account("a")).unwrap();
         assert!(found.has("t/user"));
         assert!(!found.has("t/other") && !found.has("T/user"));
-        // Its account may be constrained, which takes no `extra` at all.
+        // Its account may be constrained, which allows no `extra` at all.
         assert_eq!(grants.granted(SERVER, &account("b")), None);
         assert_eq!(grants.granted("https://two.example", &account("a")), None);
 
@@ -181,7 +181,7 @@ mod tests {
             count += 1;
         }
         assert_eq!(count, super::DOUBTS);
-        // Until it is looked into, the cluster is believed.
+        // Until the doubt is checked, the grants stay in force.
         assert!(grants.granted(SERVER, &account("a")).is_some());
         grants.forget(SERVER);
         assert_eq!(grants.granted(SERVER, &account("a")), None);

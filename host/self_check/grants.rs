@@ -1,8 +1,9 @@
-//! What a cluster must let the gateway's identity do, so that people act there
-//! under their own names.
+//! Determines the [`Grants`] the gateway's identity needs in a cluster, so that people act there
+//! under their own names. They follow from the agents, the names of the mapping policy and the
+//! issuers' claim mappings.
 //!
-//! In: agents, the names of the mapping policy, the issuers' claim mappings. Out:
-//! [`Grants`]. Never: a grant that no configured agent can use; service accounts.
+//! Security: every grant is one that a configured agent can use, and none is for service
+//! accounts.
 //!
 //! Source: kube-apiserver, `endpoints/filters/impersonation` (one check for each
 //! user, group, uid and value of `extra`) and KEP-5284.
@@ -28,17 +29,17 @@ pub enum Grant {
     Extra(String),
 }
 
-/// How a cluster lets somebody impersonate.
+/// How a cluster allows impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Mode {
-    /// `impersonate`: whatever those who are impersonated may do.
+    /// `impersonate`: everything that the impersonated identity may do.
     Classic,
-    /// KEP-5284: that, as far as the verb is granted besides. Kubernetes 1.36.
+    /// KEP-5284: only the verbs that are granted in addition. Kubernetes 1.36.
     Constrained,
 }
 
 impl Mode {
-    /// The word of options and reports.
+    /// Its name in options and reports.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Classic => "classic",
@@ -46,7 +47,7 @@ impl Mode {
         }
     }
 
-    /// The verb that lets somebody take a name.
+    /// The verb that grants impersonation.
     pub fn verb(self) -> &'static str {
         match self {
             Self::Classic => "impersonate",
@@ -55,11 +56,11 @@ impl Mode {
     }
 }
 
-/// The group of all that is impersonated, but for users and groups of old.
+/// API group of everything impersonated, except users and groups in classic mode.
 pub const AUTHENTICATION: &str = "authentication.k8s.io";
 
 impl Grant {
-    /// The API group a cluster looks the grant up in.
+    /// The API group in which a cluster looks up the grant.
     pub fn api_group(&self, mode: Mode) -> &'static str {
         match (self, mode) {
             (Self::Users | Self::Groups, Mode::Classic) => "",
@@ -78,7 +79,7 @@ impl Grant {
     }
 }
 
-/// As rules of roles have it, such as `userextras/agent.gitlab.com/id`.
+/// The form in rules of roles, such as `userextras/agent.gitlab.com/id`.
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.resource() {
@@ -88,28 +89,28 @@ impl fmt::Display for Grant {
     }
 }
 
-/// All of them, in a fixed order.
+/// A set of grants, in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Grants(BTreeSet<Grant>);
 
-/// Where the names come from that agents can use.
+/// Sources of the names that agents can use.
 #[derive(Clone, Copy, Debug)]
 pub struct Names<'a> {
-    /// Who says which agent acts as whom, and the issuers with claim mappings.
+    /// Settings that say which agent acts as whom, and the issuers with claim mappings.
     pub settings: &'a tollgate_config::Kubernetes,
     /// Names of people and jobs.
     pub mapping: &'a Mapping,
 }
 
 impl Grants {
-    /// What one agent can use. None for agents that act in their own name, and
-    /// for those that are shared with nobody.
+    /// The grants one agent can use. None for agents that act as themselves, and for those that
+    /// are shared with nobody.
     ///
-    /// An agent whose configuration has mistakes may run on its last good one,
-    /// which is taken to need all that people do.
+    /// An agent whose configuration has mistakes may run on its last valid one, which is assumed
+    /// to need everything that people need.
     pub fn of(agent: &AgentObject, names: Names<'_>) -> Self {
         match (&names.settings.authorizer, &agent.sharing) {
-            // What the agent's configuration says there is not known here.
+            // The agent's configuration on the remote platform is not known here.
             (Authorizer::Remote { .. }, _) => Self::of_people(&names.mapping.names()),
             (Authorizer::Embedded, Sharing::Nobody) => Self::default(),
             (Authorizer::Embedded, Sharing::Broken) => Self::of_people(&names.mapping.names_of_people()),
@@ -146,7 +147,7 @@ impl Grants {
         grants
     }
 
-    /// These and those of `other`.
+    /// The union with `other`.
     #[must_use]
     pub fn and(mut self, other: Self) -> Self {
         self.0.extend(other.0);
@@ -158,7 +159,7 @@ impl Grants {
         self.0.is_empty()
     }
 
-    /// In order.
+    /// The grants, in order.
     pub fn iter(&self) -> impl Iterator<Item = &Grant> {
         self.0.iter()
     }
@@ -179,7 +180,7 @@ impl Grants {
     }
 }
 
-/// How a command names agents.
+/// The arguments of a command that name agents.
 pub(super) fn command<'a>(agents: impl Iterator<Item = &'a str>) -> String {
     let mut command = Cow::Borrowed("tollgate rbac manifest");
     for agent in agents {

@@ -1,8 +1,8 @@
-//! The roles that give a gateway's identity what it needs in a cluster, and
-//! nothing else.
+//! Builds the RBAC objects, as YAML, that give a gateway's identity its [`Grants`] in a cluster,
+//! and nothing else.
 //!
-//! In: [`Grants`]. Out: RBAC objects as YAML. Never: a service account that was
-//! not spelled out; a wildcard where the names are known.
+//! Security: service accounts are only those spelled out, and there is no wildcard where the
+//! names are known.
 
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub const CLASSIC_ROLE: &str = "tollgate-impersonate";
 /// Name of the role for constrained impersonation, and of its binding.
 pub const CONSTRAINED_ROLE: &str = "tollgate-impersonate-constrained";
 
-/// Whom the roles are bound to.
+/// The subject that the roles are bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Subject {
     /// A service account, by namespace and name.
@@ -33,15 +33,14 @@ pub enum Subject {
     Group(String),
 }
 
-/// What may be done in other names under constrained impersonation.
+/// What may be done as others under constrained impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Reach {
     /// Verbs of requests, such as `get`.
     pub verbs: Vec<String>,
-    /// Resources as kubectl has them: `pods`, `pods/log`, `deployments.apps`, or
-    /// `*` for every one.
+    /// Resources in kubectl's form: `pods`, `pods/log`, `deployments.apps`, or `*` for all.
     pub resources: Vec<String>,
-    /// Paths beside resources, such as `/version`; those that discovery needs.
+    /// Non-resource paths, such as `/version`, which discovery needs.
     pub urls: Vec<String>,
 }
 
@@ -74,9 +73,9 @@ pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Val
     ]
 }
 
-/// What may be done in other names.
+/// Rules for what may be done as others.
 ///
-/// - `kind`: of constrained impersonation, `user-info` or `serviceaccount`.
+/// - `kind`: kind of constrained impersonation, `user-info` or `serviceaccount`.
 fn reach_rules(reach: &Reach, kind: &str) -> Vec<Value> {
     let on = |verb: &String| format!("impersonate-on:{kind}:{verb}");
     let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
@@ -96,7 +95,7 @@ fn reach_rules(reach: &Reach, kind: &str) -> Vec<Value> {
     rules
 }
 
-/// Role and binding in its namespace for one service account, classic.
+/// Role and binding for classic impersonation of one service account, in its namespace.
 pub fn service_account(account: &ServiceAccount, subject: &Subject) -> Vec<Value> {
     let ServiceAccount { namespace, name } = account;
     let role = format!("{CLASSIC_ROLE}-{name}");
@@ -137,8 +136,8 @@ fn cluster_role_binding(name: &str, subject: &Subject) -> Value {
     })
 }
 
-/// `deployments.apps` is `deployments` of group `apps`; the group of `*` is every
-/// group, that of a name without dot the core's.
+/// Splits resource and group: `deployments.apps` is `deployments` of group `apps`. The group of
+/// `*` is every group. A name without a dot is in the core group.
 fn group_and_resource(resource: &str) -> (&str, &str) {
     match resource.split_once('.') {
         Some((name, group)) => (group, name),

@@ -1,7 +1,5 @@
-//! Asks a cluster what the gateway's identity may do there.
-//!
-//! In: a cluster with its credential, grants. Out: [`Verdict`]. Never: a question
-//! whose answer depends on anybody else; a change of anything in the cluster.
+//! Asks a cluster what the gateway's identity may do there. The result is a [`Verdict`]. The
+//! questions are about nobody else and change nothing in the cluster.
 //!
 //! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, which every
 //! authenticated identity may create (`system:basic-user`).
@@ -22,20 +20,20 @@ const ALL_WITHIN: Duration = Duration::from_secs(30);
 /// What a cluster lets the gateway's identity do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All that is needed, in this way.
+    /// Everything that is needed, in this mode.
     Granted(Mode),
-    /// These are missing, in the way that misses fewest.
+    /// Some grants are missing.
     Missing {
-        /// The way.
+        /// The mode in which the fewest are missing.
         mode: Mode,
-        /// What is missing; not empty.
+        /// The missing grants, not empty.
         grants: Vec<Grant>,
     },
-    /// It did not say.
+    /// The cluster did not answer.
     Unknown(Problem),
 }
 
-/// Why a cluster did not say.
+/// Why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Problem {
     #[error("there is no such cluster, or several have its name")]
@@ -48,8 +46,8 @@ pub(super) enum Problem {
     Time(Duration),
 }
 
-/// Asks for each grant. Constrained impersonation is asked for only where the
-/// classic one is not granted: a cluster takes either.
+/// Asks for each grant. Constrained impersonation is asked for only if the classic one is not
+/// granted, because a cluster accepts either.
 ///
 /// Waits at most [`ALL_WITHIN`]. Cancel safe.
 pub(super) async fn review(access: &ClusterAccess, grants: &Grants) -> Verdict {
@@ -92,7 +90,7 @@ async fn is_allowed(asking: &mut Asking<'_>, grant: &Grant, mode: Mode) -> Resul
     is_yes(&asking.ask(&Question::review(&spec)).await?)
 }
 
-/// What a review says.
+/// Whether the review says yes.
 pub(super) fn is_yes(content: &[u8]) -> Result<bool, Problem> {
     let review = Review::read(content).ok_or(Problem::Answer)?;
     Ok(review.allowed)

@@ -1,7 +1,5 @@
-//! What a cluster can be asked about the service accounts of Applications.
-//!
-//! In: accounts and keys of `extra`. Out: [`Question`]. Never: a question about
-//! somebody else than the gateway.
+//! The [`Question`]s a cluster can be asked about the service accounts of Applications and their
+//! keys of `extra`. All are about the gateway's own rights.
 //!
 //! Source: kube-apiserver, `endpoints/filters/impersonation/mode.go`: the attributes
 //! it looks impersonation up by.
@@ -17,45 +15,45 @@ use tollgate_policy::impersonate::service_account::Account;
 /// A right the gateway's identity may have on service accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Right {
-    /// To act as them.
+    /// Impersonate them.
     Act(Mode),
-    /// To see whether they are there.
+    /// Check whether they exist.
     Get,
 }
 
 /// The service accounts a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum About<'a> {
-    /// Those of the whole cluster.
+    /// All accounts of the cluster.
     All,
-    /// Those of a namespace.
+    /// The accounts of a namespace.
     Namespace(&'a str),
-    /// This one.
+    /// This account.
     One(&'a Account),
 }
 
-/// One question: may I?
+/// One question about a right.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question<'a> {
     /// Whether service accounts may be impersonated or read.
     Accounts(Right, About<'a>),
-    /// Whether a key of `extra` may be sent with any value. It never goes with
-    /// constrained impersonation of service accounts.
+    /// Whether a key of `extra` may be sent with any value. Constrained impersonation of service
+    /// accounts never allows it.
     Extra(&'a str),
 }
 
-/// One cluster that answers questions.
+/// A cluster that answers questions.
 pub(super) trait Answering: Sync {
-    /// Whether the gateway's identity may do this there.
+    /// Whether the gateway's identity has this right.
     ///
     /// # Errors
-    /// [`Problem`]: the cluster did not say.
+    /// [`Problem`]: the cluster did not answer.
     fn is_allowed(&self, question: Question<'_>) -> impl Future<Output = Result<bool, Problem>> + Send;
 
-    /// Whether an account is there; asked only where the identity may look.
+    /// Whether an account exists. Asked only if the identity may read it.
     ///
     /// # Errors
-    /// [`Problem`]: the cluster did not say.
+    /// [`Problem`]: the cluster did not answer.
     fn is_there(&self, account: &Account) -> impl Future<Output = Result<bool, Problem>> + Send;
 }
 
@@ -77,7 +75,7 @@ impl Right {
 }
 
 impl Question<'_> {
-    /// What a review is asked for.
+    /// The `spec` of the review.
     pub(super) fn spec(self) -> Value {
         let attributes = match self {
             Question::Accounts(right, about) => {

@@ -1,7 +1,7 @@
-//! One client connection, from its first byte to its last.
+//! Serves one client connection from its first byte to its last, and calls the handler for each
+//! request.
 //!
-//! In: a socket. Out: calls of the handler. Never: waits for a client longer
-//! than the bounds say.
+//! Invariant: no wait for a client exceeds the configured limits.
 
 use std::convert::Infallible;
 use std::fmt;
@@ -34,10 +34,10 @@ use crate::forward::{Body, BodyError};
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
 const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Sent when a head took too long; the parser has no words for it.
+/// Sent when a head took too long, because the parser has no response for that.
 const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// What the parser calls a target it answers 414.
+/// The parser's error text for a target that it answers with 414.
 const TARGET_TOO_LONG: &str = "URI too long";
 
 /// After the last byte to a client, time and bytes to let it finish sending:
@@ -113,7 +113,7 @@ impl<H: Handler> Shared<H> {
 pub(super) struct Ends {
     /// After the requests that are open.
     pub(super) drain: CancellationToken,
-    /// Others need its place: after the requests that are open.
+    /// After the requests that are open, because others need its place.
     pub(super) evict: CancellationToken,
     /// At once.
     pub(super) cut: CancellationToken,
@@ -126,7 +126,7 @@ pub(super) async fn run<H: Handler>(
     slot: Slot,
     ends: Ends,
 ) {
-    // A socket that cannot be told is slower, nothing else.
+    // If the option cannot be set, the connection is only slower.
     let _ = stream.set_nodelay(true);
     let bound = shared.limits.header_timeout;
     let transport = if shared.tls.is_some() {
@@ -250,7 +250,7 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
             () = cutting.as_mut() => return,
         }
     };
-    // Nothing to part from when the connection became a tunnel.
+    // There is nothing to close if the connection became a tunnel.
     let io = connection.into_parts().map(|parts| parts.io.into_inner());
     if let Err(error) = &result {
         tracing::debug!(%error, "connection ended early");
@@ -261,7 +261,7 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
     let Some(io) = io else { return };
     let cut = result.is_err_and(|error| error.is_user());
     if cut && peer.is_old() {
-        // A proper end would make a cut response look whole.
+        // A regular end would make a truncated response look complete.
         io.into_socket().reset();
         return;
     }
@@ -269,13 +269,14 @@ async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
     let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
 }
 
-/// Whether nobody would miss the connection: a stranger's, without a request.
+/// Whether the connection can be closed immediately: nobody was authenticated and no request is
+/// open.
 fn gives_way_at_once(peer: &Peer) -> bool {
     peer.open() == 0 && !peer.is_known()
 }
 
-/// Tells the handler of a request that ended before its head was read: nobody
-/// else knows of it. Broken content is none of this: its request has a head.
+/// Tells the handler about a request that ended before its head was read, which nobody else
+/// reports. Broken content does not count, because its request has a head.
 fn report<H: Handler>(shared: &Shared<H>, peer: &Arc<Peer>, io: &Watched, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
     let refusal = match io.ended() {
@@ -294,7 +295,7 @@ fn report<H: Handler>(shared: &Shared<H>, peer: &Arc<Peer>, io: &Watched, error:
     drop(shared.handler.refuse(refusal, None, peer));
 }
 
-/// Says the last word, if one is due, and waits for the client's end.
+/// Sends a final response, if one is due, and waits for the client to close.
 async fn part(ended: Ended, mut socket: Socket) {
     match ended {
         Ended::Client | Ended::Idle => return,
@@ -330,7 +331,7 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
     let mut evicting = pin!(evict.cancelled());
     let mut cutting = pin!(cut.cancelled());
     let mut asked = false;
-    // A client that opens no window keeps a response from being looked at.
+    // A client that opens no flow-control window prevents hyper from polling the response.
     peer.keep_dues();
     let grace = shared.limits.write_stall;
     let mut overdue = interval(grace);

@@ -1,11 +1,11 @@
-//! The connections that are open, and which of them give way when there is no room.
+//! Tracks the open connections, and closes idle ones when there is no room. Each accepted socket
+//! gets a [`Place`], or none.
 //!
-//! In: addresses of accepted sockets. Out: a [`Place`] for each, or none. Never: a
-//! connection closed while a request is answered on it.
+//! Invariant: a connection is not closed while a request is answered on it.
 //!
-//! Security: a stranger's connection costs nothing but its place. So places are bounded
-//! by address, and idle connections of strangers give way first, the longest idle before
-//! the others; those on which somebody was authenticated give way last.
+//! Security: an unauthenticated connection occupies nothing but its place. So places are limited
+//! for each address, and idle unauthenticated connections are closed first, the longest idle before
+//! the others. Connections on which somebody was authenticated are closed last.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -16,8 +16,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::peer::Peer;
 
-/// Of the places of a bound, one in so many is made free at once: looking for the longest
-/// idle connection means a look at all.
+/// When there is no room, one in this many places of the limit is freed at once, because finding
+/// the longest idle connection means scanning all.
 const SHARE: usize = 64;
 
 /// All connections of a listener.
@@ -41,7 +41,7 @@ struct Listed {
     evict: CancellationToken,
 }
 
-/// A connection's part of its address' bound, until it is dropped.
+/// A connection's place within the limit of its address, until dropped.
 pub(super) struct Place {
     connections: Arc<Connections>,
     client: IpAddr,
@@ -55,7 +55,7 @@ impl fmt::Debug for Place {
     }
 }
 
-/// A connection that may be told to give way, until it is dropped.
+/// Registration of a connection that may be asked to close, until dropped.
 pub(super) struct Listing<'a> {
     connections: &'a Connections,
     id: u64,
@@ -70,8 +70,8 @@ impl Connections {
         }
     }
 
-    /// A place for one more connection of `address`; none where its bound is reached
-    /// and none of its connections is idle.
+    /// A place for one more connection of `address`. `None` if its limit is reached and none of its
+    /// connections is idle.
     pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
         let client = client(address);
         let mut open = self.lock();
@@ -87,13 +87,13 @@ impl Connections {
         })
     }
 
-    /// Tells some idle connections to give way.
+    /// Asks some idle connections to close.
     pub(super) fn evict(&self) {
         let evicted = self.lock().evict(self.most, None);
         tracing::debug!(evicted, "idle connections give way to new ones");
     }
 
-    /// Lists a connection, which ends by `evict` when it is idle and has to give way.
+    /// Registers a connection. `evict` is cancelled when the connection is idle and has to close.
     pub(super) fn list(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Listing<'_> {
         let mut open = self.lock();
         let id = open.next;
@@ -113,7 +113,7 @@ impl Connections {
 }
 
 impl Open {
-    /// Tells a share of `bound` idle connections to give way, and how many those are.
+    /// Asks a share of `bound` idle connections to close, and returns their number.
     fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
         let idle = self.listed.values().filter(|listed| {
             let is_meant = of.is_none_or(|client_meant| client(listed.peer.address().ip()) == client_meant);
@@ -127,7 +127,7 @@ impl Open {
             idle.select_nth_unstable_by_key(share, |(is_known, since, _)| (*is_known, *since));
             idle.truncate(share);
         }
-        // Who is known gives way only where nobody else does.
+        // Authenticated connections are closed only if there are no others.
         let strangers = idle.iter().filter(|(is_known, _, _)| !is_known).count();
         let evicted = idle.iter().filter(|(is_known, _, _)| strangers == 0 || !is_known);
         evicted.map(|(_, _, evict)| evict.cancel()).count()
@@ -154,8 +154,8 @@ impl Drop for Listing<'_> {
     }
 }
 
-/// Whom an address counts for: in IPv6 a network of 64 bits, all of which one machine
-/// may have.
+/// The client that an address counts for. In IPv6 it is a /64 network, because one machine may have
+/// all of it.
 fn client(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(v4) => IpAddr::V4(v4),

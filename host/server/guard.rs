@@ -1,13 +1,13 @@
-//! Watches the framing of HTTP/1.1 requests before the parser sees them.
-//!
-//! In: a connection's bytes, in the pieces they arrive in. Out: where the first
-//! refused line begins. Never: repairs. RFC 9112 lets a server mend much of
-//! this, and then proxies and servers disagree on where a request ends.
+//! Checks the framing of HTTP/1.1 requests before the parser sees them, in whatever pieces the
+//! bytes arrive, and finds where the first refused line begins.
 //!
 //! Refused: content length and transfer coding together, either of them twice,
 //! codings other than `chunked`, lines not ended by CR LF, CR inside a line,
 //! folded lines, blanks before the colon, malformed chunk sizes; and the preface
 //! of HTTP/2 where HTTP/1.1 is spoken.
+//!
+//! Security: the guard never repairs a request. RFC 9112 lets a server repair much of this, and
+//! then proxies and servers disagree on where a request ends.
 
 /// Begins the preface of HTTP/2. Source: RFC 9113, section 3.4.
 const HTTP2_LINE: &[u8] = b"PRI * HTTP/2.0";
@@ -45,7 +45,7 @@ enum State {
     Chunk(u64),
     ChunkEnd,
     Trailer,
-    /// Longer than the parser accepts, or another protocol: not looked at.
+    /// Longer than the parser accepts, or another protocol. Not checked.
     Unwatched,
     Refused,
 }
@@ -70,8 +70,8 @@ pub(super) enum Position {
 }
 
 impl Guard {
-    /// - `line_bytes`: a head with a longer line is left to the parser, which
-    ///   refuses heads of that size.
+    /// - `line_bytes`: longest line that is checked. A head with a longer line is left to the
+    ///   parser, which refuses heads of that size.
     pub(super) fn new(line_bytes: usize) -> Self {
         Self {
             state: State::RequestLine,
@@ -83,8 +83,8 @@ impl Guard {
         }
     }
 
-    /// How many heads ended before one whose fields were refused: its request
-    /// line was good. Nothing when something else was refused, or nothing was.
+    /// Number of heads that ended before one whose fields were refused and whose request line was
+    /// valid. `None` if something else was refused, or nothing.
     pub(super) fn refused_fields(&self) -> Option<u64> {
         self.refused_fields
     }

@@ -1,8 +1,7 @@
-//! The other side of one client connection.
+//! The other side of one client connection: its address, its transport, its open requests and the
+//! time by which they must end.
 //!
-//! In: a socket's facts. Out: address, transport, which requests are open and by
-//! when they must have ended.
-//! Never: an address a header claims.
+//! Security: the address is that of the socket, never one that a header claims.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -16,7 +15,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::Slot;
 
-/// Counts what happens to peers: which of two was idle longer is a matter of order.
+/// A logical clock of what happens to peers. Only the order matters for which of two was idle
+/// longer.
 static TURN: AtomicU64 = AtomicU64::new(0);
 
 /// What is known of a client connection, shared by its requests and tunnels.
@@ -35,10 +35,10 @@ pub struct Peer {
     known: AtomicBool,
     /// Requests before one whose fields were refused.
     refused_after: AtomicU64,
-    /// A response to HTTP/1.0 was begun: its end may be the connection's.
+    /// A response to HTTP/1.0 has started, so the end of the connection may mark its end.
     old: AtomicBool,
-    /// When open exchanges must have ended, and how many; only where the
-    /// connection itself would not notice.
+    /// Deadlines of open exchanges, with their number. Used only where the connection itself would
+    /// not notice.
     dues: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
     /// Given back when the connection and all its tunnels ended.
     _slot: Option<Slot>,
@@ -81,7 +81,7 @@ impl Peer {
         }
     }
 
-    /// The gateway itself, where it asks a cluster something of its own accord.
+    /// The gateway itself, for requests that it makes of its own accord.
     pub(crate) fn own() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
@@ -126,13 +126,13 @@ impl Peer {
         self.begun.load(Ordering::Relaxed)
     }
 
-    /// Marks the request after this many: what its head says is not believed.
+    /// Marks the request after this many as refused: its head is not trusted.
     pub(super) fn refuse_after(&self, requests: u64) {
         self.refused_after.store(requests, Ordering::Release);
     }
 
-    /// Whether the request that was begun last is the marked one. Requests of
-    /// HTTP/1.1 begin one after another; no other is ever marked.
+    /// Whether the request that started last is the marked one. Only HTTP/1.1 requests are marked,
+    /// and they start one after another.
     pub(super) fn is_refused(&self) -> bool {
         self.begun() > self.refused_after.load(Ordering::Acquire)
     }
@@ -147,8 +147,7 @@ impl Peer {
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
 
-    /// The turn at which it was accepted or its last request ended: the lower, the
-    /// longer ago.
+    /// The turn at which it was accepted or its last request ended. A lower turn is longer ago.
     pub(super) fn quiet_since(&self) -> u64 {
         self.quiet_since.load(Ordering::Relaxed)
     }
@@ -167,19 +166,19 @@ impl Peer {
         self.old.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the end of the connection can be all that says where a response
-    /// ends. Source: RFC 9112, section 6.3.
+    /// Whether only the end of the connection may mark the end of a response. Source: RFC 9112,
+    /// section 6.3.
     pub(super) fn is_old(&self) -> bool {
         self.old.load(Ordering::Relaxed)
     }
 
-    /// From now on exchanges say by when they must have ended.
+    /// From now on, exchanges record their deadlines.
     pub(super) fn keep_dues(&self) {
         self.dues.get_or_init(Mutex::default);
     }
 
-    /// Notes that an exchange must have ended at `at`, until the result is
-    /// dropped. Nothing where the connection notices by itself.
+    /// Records that an exchange must end by `at`, until the result is dropped. `None` if the
+    /// connection notices by itself.
     pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<Due> {
         let dues = self.dues.get()?;
         *dues

@@ -1,7 +1,7 @@
-//! A client's connection as the HTTP parser sees it.
+//! A client's TCP or TLS connection as the HTTP parser sees it: bytes that passed the [`Guard`],
+//! within the time limits.
 //!
-//! In: TCP or TLS. Out: bytes that passed the [`Guard`], within time. Never:
-//! a byte after a refused one.
+//! Security: the parser sees no byte after a refused one.
 
 use std::io;
 use std::pin::Pin;
@@ -17,13 +17,12 @@ use super::guard::{Guard, Position};
 use super::{Limits, Peer};
 use crate::forward::timeout::Lazy;
 
-/// What the parser gets in place of a refused line: no parser state accepts a
-/// NUL, and the empty line makes it look. Its answer to this is a 400 in a
-/// head, and an error in content.
+/// What the parser gets instead of a refused line. No parser state accepts a NUL, and the empty
+/// line makes the parser process it. It answers 400 in a head, and fails in content.
 const REFUSED: &[u8] = b"\0\r\n\r\n";
 
-/// What the parser gets in place of refused fields: the end of their head, so
-/// that the refusal can be worded. The request is marked before, and goes nowhere.
+/// What the parser gets instead of refused fields: the end of their head, so that the handler can
+/// make the response. The request is marked before, and is never forwarded.
 const END_OF_HEAD: &[u8] = b"\r\n\r\n";
 
 /// The transport.
@@ -33,7 +32,7 @@ pub(super) enum Socket {
     Tls(Box<TlsStream<TcpStream>>),
 }
 
-/// How a connection stopped being readable.
+/// Why a connection stopped being readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ended {
     /// It did not.
@@ -48,20 +47,20 @@ pub(super) enum Ended {
     Refused,
 }
 
-/// A transport, watched.
+/// A transport whose bytes are checked and timed.
 #[derive(Debug)]
 pub(super) struct Watched {
     socket: Socket,
     /// Bytes read before the protocol was known.
     prefix: Bytes,
-    /// Bytes to give before the end; only after a refusal.
+    /// Bytes to pass on before the end. Used only after a refusal.
     last_words: &'static [u8],
     reading: Option<Reading>,
     stall: Lazy,
     ended: Ended,
 }
 
-/// Watch over HTTP/1.1 requests; absent for HTTP/2, which frames by length.
+/// The guard of HTTP/1.1 requests. Absent for HTTP/2, which frames by length.
 #[derive(Debug)]
 struct Reading {
     guard: Guard,
@@ -105,7 +104,7 @@ impl Watched {
         reading.is_some_and(|reading| reading.guard.position() == Position::Head)
     }
 
-    /// The transport itself, for what the parser has no part in.
+    /// The transport itself, for use without the parser.
     pub(super) fn into_socket(self) -> Socket {
         self.socket
     }
@@ -248,13 +247,13 @@ impl AsyncWrite for Watched {
 }
 
 impl Socket {
-    /// Breaks the connection off: the other side sees an error, no end.
+    /// Resets the connection, so that the other side sees an error instead of a regular end.
     pub(super) fn reset(self) {
         let stream = match &self {
             Self::Plain(stream) => stream,
             Self::Tls(stream) => stream.get_ref().0,
         };
-        // A socket that cannot be told closes without TLS' word of farewell at least.
+        // If the option cannot be set, the socket still closes without the closing message of TLS.
         let _ = stream.set_zero_linger();
     }
 }

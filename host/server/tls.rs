@@ -1,7 +1,6 @@
-//! The certificate clients see, and its renewal.
+//! The server's TLS configuration, which follows the PEM files as they are renewed.
 //!
-//! In: PEM files. Out: a TLS configuration that follows them. Never: a broken
-//! file in use; the last good pair stays.
+//! Invariant: a broken file is never used; the last good pair stays.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -28,7 +27,7 @@ pub enum Error {
         #[source]
         source: rustls::pki_types::pem::Error,
     },
-    /// The file has no certificate.
+    /// The file contains no certificate.
     #[error("`{}` has no certificate", .path.display())]
     Empty {
         /// Which one.
@@ -39,7 +38,7 @@ pub enum Error {
     Rustls(#[from] rustls::Error),
 }
 
-/// What reading the files again found.
+/// Result of reading the files again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reloaded {
     /// The certificate is another one.
@@ -91,7 +90,7 @@ impl Certificates {
         })
     }
 
-    /// Reads the files again; new connections get what they say now.
+    /// Reads the files again. New connections use the new content.
     ///
     /// # Errors
     /// [`Error`]; the last good certificate stays.

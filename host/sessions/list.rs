@@ -1,7 +1,7 @@
-//! Active sessions, as the store and this process know them.
+//! Lists active sessions, one row per session and agent, from the rows of all replicas and this
+//! process's own state.
 //!
-//! In: rows of all replicas put together, what is here. Out: one row for each
-//! session and agent. Never: what this process said earlier beside what is now.
+//! Invariant: this process's current state replaces the rows it stored earlier.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -18,15 +18,15 @@ pub(super) struct Told {
     pub(super) open_streams: u32,
 }
 
-/// A session as it is here, and as the store has it from here.
+/// A session as it is in this process, and as this process last stored it.
 pub(super) struct Here {
     pub(super) row: SeenSession,
     pub(super) told: Told,
 }
 
-/// Puts the rows together.
+/// Merges the rows.
 ///
-/// - `seen`: of all replicas, with what those have open that spoke since `silent`.
+/// - `seen`: rows of all replicas, with the open streams of those that reported since `silent`.
 pub(super) fn merge(seen: Vec<SeenSession>, here: Vec<Here>, silent: Timestamp) -> Vec<SeenSession> {
     let mut rows = HashMap::with_capacity(seen.len());
     for row in seen {
@@ -43,7 +43,7 @@ pub(super) fn merge(seen: Vec<SeenSession>, here: Vec<Here>, silent: Timestamp) 
     rows.into_values().collect()
 }
 
-/// Replaces what was told from here by what is.
+/// Replaces what this process stored in a row by its current state.
 fn renew(row: &mut SeenSession, here: SeenSession, told: Told, silent: Timestamp) {
     let told_open = if told.at >= silent { told.open_streams } else { 0 };
     row.open_streams = row

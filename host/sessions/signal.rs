@@ -1,7 +1,6 @@
-//! What ends an exchange from outside.
+//! The signal that ends an exchange from outside.
 //!
-//! In: an ending, once. Out: readiness of everyone who holds the signal. Never: a
-//! task or a timer of its own.
+//! It fires once and wakes everyone who holds it. It needs no task and no timer of its own.
 
 use std::fmt;
 use std::future::Future;
@@ -17,31 +16,31 @@ use super::Ending;
 use crate::record::Recorder;
 use crate::server::{Due, Peer};
 
-/// Ends one exchange. Only registries of what is open have it.
+/// The sending half: ends one exchange. Only registries of open exchanges hold it.
 #[derive(Debug, Default)]
 pub(crate) struct Switch {
     ending: OnceLock<Ending>,
     token: CancellationToken,
     peer: OnceLock<Arc<Peer>>,
-    /// Makes the connection end when its client keeps the end from being sent.
+    /// Closes the connection if its client keeps the end from being sent.
     due: OnceLock<Option<Due>>,
-    /// Where its end is written down, and as that of which decision.
+    /// Where the end is recorded, and for which decision.
     record: OnceLock<(Arc<Recorder>, Uuid)>,
 }
 
 impl Switch {
-    /// Why the exchange must end, once it must.
+    /// Why the exchange must end; `None` until it must.
     pub(crate) fn ending(&self) -> Option<Ending> {
         self.ending.get().copied()
     }
 
-    /// Has the end written down as that of what `decision` let in.
+    /// Makes the end be recorded for `decision`, which allowed the exchange.
     pub(crate) fn write_to(&self, recorder: &Arc<Recorder>, decision: Uuid) {
         // One exchange has one record.
         let _same = self.record.set((Arc::clone(recorder), decision));
     }
 
-    /// Ends the exchange; whether it had not been ended before.
+    /// Ends the exchange. Returns whether it had not been ended before.
     pub(crate) fn end(&self, ending: Ending) -> bool {
         let first = self.ending.set(ending).is_ok();
         if let Some(peer) = self.peer.get() {
@@ -55,8 +54,7 @@ impl Switch {
     }
 }
 
-/// Tells an exchange that it must end at once, and why. Clones are the same
-/// signal and cost a count.
+/// Tells an exchange that it must end at once, and why. Clones share one signal and are cheap.
 #[derive(Clone)]
 pub struct EndSignal(Arc<Switch>);
 
@@ -71,7 +69,7 @@ impl EndSignal {
         Self(switch.clone())
     }
 
-    /// Why the exchange must end, once it must.
+    /// Why the exchange must end; `None` until it must.
     pub fn ending(&self) -> Option<Ending> {
         self.0.ending()
     }
@@ -87,8 +85,8 @@ impl EndSignal {
         }
     }
 
-    /// The connection that is closed when the end cannot be sent on it: its
-    /// client reads nothing.
+    /// Sets the connection to close if the end cannot be sent on it because its client reads
+    /// nothing.
     pub(crate) fn closes(&self, peer: &Arc<Peer>) {
         // One exchange has one peer.
         let _same = self.0.peer.set(peer.clone());
@@ -109,7 +107,7 @@ impl EndSignal {
     }
 }
 
-/// A signal as content polls it.
+/// A signal in the form that response bodies poll.
 pub(crate) struct Polled {
     signal: EndSignal,
     wait: Pin<Box<WaitForCancellationFutureOwned>>,
@@ -127,7 +125,7 @@ impl Polled {
         Self { signal, wait }
     }
 
-    /// The ending when it came, without waiting for it.
+    /// The ending, if it has come. Does not wait.
     pub(crate) fn past(&self) -> Option<Ending> {
         self.signal.ending()
     }

@@ -1,7 +1,9 @@
-//! Who is inside, in memory, in shards.
+//! The in-memory table of open sessions, in shards.
 //!
-//! In: entering and leaving, revocations, ends of credentials. Out: what must be
-//! ended. Never: a lock held across an await, or two shards locked at once.
+//! It records entries, exits, revocations and ends of credentials, and yields what must be
+//! ended.
+//!
+//! Invariant: no lock is held across an await, and no two shards are locked at once.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{BTreeSet, HashMap};
@@ -21,11 +23,11 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 
-/// Sessions hash into these, so that requests of many sessions do not wait for
-/// each other.
+/// Number of shards. Sessions are hashed into them, so that requests of different sessions rarely
+/// wait for each other.
 const SHARDS: usize = 64;
 
-/// Something of a session that is open.
+/// An open exchange of a session.
 #[derive(Debug)]
 pub(super) struct Open {
     pub(super) switch: Arc<Switch>,
@@ -34,11 +36,11 @@ pub(super) struct Open {
     pub(super) expires_at: Option<Timestamp>,
     pub(super) since: Timestamp,
     pub(super) decision: Uuid,
-    /// Of streams and tunnels; requests come and go too often.
+    /// Set for streams and tunnels only; requests come and go too often.
     pub(super) target: Option<Box<Target>>,
 }
 
-/// A session at work for one agent.
+/// The use of a session for one agent.
 #[derive(Debug)]
 struct Use {
     agent: AgentId,
@@ -49,7 +51,7 @@ struct Use {
     requests: u64,
     open_streams: u32,
     expires_at: Option<Timestamp>,
-    /// Not yet in the store as it is here.
+    /// Whether it differs from what is in the store.
     changed: bool,
     told: Told,
 }
@@ -59,29 +61,29 @@ struct Session {
     /// One for each agent; few.
     uses: Vec<Use>,
     open: HashMap<u64, Arc<Open>>,
-    /// Ends that are on the schedule.
+    /// The ends of this session that are on the schedule.
     scheduled: BTreeSet<Timestamp>,
 }
 
 #[derive(Debug, Default)]
 struct Shard {
     sessions: HashMap<SessionId, Session>,
-    /// Revoked sessions, and until when that must be known.
+    /// Revoked sessions, and until when each revocation must be kept.
     revoked: HashMap<SessionId, Timestamp>,
 }
 
-/// Everyone inside.
+/// All sessions of this process.
 #[derive(Debug)]
 pub(super) struct Table {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     /// When credentials of sessions end, the next first.
     schedule: Mutex<BTreeSet<(Timestamp, SessionId)>>,
-    /// Something earlier than all else was put on the schedule.
+    /// Notified when something earlier than all else is put on the schedule.
     pub(super) sooner: Arc<Notify>,
 }
 
-/// What was open and must end: of whom.
+/// An exchange that was open and must end, with its holder.
 pub(super) struct Ended {
     pub(super) session: SessionId,
     pub(super) user: User,
@@ -138,7 +140,7 @@ impl Table {
         Ok(switch)
     }
 
-    /// Takes an exchange out; nothing when it was ended from here before.
+    /// Removes an exchange; `None` if the table already ended it.
     pub(super) fn leave(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<Open>> {
         let mut shard = self.shard(session);
         let session = shard.sessions.get_mut(session)?;
@@ -147,7 +149,7 @@ impl Table {
         Some(open)
     }
 
-    /// Keeps a session out from now on. What it has open comes back, to be ended.
+    /// Refuses a session from now on. Returns what it has open, to be ended.
     pub(super) fn revoke(&self, id: &SessionId, until: Timestamp, now: Timestamp) -> Vec<Ended> {
         let mut shard = self.shard(id);
         let known = shard.revoked.entry(id.clone()).or_insert(until);
@@ -167,7 +169,7 @@ impl Table {
         lock(&self.schedule).first().map(|(end, _)| *end)
     }
 
-    /// What is open of credentials that have ended comes back, to be ended.
+    /// Returns what is open with expired credentials, to be ended.
     pub(super) fn expire(&self, now: Timestamp) -> Vec<Ended> {
         let due = {
             let mut schedule = lock(&self.schedule);
@@ -188,21 +190,21 @@ impl Table {
         ended
     }
 
-    /// Everything that is open comes back, to be ended.
+    /// Returns everything that is open, to be ended.
     pub(super) fn end_all(&self, now: Timestamp) -> Vec<Ended> {
         let mut ended = Vec::new();
         self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
         ended
     }
 
-    /// Takes out one exchange that must end; nothing when it ended before.
+    /// Removes one exchange that must end; `None` if it has ended already.
     pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
         let mut shard = self.shard(id);
         let session = shard.sessions.get_mut(id)?;
         session.take(id, number, now)
     }
 
-    /// Rows that the store does not have as they are here.
+    /// Returns the rows that differ from those in the store.
     pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
         let mut rows = Vec::new();
         self.each(|id, session| {
@@ -219,7 +221,7 @@ impl Table {
         rows
     }
 
-    /// The store has `rows`.
+    /// Notes that the store has `rows`.
     pub(super) fn told(&self, rows: &[SeenSession]) {
         self.of(rows, |one, row| {
             one.told = Told {
@@ -230,7 +232,7 @@ impl Table {
         });
     }
 
-    /// The store did not take `rows`: they are still to be sent.
+    /// Notes that the store did not take `rows`, so that they are sent again.
     pub(super) fn keep(&self, rows: &[SeenSession]) {
         self.of(rows, |one, _| one.changed = true);
     }
@@ -248,7 +250,7 @@ impl Table {
         }
     }
 
-    /// Everyone here who is asked for.
+    /// Returns the sessions here that match the filter.
     pub(super) fn here(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<Here> {
         let mut here = Vec::new();
         self.each(|id, session| {
@@ -267,7 +269,7 @@ impl Table {
         here
     }
 
-    /// Whose a session is, for each agent it was used for here.
+    /// Returns the owner of a session, for each agent it was used for here.
     pub(super) fn uses(&self, id: &SessionId) -> Vec<About> {
         let shard = self.shard(id);
         let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
@@ -278,15 +280,15 @@ impl Table {
         .collect()
     }
 
-    /// What a session has open here.
+    /// Returns what a session has open here.
     pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<Open>> {
         let shard = self.shard(id);
         let open = shard.sessions.get(id).into_iter();
         open.flat_map(|session| session.open.values().cloned()).collect()
     }
 
-    /// Forgets who was last seen before `idle`, and revocations of sessions that
-    /// would have ended before `now`.
+    /// Forgets sessions last seen before `idle`, and revocations of sessions that would have
+    /// expired before `now`.
     pub(super) fn forget(&self, idle: Timestamp, now: Timestamp) {
         for shard in &self.shards {
             let mut shard = lock(shard);
@@ -359,7 +361,7 @@ impl Session {
         one.last_at = now;
         one.requests = one.requests.saturating_add(1);
         one.open_streams = one.open_streams.saturating_add(streams);
-        // A session of an issuer outlives each of its tokens.
+        // An issuer's session outlives each of its tokens.
         one.expires_at = one.expires_at.max(holder.expires_at);
         one.changed = true;
         one.client = what.client;
@@ -379,7 +381,7 @@ impl Session {
         }
     }
 
-    /// Takes out what `must` end.
+    /// Removes the exchanges for which `must` is true.
     fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&Open) -> bool) -> Vec<Ended> {
         let numbers: Vec<_> = self
             .open
@@ -394,7 +396,7 @@ impl Session {
         ended
     }
 
-    /// Takes one out.
+    /// Removes one exchange.
     fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
         let open = self.open.remove(&number)?;
         self.closed(&open, now);

@@ -1,8 +1,7 @@
-//! What goes on beside requests: revocations of other processes, ends of
-//! credentials, who was seen.
+//! Background tasks of sessions: they follow revocations by other processes and ends of
+//! credentials, and store who was seen.
 //!
-//! In: the store, the clock. Out: sessions shut out. Never: a revocation that is
-//! missed because the store did not answer for a while.
+//! Invariant: a revocation is not missed when the store does not answer for a while.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -14,10 +13,10 @@ use super::{ACTIVE, Ending, Sessions, before};
 use crate::clock::Clock;
 use crate::store;
 
-/// How often revocations of other processes are asked for.
+/// How often the store is asked for revocations of other processes.
 const POLL: Duration = Duration::from_millis(300);
 
-/// How often it is written down who was seen.
+/// How often it is stored who was seen.
 const SEEN: Duration = Duration::from_secs(5);
 
 /// Longest wait for the store to answer one question.
@@ -26,23 +25,23 @@ pub(super) const ANSWER: Duration = Duration::from_secs(3);
 /// Longest sleep of the task that ends credentials.
 const REST: Duration = Duration::from_mins(1);
 
-/// Rows of one answer of the store.
+/// Rows per answer of the store.
 const PAGE: usize = 1_000;
 
-/// How often revocations are read from the first again.
+/// How often revocations are read again from the first.
 const AGAIN: Duration = Duration::from_mins(5);
 
-/// How far revocations were read: the store shows none below one it gave out.
+/// How far revocations were read. The store never adds one below a number it has given out.
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     sequence: i64,
-    /// In running time, when they are read from the first again: a store that was
-    /// replaced by an older copy of it may have given numbers out anew.
+    /// In running time, when they are read again from the first, since a store that was restored
+    /// from an older copy may reuse numbers.
     again: Duration,
 }
 
 impl Sessions {
-    /// Shuts out who was revoked since.
+    /// Shuts out the sessions that were revoked since.
     pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
         let now = self.clock.running();
         let is_older = async || Ok(self.store.latest_revocation().await? < cursor.sequence);
@@ -65,7 +64,7 @@ impl Sessions {
     }
 }
 
-/// Starts the tasks; they end with the last of the others.
+/// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
     tokio::spawn(follow(
         Arc::downgrade(sessions),
@@ -78,15 +77,15 @@ pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
 
 async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
     let mut health = Health::new("revocations cannot be read");
-    // In running time, up to when everything that was revoked is known.
+    // In running time, up to when all revocations are known.
     let mut known = clock.running();
     loop {
         clock.sleep(POLL).await;
         let Some(sessions) = sessions.upgrade() else { return };
         let asked = clock.running();
         let end = known.saturating_add(grace);
-        // The question that is under way when the grace period ends is given up then.
-        // After it, and after the process stood still, each has its whole time.
+        // A query under way when the grace period ends is given up then. After the grace period,
+        // and after the process was suspended, each has its full time.
         let left = end.saturating_sub(asked);
         let limit = if left.is_zero() { ANSWER } else { left.min(ANSWER) };
         let learned = answer(limit, sessions.learn(&mut cursor)).await;
@@ -140,7 +139,7 @@ async fn see(sessions: Weak<Sessions>, clock: Clock) {
     }
 }
 
-/// Does not wait forever for the store.
+/// Waits for the store's answer, with a time limit.
 pub(super) async fn answer(
     limit: Duration,
     asked: impl Future<Output = Result<(), store::Error>>,
@@ -151,7 +150,7 @@ pub(super) async fn answer(
     timeout(limit, asked).await.map_err(late).flatten()
 }
 
-/// Whether the store answers: said once when that changes.
+/// Whether the store answers; logged once whenever that changes.
 struct Health {
     good: bool,
     text: &'static str,

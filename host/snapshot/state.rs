@@ -1,7 +1,6 @@
-//! What a snapshot has of the objects, made again only where they changed.
+//! The parts of a snapshot that come from objects, rebuilt only where the objects changed.
 //!
-//! In: a [`Source`], settings. Out: [`FromState`]. Never: a part kept although one
-//! of the objects it is made of is another one.
+//! Invariant: a part is reused only if every object it is made of is still the same.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -15,7 +14,7 @@ use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_state::Resources;
 use tollgate_state::source::Source;
 
-/// What the objects decide, made together or not at all.
+/// The parts of a snapshot made from objects, all together or not at all.
 #[derive(Clone, Debug)]
 pub(super) struct FromState {
     pub(super) resources: Arc<Resources>,
@@ -25,7 +24,7 @@ pub(super) struct FromState {
 }
 
 impl FromState {
-    /// What a snapshot is made of.
+    /// Takes the parts from a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self {
             resources: Arc::clone(&snapshot.resources),
@@ -36,17 +35,17 @@ impl FromState {
     }
 }
 
-/// What came of a load.
+/// The result of a load.
 #[derive(Debug)]
 pub(super) enum Outcome {
-    /// It may be put in force.
+    /// It may take effect.
     Good(FromState),
-    /// It has mistakes. What it would be with each of them as it was before, if anything
-    /// can be told of it: for judging what is withdrawn.
+    /// It has mistakes. Contains what the load would be with each faulty part as it was before,
+    /// if that is known; this tells which permissions are withdrawn.
     Refused(Option<FromState>),
 }
 
-/// Makes [`FromState`] and keeps the last good one with what there was to say of it.
+/// Makes [`FromState`] and keeps the last good one with its findings.
 #[derive(Debug)]
 pub(super) struct Maker {
     pub(super) source: Arc<dyn Source>,
@@ -61,7 +60,7 @@ struct Last {
     extensions: Vec<Diagnostic>,
 }
 
-/// Which objects are the same ones as last time.
+/// Which objects are unchanged since last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
 struct Same {
@@ -81,7 +80,7 @@ impl Maker {
         }
     }
 
-    /// Loads the objects and makes what they decide. Blocks.
+    /// Loads the objects and makes the parts that depend on them. Blocks.
     pub(super) fn make(
         &self,
         config: &Config,
@@ -89,14 +88,14 @@ impl Maker {
         findings: &mut Vec<Diagnostic>,
     ) -> Outcome {
         let loaded = take(self.source.load(), findings);
-        // A watch that broke is told, and what is known stays in force.
+        // A broken watch is reported, and the known objects stay in force.
         findings.extend(self.source.health());
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let readable = narrower.or(earlier);
         let Some(resources) = loaded else {
             let parts = self.source.mended().map(|resources| {
                 let known = (last.as_ref(), earlier);
-                // They are told of with the load itself.
+                // The load itself reports them.
                 make((config, &resources), known, &mut Vec::new()).or_as_in(readable, resources)
             });
             return Outcome::Refused(parts.flatten());
@@ -109,7 +108,7 @@ impl Maker {
     }
 }
 
-/// What is made of objects, each by itself.
+/// The parts made from objects, each with its own result.
 struct Parts {
     rbac: Made<Rbac>,
     authenticator: Made<Authenticator>,
@@ -117,7 +116,7 @@ struct Parts {
 }
 
 impl Parts {
-    /// All of them, or none.
+    /// Returns all parts if every one could be made.
     fn whole(self, resources: Arc<Resources>) -> Result<Box<Last>, (Self, Arc<Resources>)> {
         let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
         let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
@@ -136,7 +135,7 @@ impl Parts {
         }))
     }
 
-    /// Those that could not be made as they were.
+    /// Replaces the parts that could not be made by their earlier versions.
     fn or_as_in(self, earlier: Option<&FromState>, resources: Arc<Resources>) -> Option<FromState> {
         let earlier = earlier?.clone();
         Some(FromState {
@@ -148,7 +147,7 @@ impl Parts {
     }
 }
 
-/// Every part is tried, so that one load reports all mistakes.
+/// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
     (config, resources): (&Config, &Arc<Resources>),
     (last, earlier): (Option<&Last>, Option<&FromState>),
@@ -176,7 +175,7 @@ fn make(
             Made::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
         }
     };
-    // Without a policy it is not known which claims are groups.
+    // Without a policy, it is unknown which claims hold groups.
     let authenticator = match (&rbac.value, earlier) {
         (None, None) => Made {
             value: None,
@@ -192,14 +191,14 @@ fn make(
     }
 }
 
-/// A policy as it is in force, with what `narrower` does not allow taken away; none where
-/// it is not even a policy.
+/// Returns the policy in force without what `narrower` does not allow; `None` if it is not a
+/// valid policy.
 pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &Arc<Rbac>) -> Option<Arc<Rbac>> {
     let compiled = rbac(config, resources).value?;
     Some(Arc::new(compiled.narrowed_by(narrower)))
 }
 
-/// A part, and what there is to say of it.
+/// A part with its findings.
 struct Made<T> {
     value: Option<Arc<T>>,
     findings: Vec<Diagnostic>,
@@ -243,7 +242,7 @@ fn extensions(config: &Config, resources: &Resources, earlier: Option<&FromState
     }
 }
 
-/// How much of what Argo CD shrugs at is accepted in `extension.config`.
+/// Which mistakes that Argo CD ignores are accepted in `extension.config`.
 fn options(config: &Config) -> config::Options {
     match config.extensions.compatibility {
         Compatibility::None => config::Options::default(),

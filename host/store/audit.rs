@@ -1,7 +1,7 @@
-//! Audit events: those the store makes itself, their rows, and how to ask for them.
+//! Audit events in the store: those the store makes itself, their rows, and the queries for
+//! them.
 //!
-//! In: events, filters. Out: rows, events. Never: a secret, or the hash of one, in
-//! an event.
+//! Security: an event contains neither a secret nor the hash of one.
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
@@ -18,15 +18,14 @@ use super::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Error, Token,
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
-/// Rows of one statement: fewer round trips, far below the values that can be
-/// bound.
+/// Rows per statement: this saves round trips and stays far below the limit of bound values.
 const ROWS_AT_ONCE: usize = 64;
 const COLUMNS: usize = 11;
 
 const EVENTS: &str =
     "SELECT id, first_at, last_at, count, action, username, user_id, agent_id, session, details FROM audit";
 
-/// The detail that has the number of whose token or session an event is about.
+/// The detail with the user id of the owner of the token or session an event is about.
 const OWNER: &str = "owner_id";
 
 /// An event, checked and ready to be written.
@@ -39,7 +38,7 @@ pub(super) struct Row {
     action: String,
     username: String,
     user_id: Option<i64>,
-    /// Whose token or session it is about: people see what was done to theirs.
+    /// The owner of the token or session it is about; people see events about their own.
     owner_id: Option<i64>,
     agent_id: Option<AgentId>,
     session: Option<String>,
@@ -47,7 +46,7 @@ pub(super) struct Row {
 }
 
 impl Row {
-    /// Checks an event.
+    /// Checks an event and makes its row.
     pub(super) fn of(event: &AuditEvent) -> Result<Self, Error> {
         // JSON writes a NUL as `\u0000`.
         let details = serde_json::to_string(&event.details).map_err(|_| Error::Failed {
@@ -73,7 +72,7 @@ impl Row {
     }
 }
 
-/// Rows of one transaction, each event once: of the same one, the last counts.
+/// The rows of one transaction, one per event; of several rows of an event, the last counts.
 #[derive(Default)]
 pub(super) struct Batch<'a> {
     rows: Vec<&'a Row>,
@@ -93,7 +92,7 @@ impl<'a> Batch<'a> {
 
     pub(super) async fn insert(&self, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
         for rows in self.rows.chunks(ROWS_AT_ONCE) {
-            // SECURITY: the text is made of fixed parts and numbers alone.
+            // SECURITY: the text contains only fixed parts and numbers.
             let mut query = sqlx::query(AssertSqlSafe(insert(rows.len())));
             for row in rows {
                 query = query
@@ -148,8 +147,8 @@ fn question(filter: &AuditFilter, limit: i64) -> Result<Question, Error> {
     Ok(
         question.within(filter.user_id.is_none(), |conditions| match filter.user_id {
             None => format!("{EVENTS}{conditions}"),
-            // Each half ends after its first rows in an index. One condition with OR would
-            // have the database look through the events of everybody.
+            // Each half stops after its first rows in an index. One condition with OR would make
+            // the database scan everybody's events.
             Some(user) => {
                 let half = |column: &str| {
                     format!(
@@ -266,8 +265,7 @@ mod tests {
         steps.collect::<Vec<_>>().join("\n")
     }
 
-    /// Whoever has no events at all must not have the database look through those of
-    /// everybody.
+    /// A query for somebody without events must not make the database scan everybody's.
     #[tokio::test]
     async fn events_of_one_person_are_found_by_an_index() {
         let mut filter = AuditFilter {

@@ -1,17 +1,17 @@
-//! How long texts from outside may be, in bytes.
+//! Limits the length of texts from outside, in bytes.
 //!
-//! In: a text and its limit. Out: nothing, or an error that names both. Never: a
-//! text cut short, which would be another name.
+//! Invariant: a text that is too long is an error, never truncated, since a truncated name would
+//! be another name.
 
 use super::Error;
 
-/// What somebody calls their token.
+/// Name of a token, chosen by its owner.
 pub const TOKEN_NAME: usize = 255;
-/// Name of a person, as the directory, a mapping or an account has it.
+/// Name of a person from the directory, a mapping or an account.
 pub const USERNAME: usize = 1024;
-/// Scopes of a token, put together with spaces.
+/// Scopes of a token, joined with spaces.
 pub const SCOPES: usize = 1024;
-/// What an agent is known by besides its number.
+/// Identity of an agent besides its number.
 pub const AGENT: usize = 1024;
 /// Text form of a session's id.
 pub const SESSION: usize = 256;
@@ -19,9 +19,9 @@ pub const SESSION: usize = 256;
 pub const ACTION: usize = 64;
 /// Address of a client.
 pub const CLIENT: usize = 128;
-/// Tokens one person may have that were not yet to end, revoked ones included.
+/// Most unexpired tokens of one person, including revoked ones. This is a number, not a length.
 pub const TOKENS: u32 = 1_000;
-/// As [`TOKENS`], of browser sessions.
+/// As [`TOKENS`], for browser sessions.
 pub const BROWSER_SESSIONS: u32 = 100;
 /// Details of an audit event, as JSON.
 pub const DETAILS: usize = 16 * 1024;

@@ -1,7 +1,9 @@
-//! What can change, and how it is written within a transaction.
+//! The changes the store can make, written within a transaction in SQL that both databases
+//! accept.
 //!
-//! In: checked values. Out: SQL that both databases take. Never: a commit; a text
-//! from outside in SQL.
+//! Invariant: nothing here commits.
+//!
+//! Security: outside text is never part of SQL.
 
 use jiff::Timestamp;
 use sqlx::AnyConnection;
@@ -13,15 +15,15 @@ use super::{About, Actor, BrowserSession, Error, Revocation, SecretHash, SeenSes
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
-/// Rows that are forgotten, or bound, in one transaction.
+/// Most rows removed or bound in one transaction.
 pub(super) const AT_ONCE: u64 = 2_000;
 
-/// How long it is known who was at work.
+/// How long rows of sessions at work are kept.
 const SEEN: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
-/// One change, of which nothing or all takes effect.
+/// One change, which takes effect as a whole or not at all.
 pub(super) enum Change {
-    /// A new token, and its audit event, where there is one.
+    /// A new token with its audit event, if it has one.
     Token {
         token: Token,
         hash: SecretHash,
@@ -31,7 +33,7 @@ pub(super) enum Change {
         id: Uuid,
         at: Timestamp,
     },
-    /// A new browser session and its audit event.
+    /// A new browser session with its audit event.
     Session {
         session: BrowserSession,
         hash: SecretHash,
@@ -45,27 +47,27 @@ pub(super) enum Change {
     },
     Audit(Vec<audit::Row>),
     Seen(Vec<SeenSession>),
-    /// Some of the tokens that know an agent by its number alone.
+    /// Binds some of the tokens that identify an agent by its number alone.
     Bind {
         agent_id: AgentId,
         identity: String,
     },
-    /// What time it is believed to be.
+    /// The time that is assumed for removals.
     Time(Timestamp),
     Forget(Old),
 }
 
-/// What came of a change.
+/// The result of a change.
 pub(super) enum Outcome {
     Done,
-    /// Nothing: the person has as many as one may have.
+    /// Nothing was written: the person has reached the limit.
     Full(Error),
     Revoked(Revocation),
-    /// So many rows were removed, or bound.
+    /// This many rows were removed or bound.
     Rows(u64),
 }
 
-/// What is old, before a time.
+/// A kind of old rows, with the time before which they are removed.
 #[derive(Clone, Copy)]
 pub(super) enum Old {
     Audit(Timestamp),
@@ -88,7 +90,7 @@ impl Old {
 }
 
 impl Change {
-    /// - `by`: who makes it, for its audit event; none without.
+    /// - `by`: who makes it, for its audit event; `None` writes no event.
     pub(super) fn token(token: &Token, hash: SecretHash, by: Option<&Actor>) -> Result<Self, Error> {
         bounds::check("token name", &token.name, bounds::TOKEN_NAME)?;
         bounds::check("username", &token.user.username, bounds::USERNAME)?;
@@ -118,7 +120,7 @@ impl Change {
     ) -> Result<Self, Error> {
         let text = session.to_string();
         bounds::check("session", &text, bounds::SESSION)?;
-        // INVARIANT: what is revoked can be read again, by every replica.
+        // INVARIANT: every replica can parse the id of a revoked session.
         if SessionId::parse(&text).as_ref() != Some(session) {
             return Err(Error::Character { field: "session" });
         }
@@ -140,7 +142,7 @@ impl Change {
         Ok(Self::Seen(rows.to_vec()))
     }
 
-    /// What exists already, when a unique constraint says so.
+    /// The kind of thing that exists already when a unique constraint fails.
     pub(super) fn what(&self) -> Option<&'static str> {
         match self {
             Self::Token { .. } => Some("token"),
@@ -165,7 +167,7 @@ impl Change {
     ) -> Result<Outcome, sqlx::Error> {
         match self {
             Self::Token { token, hash, event } => {
-                // Those of another platform were made under its own bounds.
+                // Tokens of another platform were made under its own limits.
                 if event.is_some()
                     && let Some(full) = TOKENS.look(connection, kind, (token.user.id, token.created_at)).await?
                 {
@@ -204,7 +206,7 @@ impl Change {
     }
 }
 
-/// How many of something one person may have.
+/// A limit on what one person may have.
 struct Bound {
     what: &'static str,
     count: &'static str,
@@ -224,7 +226,7 @@ const BROWSER_SESSIONS: Bound = Bound {
 };
 
 impl Bound {
-    /// Why there may be none more, within the transaction that would add it.
+    /// Checks the limit within the transaction that adds one; returns the error if it is reached.
     async fn look(
         &self,
         connection: &mut AnyConnection,
@@ -232,8 +234,8 @@ impl Bound {
         (user, now): (i64, Timestamp),
     ) -> Result<Option<Error>, sqlx::Error> {
         if kind == Kind::Postgres {
-            // INVARIANT: two replicas do not both find the last place free. SQLite
-            // has one writer anyway.
+            // INVARIANT: two replicas cannot both find the last place free. SQLite has only one
+            // writer.
             sqlx::query("SELECT 1 FROM pg_advisory_xact_lock($1)")
                 .bind(user)
                 .execute(&mut *connection)
@@ -307,8 +309,7 @@ async fn insert_session(
     .map(drop)
 }
 
-/// Adds to the revocations what is not among them for that long; says whether it
-/// did.
+/// Adds a revocation unless there is one for at least as long; returns whether it did.
 async fn revoke(
     connection: &mut AnyConnection,
     kind: Kind,
@@ -316,8 +317,8 @@ async fn revoke(
     until: Timestamp,
 ) -> Result<(Revocation, bool), sqlx::Error> {
     if kind == Kind::Postgres {
-        // INVARIANT: numbers become visible in their order, so that nobody who
-        // asks for those after a number misses one. SQLite has one writer anyway.
+        // INVARIANT: numbers become visible in order, so that a reader who asks for those after a
+        // number misses none. SQLite has only one writer.
         sqlx::query("LOCK TABLE revocations IN EXCLUSIVE MODE")
             .execute(&mut *connection)
             .await?;
@@ -350,7 +351,7 @@ async fn revoke(
     Ok((revocation(sequence, until), true))
 }
 
-/// Marks the token or browser session; the others have no row of their own.
+/// Marks the token or browser session; other sessions have no row of their own.
 async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: Timestamp) -> Result<(), sqlx::Error> {
     let sql = match session.access_type() {
         AccessType::PersonalAccessToken => "UPDATE tokens SET revoked_at = $2 WHERE id = $1 AND revoked_at IS NULL",
@@ -368,8 +369,8 @@ async fn mark_revoked(connection: &mut AnyConnection, session: &SessionId, at: T
         .map(drop)
 }
 
-/// Binds tokens to the agent that has their number; to none by an empty identity,
-/// which no agent has.
+/// Binds tokens to the agent that has their number. An empty identity, which no agent has, binds
+/// them to none.
 async fn bind(connection: &mut AnyConnection, agent_id: AgentId, identity: &str) -> Result<u64, sqlx::Error> {
     let done = sqlx::query(
         "UPDATE tokens SET agent = $2 WHERE id IN \

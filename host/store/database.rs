@@ -1,7 +1,8 @@
-//! One database: its connections, its tables, and how its errors are told.
+//! One database: its connections, tables, transactions and errors.
 //!
-//! In: a URL. Out: transactions, rows. Never: a URL, a user or a value in an
-//! error; a commit that is only in memory.
+//! Invariant: a commit is on disk when it is acknowledged.
+//!
+//! Security: no error contains a URL, a user or a value.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -22,27 +23,26 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::Error;
 
-/// How long a read or a change may take, waiting for its turn and for a connection
-/// included.
+/// Time limit of a read or a change, including the waits for its turn and for a connection.
 pub(super) const LIMIT: Duration = Duration::from_secs(10);
-/// How long a connection may take.
+/// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long an idle connection may take to say that it is alive. sqlx opens its
-/// sockets itself and sets no TCP option, so without this one a connection to a host
-/// that vanished would be waited for as long as TCP repeats itself: 15 minutes.
+/// How long an idle connection may take to answer a ping. sqlx opens its sockets itself and sets
+/// no TCP options, so without this limit a connection to a vanished host would block until TCP
+/// stops retransmitting: 15 minutes.
 const PING: Duration = Duration::from_secs(1);
-/// How long a connection may take to be good for the next caller.
+/// Time limit for returning a connection to the pool.
 const RETURN: Duration = Duration::from_secs(5);
-/// Between two tries of a database that is busy.
+/// Pause between two attempts on a busy database.
 const PAUSE: Duration = Duration::from_millis(20);
-/// Connections for lookups, for each process.
+/// Connections for lookups, per process.
 const LOOKUPS: u32 = 4;
-/// Connections for lists, for each process.
+/// Connections for lists, per process.
 const LISTS: u32 = 4;
-/// One is at work; the other is for when that one hangs.
+/// Connections for the writer: one in use, and one for when the first hangs.
 const WRITERS: u32 = 2;
 
-/// Bytes of a path that stand for themselves in a URL.
+/// The bytes of a path to escape in a URL.
 const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_').remove(b'.');
 
 /// The kinds of database.
@@ -52,16 +52,16 @@ pub(super) enum Kind {
     Postgres,
 }
 
-/// What a read is for: lists of one caller must not keep others from signing in.
+/// What a read is for. Lists of one caller must not keep others from signing in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Purpose {
-    /// One row by its key, and what was revoked: authentication waits for it.
+    /// One row by its key, or revocations; authentication waits for it.
     Lookup,
-    /// As many rows as a page has.
+    /// A page of rows.
     List,
 }
 
-/// Connections of one database; clones share them.
+/// The connections of one database; clones share them.
 #[derive(Clone)]
 pub(super) struct Database {
     kind: Kind,
@@ -72,16 +72,16 @@ pub(super) struct Database {
 
 /// A connection of a pool, for one read or one transaction.
 ///
-/// INVARIANT: it gives its place back within its deadline and [`RETURN`], whatever
-/// became of the server.
+/// INVARIANT: it returns its place in the pool within its deadline plus [`RETURN`], whatever
+/// happens to the server.
 pub(super) struct Held {
-    /// None once it is given up.
+    /// `None` once it is given up.
     connection: Option<PoolConnection<Any>>,
     deadline: Instant,
 }
 
 impl Database {
-    /// Opens it and brings its tables to this version.
+    /// Opens the database and migrates its tables to this version.
     pub(super) async fn open(url: &SecretString) -> Result<Self, Error> {
         install_default_drivers();
         let (kind, options) = options(url.expose_secret())?;
@@ -103,17 +103,17 @@ impl Database {
         let connection = connected
             .unwrap_or(Err(sqlx::Error::PoolTimedOut))
             .map_err(|error| open_error(detail(&error)))?;
-        // The server notices by itself when this one goes away.
+        // The server notices by itself that this connection is gone.
         drop(timeout(CONNECT, connection.close()).await);
         Ok(())
     }
 
-    /// Which kind it is.
+    /// The kind of database.
     pub(super) fn kind(&self) -> Kind {
         self.kind
     }
 
-    /// Every row of a read.
+    /// Returns every row of a read.
     pub(super) async fn rows(
         &self,
         purpose: Purpose,
@@ -129,15 +129,15 @@ impl Database {
         held.settle(rows)
     }
 
-    /// A connection for a transaction that will write, until the deadline.
+    /// Returns a connection for a transaction that will write, within the deadline.
     pub(super) async fn writer(&self, deadline: Instant) -> Result<Held, sqlx::Error> {
         Held::of(&self.writers, deadline).await
     }
 }
 
 impl Held {
-    /// One that answers. sqlx tests idle ones, too, but waits for those that do not
-    /// answer as long as TCP does, and says good-bye to them.
+    /// Returns a connection that answers. sqlx can test idle connections, too, but waits as long
+    /// as TCP for those that do not answer, and closes them gracefully.
     async fn of(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
         let late = |_| sqlx::Error::PoolTimedOut;
         loop {
@@ -152,8 +152,8 @@ impl Held {
                 Ok(Err(_)) => drop(connection.detach()),
                 Err(_) => {
                     drop(connection.detach());
-                    // Those that are idle with it are as dead; nobody should wait for
-                    // each of them.
+                    // The other idle connections are dead as well; nobody should wait for each of
+                    // them.
                     while let Some(idle) = pool.try_acquire() {
                         drop(idle.detach());
                     }
@@ -171,13 +171,13 @@ impl Held {
     pub(super) async fn begin(&mut self, kind: Kind) -> Result<Transaction<'_, Any>, sqlx::Error> {
         let connection = self.connection()?;
         match kind {
-            // Takes the lock now: one that reads first may not get it later.
+            // Takes the lock now; a transaction that reads first may not get it later.
             Kind::Sqlite => connection.begin_with("BEGIN IMMEDIATE").await,
             Kind::Postgres => connection.begin().await,
         }
     }
 
-    /// What came of the work. A connection that did not answer in time is closed.
+    /// Returns the result of the work. A connection that did not answer in time is closed.
     pub(super) fn settle<T>(mut self, done: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, sqlx::Error> {
         done.unwrap_or_else(|_| {
             drop(self.connection.take().map(PoolConnection::detach));
@@ -191,8 +191,8 @@ impl Drop for Held {
         let Some(mut connection) = self.connection.take() else {
             return;
         };
-        // sqlx's way back to the pool asks the server without a time limit; a connection
-        // whose way back is given up is closed.
+        // sqlx asks the server without a time limit when it returns a connection to the pool. If
+        // the return is given up, the connection is closed.
         let back = connection.return_to_pool();
         if let Ok(runtime) = Handle::try_current() {
             runtime.spawn(timeout(RETURN, back));
@@ -200,9 +200,8 @@ impl Drop for Held {
     }
 }
 
-/// Makes the tables, again and again while another process is at it. Only the
-/// way to the database is limited in time: an index over millions of rows takes as long
-/// as it takes.
+/// Migrates the tables, and retries while another process does so. Only connecting is limited in
+/// time, since an index over millions of rows may take long.
 async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
     let late = || open_error(detail(&sqlx::Error::PoolTimedOut));
     let end = Instant::now() + LIMIT;
@@ -215,7 +214,7 @@ async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
         let error = match done {
             Ok(()) => return Ok(()),
             Err(MigrateError::Execute(error) | MigrateError::ExecuteMigration(error, _)) => error,
-            // The others name versions of tables only.
+            // The other errors contain only versions of tables.
             Err(other) => return Err(open_error(other.to_string())),
         };
         if !(kind == Kind::Sqlite && is_busy(&error)) {
@@ -228,22 +227,22 @@ async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
     }
 }
 
-/// Whether SQLite says that another connection is at work. Its `busy_timeout` does
-/// not count for the change to WAL, which waits for nobody.
+/// Whether SQLite reports that another connection holds the lock. Its `busy_timeout` does not
+/// apply to the change to WAL.
 fn is_busy(error: &sqlx::Error) -> bool {
     const BUSY: u32 = 5;
     let code = error.as_database_error().and_then(|error| error.code());
-    // The low byte of an extended code is the plain one.
+    // The low byte of an extended code is the primary code.
     code.and_then(|code| code.parse::<u32>().ok())
         .is_some_and(|code| code & 0xff == BUSY)
 }
 
-/// On a connection of its own: sqlx's lock for PostgreSQL ends with it, also after
-/// an error.
+/// Migrates on a separate connection: sqlx's lock for PostgreSQL ends with it, even after an
+/// error.
 async fn try_migrate(kind: Kind, mut connection: AnyConnection) -> Result<(), MigrateError> {
     let migrator = migrator(kind);
     match kind {
-        // sqlx locks nothing here, so the whole of it is one transaction.
+        // sqlx takes no lock for SQLite, so all migrations are one transaction.
         Kind::Sqlite => {
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
             migrator.run_direct(None, &mut *transaction, false).await?;
@@ -255,13 +254,13 @@ async fn try_migrate(kind: Kind, mut connection: AnyConnection) -> Result<(), Mi
     Ok(())
 }
 
-/// What failed, as the other rooms are told.
+/// The error as other modules see it.
 pub(super) fn failed(error: &sqlx::Error) -> Error {
     Error::Failed { detail: detail(error) }
 }
 
-/// An error without values. The messages of both databases name tables and
-/// columns only, except for those about who may come in.
+/// The text of an error without values. The messages of both databases name only tables and
+/// columns, except those about authentication.
 fn detail(error: &sqlx::Error) -> String {
     match error {
         sqlx::Error::Database(error) => {
@@ -305,17 +304,16 @@ fn options(url: &str) -> Result<(Kind, AnyConnectOptions), Error> {
     Ok((kind, options))
 }
 
-/// Makes the file where it is absent, and gives a URL that sqlx reads as exactly
-/// this path.
+/// Creates the file if it is missing, and returns a URL that sqlx reads as exactly this path.
 fn sqlite_url(path: &str) -> Result<String, Error> {
-    // `//` is where others write a host, or nothing before a relative path.
+    // After `//`, other programs expect a host, or a relative path.
     if path.is_empty() || path.starts_with("//") || path.starts_with(":memory:") {
         return Err(open_error(
             "`sqlite:` needs the path of a file, as `sqlite:/var/lib/tollgate.db`",
         ));
     }
-    // SECURITY: made here, because SQLite would make it as the umask allows. The
-    // files beside it (`-wal`, `-shm`) get the mode of this one.
+    // SECURITY: the file is created here, because SQLite would create it with the umask's
+    // permissions. The files beside it (`-wal`, `-shm`) get the mode of this one.
     OpenOptions::new()
         .create(true)
         .append(true)
@@ -333,7 +331,7 @@ fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT)
-        // `Held` tests them.
+        // `Held` tests the connections.
         .test_before_acquire(false)
         .after_connect(move |connection, _| {
             Box::pin(async move {
@@ -343,15 +341,15 @@ fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
         })
 }
 
-/// Settings of one connection.
+/// Applies the settings of one connection.
 async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     let settings = match kind {
         Kind::Sqlite => {
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
              PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
         }
-        // INVARIANT: a commit is on disk, whatever the server's default. Stricter
-        // settings of the server stay.
+        // INVARIANT: a commit is on disk, whatever the server's default. Stricter settings of the
+        // server are kept.
         Kind::Postgres => {
             "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
              THEN set_config('synchronous_commit', 'on', false) END;"
@@ -360,9 +358,8 @@ async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx:
     connection.execute(sqlx::raw_sql(settings)).await.map(drop)
 }
 
-/// Has the server give up what its client gave up, after [`LIMIT`]: a replica that
-/// vanished in the middle of a transaction must not keep its locks. Stricter settings
-/// of the server stay.
+/// Makes the server abort after [`LIMIT`] what its client gave up: a replica that vanished in the
+/// middle of a transaction must not keep its locks. Stricter settings of the server are kept.
 async fn limit(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     match kind {
         Kind::Sqlite => Ok(()),
@@ -375,7 +372,7 @@ async fn limit(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::E
     }
 }
 
-/// A connection of its own for migrations, which the server does not limit either.
+/// A separate connection for migrations, without the server's time limits.
 async fn unlimited(kind: Kind, options: &AnyConnectOptions) -> Result<AnyConnection, sqlx::Error> {
     let mut connection = AnyConnection::connect_with(options).await?;
     prepare(kind, &mut connection).await?;
@@ -410,7 +407,7 @@ fn migrator(kind: Kind) -> Migrator {
 mod tests {
     use super::*;
 
-    /// Whoever reads long lists keeps nobody from being looked up.
+    /// Long lists do not block lookups.
     #[tokio::test]
     async fn lists_take_no_connection_from_lookups() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,6 +1,6 @@
-//! What the store holds, as the other rooms see it.
+//! The plain values the store holds, as other modules see them.
 //!
-//! In: nothing. Out: plain values. Never: a secret; where one matters, its hash.
+//! Security: they contain hashes of secrets, never secrets.
 
 use jiff::Timestamp;
 use serde::Serialize;
@@ -11,37 +11,37 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 
-/// Who does something: a person of the directory, or an operator's account.
+/// Who performs an action: a person of the directory, or an operator's account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Actor {
-    /// Number in the directory, where they have one.
+    /// Number in the directory, if they have one.
     pub user_id: Option<i64>,
-    /// Name for people.
+    /// Display name.
     pub name: String,
 }
 
 /// A personal access token without its secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Token {
-    /// Its number; also the id of its session.
+    /// Its id, which is also the id of its session.
     pub id: Uuid,
-    /// What its owner calls it.
+    /// Name chosen by its owner.
     pub name: String,
-    /// Whose it is.
+    /// The owner.
     pub user: User,
-    /// The one agent it is for.
+    /// The only agent it is for.
     pub agent_id: AgentId,
-    /// What that agent was when the token was made, as
-    /// [`tollgate_core::agent::Agent::identity`]: the number alone may be given to another one.
-    /// A token without lets nobody in until [`super::Store::bind_tokens`].
+    /// The agent's identity when the token was made, as
+    /// [`tollgate_core::agent::Agent::identity`], since the number may later be given to another
+    /// agent. A token without it gives no access until [`super::Store::bind_tokens`].
     pub agent: Option<String>,
-    /// `k8s_proxy` alone, except for imported ones, which then let nobody in.
+    /// Only `k8s_proxy`. Imported tokens may have others, and then give no access.
     pub scopes: Vec<String>,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When somebody ended it.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
     /// When it was last used, to about a minute.
     pub last_used_at: Option<Timestamp>,
@@ -50,33 +50,33 @@ pub struct Token {
 /// A browser session without its secrets.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct BrowserSession {
-    /// Its number; also the id of its session.
+    /// Its id, which is also the id of its session.
     pub id: Uuid,
-    /// Whose it is.
+    /// The owner.
     pub user: User,
     /// Hash of the CSRF token.
     #[serde(skip)]
     pub csrf: SecretHash,
     /// When it was made.
     pub created_at: Timestamp,
-    /// When it ends by itself.
+    /// When it expires.
     pub expires_at: Timestamp,
-    /// When somebody ended it.
+    /// When it was revoked.
     pub revoked_at: Option<Timestamp>,
 }
 
-/// That a session ended before its time.
+/// A record that a session was revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Revocation {
-    /// Counts up; what is known to one process is all up to a number.
+    /// Increasing sequence number; a process knows all revocations up to some number.
     pub sequence: i64,
     /// Which.
     pub session: SessionId,
-    /// When it would have ended by itself: what is past need not be known.
+    /// When the session would have expired; the revocation may be forgotten after that.
     pub until: Timestamp,
 }
 
-/// Something that is written down for good.
+/// An audit event.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct AuditEvent {
     /// Version 7, so that ids sort by time.
@@ -85,25 +85,25 @@ pub struct AuditEvent {
     pub first_at: Timestamp,
     /// When it last happened.
     pub last_at: Timestamp,
-    /// How often.
+    /// How often it happened.
     pub count: u64,
     /// What happened: `token.created`, `token.revoked`, `session.created`,
     /// `session.revoked`, `access.allowed`, `access.denied`, `stream.closed`.
     pub action: String,
-    /// Who did it; empty for callers nobody knows.
+    /// Who did it; empty for unknown callers.
     pub user: String,
-    /// Their number, where they have one.
+    /// Their number, if they have one.
     pub user_id: Option<i64>,
     /// The agent it is about.
     pub agent_id: Option<AgentId>,
-    /// The session it came with, or is about.
+    /// The session it was done with, or is about.
     pub session: Option<String>,
     /// Everything else: verb, resource, namespace, name, reason, client address,
     /// Audit-ID, who revoked. Never a secret, a query or content.
     pub details: serde_json::Map<String, serde_json::Value>,
 }
 
-/// Which audit events are asked for; every part that is set must match.
+/// A filter for audit events; every part that is set must match.
 #[derive(Clone, Debug, Default)]
 pub struct AuditFilter {
     /// By this person, or about a token or session of theirs.
@@ -118,7 +118,7 @@ pub struct AuditFilter {
     pub limit: u32,
 }
 
-/// Which tokens or sessions are asked for; every part that is set must match.
+/// A filter for tokens or sessions; every part that is set must match.
 #[derive(Clone, Debug, Default)]
 pub struct Owned {
     /// Of the person with this number.
@@ -129,10 +129,10 @@ pub struct Owned {
     pub agents: Option<Vec<AgentId>>,
 }
 
-/// Which rows of a list are given.
+/// A page of a list.
 #[derive(Clone, Debug)]
 pub struct Page<P> {
-    /// Those behind this position.
+    /// Only rows after this position.
     pub after: Option<P>,
     /// At most this many; 1 to 1,000.
     pub limit: u32,
@@ -153,23 +153,23 @@ pub type MadeAt = (Timestamp, Uuid);
 /// Position of an active session in its list, which is ordered by the bytes of its id, then by agent.
 pub type UsedFor = (String, AgentId);
 
-/// Whose session is revoked, and for which agent.
+/// The owner and agent of a session that is revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct About {
-    /// Whose it is.
+    /// The owner.
     pub user: User,
-    /// The one agent it is for, where it is for one.
+    /// The agent, if it is for only one.
     pub agent_id: Option<AgentId>,
 }
 
-/// A session that was seen at work lately, by one replica.
+/// A session that one replica lately saw at work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SeenSession {
     /// Text form of its id.
     pub session: String,
     /// The process that saw it.
     pub replica: Uuid,
-    /// Whose it is.
+    /// The owner.
     pub user: User,
     /// The agent it was used for.
     pub agent_id: AgentId,
@@ -183,6 +183,6 @@ pub struct SeenSession {
     pub requests: u64,
     /// Watches, logs and tunnels open now.
     pub open_streams: u32,
-    /// When the credential ends by itself.
+    /// When the credential expires.
     pub expires_at: Option<Timestamp>,
 }

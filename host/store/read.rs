@@ -1,7 +1,6 @@
-//! What is asked of the store, and how rows become values again.
+//! The queries of the store, and how rows become values again.
 //!
-//! In: what is sought. Out: values. Never: a row that is guessed where a column
-//! has what cannot be there.
+//! Invariant: a column with an impossible value is an error; nothing is guessed.
 
 use std::fmt::Write as _;
 
@@ -16,7 +15,7 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
 
-/// The most rows one question is answered with.
+/// The most rows of one answer.
 pub(super) const ROWS: i64 = 1_000;
 
 const TOKENS: &str = "SELECT id, name, user_id, username, agent_id, scopes, created_at, expires_at, revoked_at, \
@@ -26,16 +25,16 @@ const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_
 /// The order of pages of tokens and browser sessions.
 const NEWEST: &str = "created_at DESC, id DESC";
 
-/// A question, put together from fixed texts and bound values.
+/// A query, built from fixed texts and bound values.
 pub(super) struct Question {
     sql: String,
     values: AnyArguments,
-    /// Whether connections should keep it for the next time.
+    /// Whether connections should keep it as a prepared statement.
     is_kept: bool,
 }
 
 impl Question {
-    /// - `from`: up to where conditions follow.
+    /// - `from`: the query up to the conditions.
     pub(super) fn new(from: &'static str) -> Self {
         Self {
             sql: format!("{from} WHERE TRUE"),
@@ -44,9 +43,9 @@ impl Question {
         }
     }
 
-    /// Adds a condition, where there is a value for it.
+    /// Adds a condition if there is a value for it.
     ///
-    /// - `condition`: up to the value, as `id =`.
+    /// - `condition`: the text before the value, such as `id =`.
     pub(super) fn and<'v, T>(mut self, condition: &'static str, value: Option<T>) -> Result<Self, Error>
     where
         T: Encode<'v, Any> + Type<Any>,
@@ -58,10 +57,10 @@ impl Question {
         Ok(self)
     }
 
-    /// Adds that a number must be one of these.
+    /// Adds the condition that a number is one of these.
     pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
         if let Some(numbers) = numbers {
-            // Numbers as they are: there may be more than values can be bound.
+            // The numbers are written out, since there may be more than can be bound.
             self.is_kept = false;
             let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
             let _ = match numbers.as_slice() {
@@ -72,9 +71,9 @@ impl Question {
         self
     }
 
-    /// Adds that a row must be behind another one, where there is one.
+    /// Adds the condition that a row comes after another one, if there is one.
     ///
-    /// - `condition`: up to the values, as `(created_at, id) <`.
+    /// - `condition`: the text before the values, such as `(created_at, id) <`.
     pub(super) fn and_behind<'v, A, B>(mut self, condition: &'static str, other: Option<(A, B)>) -> Result<Self, Error>
     where
         A: Encode<'v, Any> + Type<Any>,
@@ -90,7 +89,7 @@ impl Question {
         Ok(self)
     }
 
-    /// Adds that a text must be one of these.
+    /// Adds the condition that a text is one of these.
     pub(super) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Result<Self, Error> {
         self.is_kept = false;
         let _ = write!(self.sql, " AND {column} IN (");
@@ -104,9 +103,9 @@ impl Question {
         Ok(self)
     }
 
-    /// Puts the conditions into a larger question.
+    /// Puts the conditions into a larger query.
     ///
-    /// - `is_kept`: whether its text is the same the next time.
+    /// - `is_kept`: whether its text stays the same between uses.
     pub(super) fn within(self, is_kept: bool, whole: impl FnOnce(&str) -> String) -> Self {
         Self {
             sql: whole(&self.sql),
@@ -115,15 +114,15 @@ impl Question {
         }
     }
 
-    /// What the database would do to answer it.
+    /// The database's plan for the query.
     #[cfg(test)]
     pub(super) fn explained(self) -> Self {
         self.within(false, |question| format!("EXPLAIN QUERY PLAN {question}"))
     }
 
-    /// Asks, for at most so many rows.
+    /// Runs the query for a limited number of rows.
     ///
-    /// - `order`: as `id DESC`.
+    /// - `order`: such as `id DESC`.
     pub(super) async fn ask(
         mut self,
         (database, purpose): (&Database, Purpose),
@@ -132,7 +131,7 @@ impl Question {
     ) -> Result<Vec<AnyRow>, Error> {
         let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
         self.value(limit)?;
-        // SECURITY: the text is made of fixed parts and numbers alone.
+        // SECURITY: the text contains only fixed parts and numbers.
         let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_kept);
         database.rows(purpose, query).await.map_err(|error| failed(&error))
     }
@@ -247,13 +246,13 @@ pub(super) async fn reached_time(database: &Database) -> Result<Option<Timestamp
         .map_err(|_| wrong("reached"))
 }
 
-/// An agent of which there are tokens that know its number alone.
+/// An agent that some tokens identify by its number alone.
 pub(super) async fn unbound_agent(database: &Database) -> Result<Option<AgentId>, Error> {
     const UNBOUND: &str = "SELECT COALESCE((SELECT MIN(agent_id) FROM tokens WHERE agent IS NULL), 0) AS number";
     number(database, UNBOUND).await.map(AgentId::new)
 }
 
-/// The one value of a question for a number, which it calls so.
+/// The single value of a query, in its column `number`.
 async fn number(database: &Database, question: &'static str) -> Result<i64, Error> {
     let query = sqlx::query_with(question, AnyArguments::default());
     let rows = database
@@ -295,7 +294,7 @@ fn made_at((at, id): &MadeAt) -> (i64, Vec<u8>) {
     (at.as_microsecond(), id.as_bytes().to_vec())
 }
 
-/// How many rows a page has.
+/// The most rows of a page.
 pub(super) fn rows_of<P>(page: &Page<P>) -> i64 {
     i64::from(page.limit).clamp(1, ROWS)
 }
@@ -352,7 +351,7 @@ pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
     AgentId::new(row.read("agent_id")?).ok_or_else(|| wrong("agent_id"))
 }
 
-/// A column has what cannot be there.
+/// The error for a column with an impossible value.
 pub(super) fn wrong(column: &'static str) -> Error {
     Error::Failed {
         detail: format!("column `{column}` has what cannot be there"),
@@ -365,7 +364,8 @@ mod tests {
 
     use super::*;
 
-    /// A page of everybody's costs what it gives, however many rows there are.
+    /// The cost of a page of everybody's rows depends on its length, not on how many rows there
+    /// are.
     #[tokio::test]
     async fn pages_begin_at_an_index_and_sort_nothing() {
         let folder = tempfile::tempdir().unwrap();

@@ -1,7 +1,6 @@
-//! Who is at work, as each replica sees it.
+//! The sessions lately at work: rows of each replica, merged into one per session and agent.
 //!
-//! In: rows of one replica. Out: one row for each session and agent. Never: the
-//! rows of a replica that has fallen silent.
+//! Invariant: a replica that has fallen silent counts as having no open streams.
 
 use jiff::Timestamp;
 use sqlx::AnyConnection;
@@ -47,7 +46,7 @@ pub(super) async fn active(
     owned: &Owned,
     page: &Page<UsedFor>,
 ) -> Result<Vec<SeenSession>, Error> {
-    // Pages are merged with rows that this process has in memory, which are in the order of bytes.
+    // Pages are merged with rows in memory of this process, which are in byte order.
     let (behind, order) = match database.kind() {
         Kind::Sqlite => ("(session, agent_id) >", "session, agent_id"),
         Kind::Postgres => ("(session COLLATE \"C\", agent_id) >", "session COLLATE \"C\", agent_id"),
@@ -60,7 +59,7 @@ pub(super) async fn active(
         .and_one_of("agent_id", owned.agents.as_deref())
         .and_behind(behind, after.map(|(session, agent)| (session.clone(), agent.get())))?;
     let silent = silent.as_microsecond();
-    // Puts the rows of all replicas together, for each session and agent.
+    // Merges the rows of all replicas for each session and agent.
     let question = question.within(false, |conditions| {
         format!(
             "SELECT * FROM (\

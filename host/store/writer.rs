@@ -1,9 +1,9 @@
 //! Group commit: changes that wait at the same time share one transaction.
 //!
-//! In: changes, from anywhere. Out: to each its own outcome, after the commit.
-//! Never: an outcome before the commit; a change that fails because another one
-//! beside it did; a queue without a bound; a caller who waits longer than
-//! [`LIMIT`], or is told of a failure before their turn and served all the same.
+//! Each caller gets the outcome of their own change, after the commit and within [`LIMIT`].
+//!
+//! Invariant: a change does not fail because another in its transaction did. A caller who was
+//! told of a failure before their turn is not served afterwards. The queue is bounded.
 
 use sqlx::error::ErrorKind;
 use tokio::sync::{mpsc, oneshot};
@@ -14,20 +14,20 @@ use super::audit::Batch;
 use super::change::{Change, Outcome};
 use super::database::{Database, LIMIT, failed};
 
-/// Changes that wait; more callers wait before the queue.
+/// Most changes in the queue; further callers wait until there is room.
 const QUEUE: usize = 1024;
-/// Changes in one transaction.
+/// Most changes in one transaction.
 const TOGETHER: usize = 256;
 
 struct Job {
     change: Change,
-    /// When its caller is told that it failed: not begun any more then.
+    /// When its caller is told that it failed; it is not begun after that.
     deadline: Instant,
     done: oneshot::Sender<Result<Outcome, Error>>,
 }
 
-/// The way to the one task that writes. It ends once this is dropped and what
-/// waits is written.
+/// The sending side of the one task that writes. The task ends once this is dropped and all
+/// waiting changes are written.
 pub(super) struct Writer {
     queue: mpsc::Sender<Job>,
 }
@@ -39,10 +39,10 @@ impl Writer {
         Self { queue }
     }
 
-    /// Makes a change; waits while the queue is full, for [`LIMIT`] in all.
+    /// Makes a change. Waits while the queue is full, for at most [`LIMIT`] in all.
     ///
-    /// Cancel safe: a change that is in the queue is made all the same, unless its
-    /// time is up before its turn.
+    /// Cancel safe: a change in the queue is still made, unless its deadline passes before its
+    /// turn.
     pub(super) async fn change(&self, change: Change) -> Result<Outcome, Error> {
         let deadline = Instant::now() + LIMIT;
         let (done, outcome) = oneshot::channel();
@@ -60,7 +60,7 @@ impl Writer {
 
 async fn write(database: Database, mut jobs: mpsc::Receiver<Job>) {
     let mut together = Vec::new();
-    // While one transaction waits for the disk, the next ones gather.
+    // While one transaction waits for the disk, further changes gather.
     while jobs.recv_many(&mut together, TOGETHER).await > 0 {
         commit(&database, std::mem::take(&mut together)).await;
     }
@@ -104,7 +104,7 @@ async fn commit(database: &Database, jobs: Vec<Job>) {
 }
 
 impl Job {
-    /// The job, unless its caller was told that it failed.
+    /// Returns the job unless its caller was already told that it failed.
     fn in_time(self) -> Option<Self> {
         if Instant::now() < self.deadline {
             return Some(self);
@@ -114,9 +114,9 @@ impl Job {
     }
 }
 
-/// Makes all of the changes, or none.
+/// Makes all of the changes or none.
 ///
-/// - `deadline`: when nobody waits for any of them any more.
+/// - `deadline`: when no caller waits any more.
 async fn transaction(database: &Database, deadline: Instant, changes: &[Change]) -> Result<Vec<Outcome>, sqlx::Error> {
     let mut held = database.writer(deadline).await?;
     let made = async {
@@ -134,8 +134,8 @@ async fn transaction(database: &Database, deadline: Instant, changes: &[Change])
     held.settle(made)
 }
 
-/// Whether another change, or this one a second time, may still succeed: broken
-/// constraints, refused values, and replicas that stood in each other's way.
+/// Whether another change, or a retry of this one, may succeed: the error is a violated
+/// constraint, a refused value or a conflict between replicas.
 fn lies_in_a_change(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else {
         return false;
@@ -154,7 +154,7 @@ fn told(change: &Change, error: &sqlx::Error) -> Error {
     }
 }
 
-/// What a caller is told whose time is up.
+/// The error of a caller whose deadline has passed.
 fn late() -> Error {
     Error::Failed {
         detail: "no answer in time".to_owned(),
@@ -166,6 +166,6 @@ fn first(outcomes: Vec<Outcome>) -> Outcome {
 }
 
 fn answer(done: oneshot::Sender<Result<Outcome, Error>>, outcome: Result<Outcome, Error>) {
-    // Nobody waits any more where the caller was cancelled.
+    // If the caller was cancelled, nobody receives the outcome.
     let _ = done.send(outcome);
 }

@@ -1,7 +1,8 @@
-//! The platform's answer about a CI job.
+//! Decodes the platform's answer about a CI job, from the body of a 200.
 //!
-//! In: the body of a 200. Out: whom the cluster sees. Refuses: agents that are
-//! not in the job's list. Never: `access_as` that is not exactly one known thing.
+//! An agent that is not in the job's list is refused.
+//!
+//! Security: `access_as` must be exactly one known variant.
 //!
 //! Source: GitLab, `GET /api/v4/job/allowed_agents`.
 
@@ -66,7 +67,7 @@ struct WireExtra {
     val: Vec<String>,
 }
 
-/// What the platform gives a job.
+/// The access the platform gives a job.
 #[derive(Debug)]
 pub(super) struct Granted {
     pub(super) config_project: i64,
@@ -128,7 +129,8 @@ fn fixed(value: Value) -> Result<AccessAs, Error> {
         }
     }
     for WireExtra { key, val } in wire.extra {
-        // As kube-apiserver reads them: without case, values of one key together.
+        // As kube-apiserver does: keys are case-insensitive, and the values of one key are
+        // merged.
         let key = key.to_lowercase();
         match identity.extra.iter_mut().find(|(known, _)| *known == key) {
             Some((_, values)) => values.extend(val),

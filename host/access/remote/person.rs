@@ -1,7 +1,9 @@
-//! The platform's answer about a person.
+//! Decodes the platform's answer about a person, from the body of a 200, into [`Access`].
 //!
-//! In: the body of a 200. Out: [`Access`]. Refuses: memberships below developer.
-//! Never: a guess; `access_as` that is not exactly one known thing is no answer.
+//! Memberships below developer are refused.
+//!
+//! Security: nothing is guessed. An `access_as` that is not exactly one known variant is no
+//! answer.
 
 use std::sync::Arc;
 
@@ -42,7 +44,7 @@ struct WireMembership {
     roles: Vec<String>,
 }
 
-/// Reads an answer; what is given makes the access to our agent.
+/// Reads an answer; the result gives access to our agent.
 pub(super) fn read<'a>(
     body: &[u8],
     (agents, id): (&Agents, AgentId),
@@ -84,8 +86,8 @@ fn identity(
     let access_as = match key.as_str() {
         "agent" => AccessAs::Agent,
         "user" => memberships(value, agents)?,
-        // Tollgate's own: the platform lets the person in, and whom the cluster
-        // sees is what this gateway's `claimMappings` say.
+        // An extension of Tollgate: the platform gives access, and this gateway's `claimMappings`
+        // decide the identity the cluster sees.
         "mapped" => {
             let mapped = person.id_token.and_then(|token| token.mapped.clone());
             let mapped = mapped.ok_or_else(|| not_understood("`access_as.mapped` without `claimMappings` here"))?;
@@ -129,8 +131,7 @@ fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
     Ok(AccessAs::User { projects, groups })
 }
 
-/// Memberships of at least developer; `find` knows numbers and paths of our own
-/// directory.
+/// The memberships of at least developer; `find` looks up numbers and paths in our own directory.
 fn list<'d>(
     entries: Option<Vec<WireMembership>>,
     find: impl Fn(Result<i64, &str>) -> Option<&'d Namespace>,
@@ -146,7 +147,7 @@ fn list<'d>(
         let id =
             id.ok_or_else(|| not_understood("a project or group has an id that is no number and no known path"))?;
         let roles = roles(&entry.roles);
-        // A role below developer lets nobody in, whoever says so.
+        // A role below developer gives no access, even if the platform lists it.
         if roles.last().is_some_and(|highest| *highest >= Role::Developer) {
             memberships.push(Membership {
                 id,
@@ -158,8 +159,8 @@ fn list<'d>(
     Ok(memberships)
 }
 
-/// Roles from reporter on that are known here, least first. GitLab tells of guest
-/// too, and gets new roles between these, which grant nothing here.
+/// The known roles from reporter up, lowest first. GitLab also reports guest, and adds new roles
+/// between these; they grant nothing here.
 fn roles(told: &[String]) -> Vec<Role> {
     let is_told = |role: &Role| *role >= Role::Reporter && told.iter().any(|word| word == role.as_str());
     Role::LADDER.into_iter().filter(is_told).collect()

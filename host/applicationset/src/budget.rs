@@ -1,6 +1,7 @@
-//! Bounds on what one ApplicationSet may take.
+//! Limits on the work that one ApplicationSet may cause: Applications, sets of parameters,
+//! generators, bytes and time.
 //!
-//! In: limits. Out: a budget that is spent. Never: a budget that grows.
+//! Invariant: a budget only shrinks.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
@@ -8,13 +9,13 @@ use std::time::Duration;
 use tokio::time::Instant;
 use tollgate_config::GenerationLimits;
 
-/// A bound was reached: observed against allowed.
+/// A limit was exceeded: the observed value and the allowed one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exceeded {
     /// Too many Applications.
     #[error("the set generates {observed} applications or more, at most {allowed} are allowed")]
     Applications {
-        /// So many so far.
+        /// Number so far.
         observed: u64,
         /// Allowed.
         allowed: u64,
@@ -22,7 +23,7 @@ pub enum Exceeded {
     /// Too many sets of parameters.
     #[error("the generators make {observed} sets of parameters or more, at most {allowed} are allowed")]
     Parameters {
-        /// So many so far.
+        /// Number so far.
         observed: u64,
         /// Allowed.
         allowed: u64,
@@ -30,7 +31,7 @@ pub enum Exceeded {
     /// Too many generators.
     #[error("the set has {observed} generators or more, at most {allowed} are allowed")]
     Generators {
-        /// So many so far.
+        /// Number so far.
         observed: u64,
         /// Allowed.
         allowed: u64,
@@ -38,7 +39,7 @@ pub enum Exceeded {
     /// Too much memory.
     #[error("the set takes {observed} bytes of memory or more, at most {allowed} are allowed")]
     Bytes {
-        /// So many so far.
+        /// Bytes so far.
         observed: u64,
         /// Allowed.
         allowed: u64,
@@ -49,22 +50,22 @@ pub enum Exceeded {
         /// Allowed.
         allowed: Duration,
     },
-    /// Nobody waits for it any more.
+    /// Nobody waits for the result any more.
     #[error("nobody waits for what is generated any more")]
     Cancelled,
 }
 
-/// A place that work on a set takes up while it goes on.
+/// A slot that work on a set occupies while it runs.
 pub trait Place: std::fmt::Debug + Send + Sync {
-    /// Gives it to others.
+    /// Releases the slot.
     fn leave(&self);
 
-    /// Waits for it; false when it is not free by then, or nobody waits for the work any
-    /// more. Blocks.
+    /// Waits for a slot. Returns false if none is free by `until`, or if nobody waits for the work
+    /// any more. Blocks.
     fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
 }
 
-/// What is left for one set. Shared by all who work on it.
+/// The remaining budget of one set, shared by all who work on it.
 #[derive(Debug)]
 pub struct Budget {
     limits: GenerationLimits,
@@ -78,7 +79,7 @@ pub struct Budget {
 }
 
 impl Budget {
-    /// A whole budget; its time begins now.
+    /// Makes a full budget. Its time starts now.
     pub fn new(limits: GenerationLimits) -> Self {
         Self {
             limits,
@@ -92,17 +93,17 @@ impl Budget {
         }
     }
 
-    /// Has the work leave `place` while it waits for others.
+    /// Makes the work release `place` whenever it waits for other work.
     #[must_use]
     pub fn at(mut self, place: Box<dyn Place>) -> Self {
         self.place = Some(place);
         self
     }
 
-    /// Waits for somebody else, without a place meanwhile.
+    /// Runs `wait`, which waits for other work, and releases the slot meanwhile.
     ///
     /// # Errors
-    /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: there was no place again in time.
+    /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: no slot was free again in time.
     pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
         let Some(place) = &self.place else {
             return Ok(wait());
@@ -118,22 +119,22 @@ impl Budget {
         })
     }
 
-    /// Ends all work on it at its next look at the clock.
+    /// Cancels the work: it ends the next time it checks the deadline.
     pub fn cancel(&self) {
         self.cancelled.store(true, Ordering::Relaxed);
     }
 
-    /// The bounds it began with.
+    /// The limits it started with.
     pub fn limits(&self) -> &GenerationLimits {
         &self.limits
     }
 
-    /// When its time is over.
+    /// The deadline.
     pub fn ends(&self) -> Instant {
         self.ends
     }
 
-    /// Takes `count` Applications.
+    /// Charges `count` Applications.
     ///
     /// # Errors
     /// [`Exceeded::Applications`], [`Exceeded::Time`].
@@ -143,7 +144,7 @@ impl Budget {
         self.time()
     }
 
-    /// Takes `count` sets of parameters.
+    /// Charges `count` sets of parameters.
     ///
     /// # Errors
     /// [`Exceeded::Parameters`], [`Exceeded::Time`].
@@ -153,7 +154,7 @@ impl Budget {
         self.time()
     }
 
-    /// Takes `count` generators.
+    /// Charges `count` generators.
     ///
     /// # Errors
     /// [`Exceeded::Generators`], [`Exceeded::Time`].
@@ -163,7 +164,7 @@ impl Budget {
         self.time()
     }
 
-    /// Takes `count` bytes.
+    /// Charges `count` bytes.
     ///
     /// # Errors
     /// [`Exceeded::Bytes`].
@@ -172,12 +173,12 @@ impl Budget {
         spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
     }
 
-    /// Bytes that may still be taken.
+    /// Number of bytes left.
     pub fn bytes_left(&self) -> u64 {
         self.limits.bytes.saturating_sub(self.bytes.load(Ordering::Relaxed))
     }
 
-    /// Looks at the clock.
+    /// Checks the deadline.
     ///
     /// # Errors
     /// [`Exceeded::Time`], [`Exceeded::Cancelled`].
@@ -234,7 +235,7 @@ mod tests {
         assert_eq!(budget.bytes_left(), 0);
     }
 
-    /// Counts; it is free again as `is_free` says.
+    /// Counts how often it is released; `is_free` says whether it can be taken again.
     #[derive(Debug)]
     struct Counted {
         left: Arc<AtomicU64>,

@@ -1,7 +1,7 @@
-//! ApplicationSets, read.
+//! Decodes an ApplicationSet from JSON into [`ApplicationSet`], or reports what is wrong with it
+//! and where.
 //!
-//! In: an ApplicationSet as JSON. Out: [`ApplicationSet`], or what is wrong with it
-//! and where. Never: a generator that is left out because its name is not known.
+//! Invariant: a generator of an unknown kind is an error; it is never silently dropped.
 
 use serde_json::{Map, Value};
 
@@ -21,40 +21,40 @@ mod unrecognized;
 use entry::{Entry, Level};
 use fields::{flag, list, member, object, text, text_map, texts};
 
-/// Why an object is no ApplicationSet.
+/// Why an object is not a valid ApplicationSet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// A value has the wrong type.
     #[error("`{path}` is {observed}, {wanted} is wanted")]
     Type {
-        /// Where it stands, from the root of the object.
+        /// Its path, from the root of the object.
         path: String,
-        /// What it is.
+        /// The type found.
         observed: &'static str,
-        /// What it must be.
+        /// The type required.
         wanted: &'static str,
     },
-    /// A value is none of those there are.
+    /// A value is not one of the allowed ones.
     #[error("`{path}` is `{observed}`, one of {allowed} is wanted")]
     Value {
-        /// Where it stands.
+        /// Its path.
         path: String,
-        /// What it is.
+        /// The value found.
         observed: String,
-        /// Those there are.
+        /// The allowed values.
         allowed: &'static str,
     },
-    /// A key could be taken for another one.
+    /// A key could be taken for another field.
     #[error(transparent)]
     Key(#[from] keys::Error),
-    /// Entries of `generators` have no kind that is known. Argo CD's words, also when
-    /// the names are not known either.
+    /// Entries of `generators` have no known kind. The message is Argo CD's, even if the names
+    /// cannot be found.
     #[error("ApplicationSet {set} contains unrecognized generators{}", listed(names))]
     Unrecognized {
         /// The set's name.
         set: String,
-        /// Their kinds, as the entries or the annotation
-        /// `kubectl.kubernetes.io/last-applied-configuration` have them, sorted.
+        /// Their kinds, sorted, from the entries or from the annotation
+        /// `kubectl.kubernetes.io/last-applied-configuration`.
         names: Vec<String>,
     },
 }
@@ -67,15 +67,14 @@ fn listed(names: &[String]) -> String {
 }
 
 impl ApplicationSet {
-    /// Reads an ApplicationSet somebody wants to have.
+    /// Decodes an ApplicationSet that a client wants to store.
     ///
-    /// - `object`: with `metadata` and `spec`; what is not known to generators and
-    ///   templates is kept in [`Self::object`].
+    /// - `object`: with `metadata` and `spec`; fields that generators and templates do not use are
+    ///   kept in [`Self::object`].
     ///
     /// # Errors
-    /// [`Error`], the first there is. Names, namespaces and projects are not judged
-    /// here; nor are numbers of children, which Argo CD's API takes too and
-    /// [`super::generate()`] refuses.
+    /// The first [`Error`] found. Names, namespaces and projects are not checked here. Neither is
+    /// the number of children, which Argo CD's API accepts and [`super::generate()`] refuses.
     pub fn read(object: Value) -> Result<Self, Error> {
         let set = Self::read_stored(object)?;
         keys::of_set(&set.object)?;
@@ -89,8 +88,8 @@ impl ApplicationSet {
         })
     }
 
-    /// Reads an ApplicationSet that is stored. An entry of `generators` of no known
-    /// kind has no [`Generator::kinds`]; such a set can still be shown and deleted.
+    /// Decodes a stored ApplicationSet. An entry of `generators` of no known kind has no
+    /// [`Generator::kinds`]; such a set can still be shown and deleted.
     ///
     /// # Errors
     /// As [`Self::read`], without [`Error::Key`] and [`Error::Unrecognized`].
@@ -152,7 +151,7 @@ fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
     })
 }
 
-/// Options mean nothing where Go templates are off.
+/// Options have no effect without Go templates.
 fn engine(spec: &Map<String, Value>) -> Result<Engine, Error> {
     let options = texts(spec, "goTemplateOptions", "spec")?;
     if !flag(spec, "goTemplate", "spec")? {
@@ -216,7 +215,7 @@ fn preserved(spec: &Map<String, Value>) -> Result<Preserved, Error> {
     })
 }
 
-/// Every kind in the order in which Argo CD runs those of one entry.
+/// All kinds, in the order in which Argo CD runs those of one entry.
 pub(super) const ORDER: [KindName; 9] = [
     KindName::List,
     KindName::Clusters,

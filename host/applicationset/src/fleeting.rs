@@ -1,14 +1,14 @@
-//! Annotations that are no part of what somebody wants.
+//! Annotations that are not part of an object's desired state.
 //!
-//! In: annotations. Out: those that are, or are not. Never: one that a controller keeps
-//! for itself taken from what a caller sent.
+//! Some ask a controller for something once and are removed when it is done; others record what a
+//! tool did last. A client that copies an object sends them along.
 //!
-//! They ask a controller for something once, and are taken away when it is done; or they
-//! say what a tool did last. Whoever copies an object sends them along.
+//! Security: an annotation that a controller keeps for itself is never taken from a caller's
+//! object.
 
 use serde_json::{Map, Value};
 
-/// Those of ApplicationSets, and those by which Argo CD knows what it deployed itself.
+/// Such annotations of ApplicationSets, and those by which Argo CD tracks what it deployed itself.
 const OF_SETS: [&str; 6] = [
     "argocd.argoproj.io/application-set-refresh",
     "argocd.argoproj.io/refresh",
@@ -18,7 +18,7 @@ const OF_SETS: [&str; 6] = [
     LAST_APPLIED,
 ];
 
-/// Those of Applications that a template may have.
+/// Such annotations of Applications that a template may have.
 const OF_APPLICATIONS: [&str; 4] = [
     "argocd.argoproj.io/refresh",
     "argocd.argoproj.io/hydrate",
@@ -28,19 +28,19 @@ const OF_APPLICATIONS: [&str; 4] = [
 
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// A set's annotations without them.
+/// A set's annotations without the transient ones.
 pub(super) fn lasting(mut annotations: Map<String, Value>) -> Map<String, Value> {
     annotations.retain(|key, _| !OF_SETS.contains(&key.as_str()));
     annotations
 }
 
-/// Those of a set's annotations alone.
+/// Only the transient ones of a set's annotations.
 pub(super) fn only(mut annotations: Map<String, Value>) -> Map<String, Value> {
     annotations.retain(|key, _| OF_SETS.contains(&key.as_str()));
     annotations
 }
 
-/// Takes them away from what a template gave as metadata.
+/// Removes them from the metadata that a template gave.
 pub(super) fn remove(metadata: &mut Map<String, Value>) {
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
         annotations.retain(|key, _| !OF_APPLICATIONS.contains(&key.as_str()));

@@ -1,4 +1,4 @@
-//! Targets: ApplicationSets and their templates.
+//! Fuzz targets for ApplicationSets and their templates.
 
 use serde_json::{Map, Value, json};
 
@@ -49,7 +49,7 @@ pub fn targets() -> Vec<Target> {
     .concat()
 }
 
-/// Little of everything: an input that is stopped by a bound is as good as one that ends.
+/// Small limits: an input stopped by a limit is as useful as one that completes.
 pub(crate) fn budget() -> Budget {
     Budget::new(GenerationLimits {
         applications: 100,
@@ -98,7 +98,7 @@ fn sets() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A set that may be written can be read back as it is stored.
+/// A set that may be stored can be decoded again once it is.
 fn applicationset(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let Ok(object) = serde_saphyr::from_str::<Value>(text) else {
@@ -134,7 +134,7 @@ fn rendered(engine: Engine, template: &str) {
     };
     let first = compiled.render(&parameters(), &budget());
     let second = compiled.render(&parameters(), &budget());
-    // Clocks and chance are allowed here; what has neither is the same each time.
+    // Clocks and randomness are allowed here; templates without them render the same each time.
     let varies = [
         "now",
         "date",
@@ -158,7 +158,7 @@ fn go_template(data: &[u8]) {
     }
 }
 
-/// What rights are judged by is what is written later.
+/// The rendering that authorization depends on is the one that is written later.
 #[expect(clippy::expect_used, reason = "a property that must hold")]
 fn judged_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
@@ -205,7 +205,7 @@ fn documents() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The last key of equal ones can be read wherever none of them is refused.
+/// [`Twice::Last`] parses everything that [`Twice::Refused`] accepts.
 fn yaml(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let read = |twice| yaml::read(text, twice, &mut |_| Ok::<_, ()>(()));

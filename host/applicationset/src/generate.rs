@@ -1,13 +1,17 @@
-//! Generators, run.
+//! Runs the generators of an ApplicationSet and renders its Applications, in order.
 //!
-//! In: a set, what its generators may read, a budget. Out: its Applications, in
-//! order. Never: some of them where one failed; a read the gate refuses; memory
-//! taken before the budget was asked.
+//! Differences from Argo CD:
 //!
-//! Differs from Argo CD: clusters come by name and merged sets in the order of the
-//! first child, where upstream has no order; patterns that cannot be read are
-//! errors, where upstream takes nothing by them, also where they exclude; a
-//! generator whose kind is not known is an error, also one that is stored.
+//! - Clusters are sorted by name, and merged sets follow the order of the first child. Upstream
+//!   has no order.
+//! - A pattern that cannot be parsed is an error, also in an exclusion. Upstream treats it as
+//!   matching nothing.
+//! - A generator of an unknown kind is an error, also in a stored set.
+//!
+//! Invariant: the result is complete or an error, and the budget is charged before memory is
+//! allocated.
+//!
+//! Security: nothing that the gate refuses is read.
 //!
 //! Source: Argo CD, `applicationset/generators` and `controllers/template`.
 
@@ -39,32 +43,32 @@ use run::Run;
 /// Why a set generates nothing.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Generators would read what the caller may not; all of it that was found.
+    /// Generators would read what the caller may not; everything refused that was found.
     #[error("generators may not read {} of what they name", .0.len())]
     Refused(Vec<Refusal>),
-    /// A bound was reached.
+    /// A limit was exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// An input cannot be had.
+    /// An input is not available.
     #[error("`{path}`: {error}")]
     Input {
-        /// The generator, from the root of the object.
+        /// Path of the generator, from the root of the object.
         path: String,
-        /// Why not.
+        /// The reason.
         error: InputError,
     },
     /// A template cannot be rendered.
     #[error("`{path}`: {error}")]
     Template {
-        /// The generator whose parameters were put in.
+        /// Path of the generator whose parameters were used.
         path: String,
-        /// Why not.
+        /// The reason.
         error: template::Error,
     },
-    /// A generator cannot be run as it is.
+    /// A generator is not valid.
     #[error("`{path}`: {what}")]
     Invalid {
-        /// The generator, from the root of the object.
+        /// Path of the generator, from the root of the object.
         path: String,
         /// What is wrong.
         what: String,
@@ -74,15 +78,16 @@ pub enum Error {
     Decode(#[from] decode::Error),
 }
 
-/// The Applications of a set, in the order of its generators and their parameters.
+/// Generates the Applications of a set, in the order of its generators and their parameters.
 ///
 /// Blocks while repositories and plugins are read; call it off the runtime.
 ///
-/// - Gives: each with `apiVersion`, `kind`, `metadata` and `spec`, in the set's
-///   namespace. Names may be empty or twice; that is judged with the rest.
+/// - Returns: each with `apiVersion`, `kind`, `metadata` and `spec`, in the set's namespace. Names
+///   may be empty or duplicated; the plan checks that.
 ///
 /// # Errors
-/// [`Error`], the first there is; [`Error::Refused`] before any other.
+/// The first [`Error`] found. [`Error::Refused`] takes precedence over other errors of running the
+/// generators, but not over those of parsing the templates.
 pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Value>, Error> {
     let templates = templates(set, budget)?;
     let made = parameters(&set.spec, inputs, budget)?;
@@ -97,32 +102,32 @@ pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> R
     Ok(applications)
 }
 
-/// What one kind of one entry made.
+/// What one kind of one entry generated.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Made {
-    /// The generator, from the root of the object.
+    /// Path of the generator, from the root of the object.
     pub path: String,
     /// Its sets of parameters, in order.
     pub params: Vec<Params>,
 }
 
-/// The parameters of each kind of each entry of a set, in order.
+/// Generates the parameters of each kind of each entry of a set, in order.
 ///
 /// # Errors
 /// As [`generate`].
 pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Made>, Error> {
     let run = Run::new(spec.engine, inputs, budget);
     let made = run.all(spec).and_then(|made| run.clear(spec).map(|()| made));
-    // A refusal is why the rest failed, or may be: it is what the caller hears of.
+    // A refusal takes precedence: it may have caused the other error.
     match run.refused() {
         refused if refused.is_empty() => made,
         refused => Err(Error::Refused(refused)),
     }
 }
 
-/// Every kind's template, parsed, with the kind's path, in the order of [`parameters`].
+/// The parsed template of every kind, with the kind's path, in the order of [`parameters`].
 fn templates(set: &ApplicationSet, budget: &Budget) -> Result<Vec<(String, template::Applications)>, Error> {
-    // Each kind has a copy of the set's template, written and parsed.
+    // Each kind holds its own copy of the set's template, as written and parsed.
     let patch = set.spec.template_patch.as_deref().map_or(0, weight::text);
     let shared = weight::of(&set.spec.template).saturating_add(patch);
     let mut templates = Vec::new();

@@ -1,7 +1,7 @@
-//! What generators may read, and who says so.
+//! The inputs of generators (clusters, trees of repositories, plugins' results) and the trait that
+//! authorizes reading them.
 //!
-//! In: snapshot, caller (by their implementors). Out: clusters, trees of
-//! repositories, what plugins made. Never: a read the [`Gate`] did not let pass.
+//! Security: nothing is read that the [`Gate`] did not allow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -14,12 +14,12 @@ use tollgate_core::diagnostic::one_line;
 
 mod clusters;
 
-/// Everything generators of one request may read.
+/// Everything that the generators of one request may read.
 #[derive(Clone, Copy, Debug)]
 pub struct Inputs<'a> {
-    /// Clusters of the control plane, the own one (`in-cluster`) last.
+    /// The clusters of the control plane, its own one (`in-cluster`) last.
     pub clusters: &'a [ClusterInput],
-    /// What the caller may see of them, asked before each read.
+    /// Decides what the caller may see of them; asked before each read.
     pub gate: &'a dyn Gate,
     /// Repositories.
     pub repositories: &'a dyn Repositories,
@@ -50,49 +50,49 @@ pub struct Metadata {
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Says what the caller may let generators read.
+/// Decides what generators may read for the caller.
 pub trait Gate: fmt::Debug + Sync {
-    /// Whether the caller may see this cluster.
+    /// Checks whether the caller may see this cluster.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if not.
     fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal>;
 
-    /// Whether the caller may read this repository, and the gateway may ask it.
+    /// Checks whether the caller may read this repository, and the gateway may contact it.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if not.
     fn repository(&self, url: &str) -> Result<(), Refusal>;
 
-    /// Whether the caller may have a plugin generate.
+    /// Checks whether the caller may run a plugin's generator.
     ///
     /// # Errors
-    /// Why not.
+    /// The reason if not.
     fn guest(&self, kind: KindName) -> Result<(), Refusal>;
 }
 
-/// Gives what is in a repository. Blocks; call it off the runtime.
+/// Opens repositories. Blocks; call it off the runtime.
 pub trait Repositories: fmt::Debug + Sync {
-    /// The tree of `revision` (branch, tag, `HEAD` or commit; empty is `HEAD`).
+    /// Opens the tree of `revision` (branch, tag, `HEAD` or commit; empty is `HEAD`).
     ///
     /// # Errors
-    /// It cannot be had within the budget. The text names neither credentials nor
+    /// The tree is not available within the budget. The message contains neither credentials nor
     /// paths of this machine.
     fn open(&self, url: &str, revision: &str, budget: &Budget) -> Result<Box<dyn Tree>, InputError>;
 }
 
-/// One commit's files.
+/// The files of one commit.
 pub trait Tree: fmt::Debug {
-    /// Every directory, from the root, `/` between, each before those in it, those of
-    /// one directory sorted by name; the root not included, hidden ones (a part begins
-    /// with `.`) neither. That of a submodule is there, and nothing in it.
+    /// All directories, as paths from the root with `/` between the parts. Each comes before those
+    /// in it, and those of one directory are sorted by name. The root and hidden directories (a
+    /// part begins with `.`) are not included. A submodule is included as an empty directory.
     ///
     /// # Errors
     /// As [`Repositories::open`].
     fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError>;
 
-    /// Those of [`Self::directories`] that are submodules Argo CD fills: what is in them is
-    /// not known here.
+    /// Those of [`Self::directories`] that are submodules which Argo CD checks out. Their content
+    /// is not known here.
     ///
     /// # Errors
     /// As [`Repositories::open`].
@@ -100,7 +100,7 @@ pub trait Tree: fmt::Debug {
         Ok(Vec::new())
     }
 
-    /// The files whose path `matches`, sorted by path, hidden ones too, symbolic links
+    /// The files whose path `matches`, sorted by path, including hidden ones. Symbolic links are
     /// followed within the tree only.
     ///
     /// # Errors
@@ -113,28 +113,28 @@ pub trait Tree: fmt::Debug {
 pub struct File {
     /// Path from the root.
     pub path: String,
-    /// What is in it.
+    /// Its content.
     pub content: Bytes,
 }
 
 /// Runs generators in plugins. Blocks; call it off the runtime.
 pub trait Guests: fmt::Debug + Sync {
-    /// Sets of parameters of a generator of `kind` with these settings.
+    /// Generates the sets of parameters of a generator of `kind` with these settings.
     ///
     /// # Errors
     /// No plugin provides the kind, or it failed.
     fn generate(&self, kind: KindName, settings: &Value, budget: &Budget) -> Result<Vec<Params>, InputError>;
 }
 
-/// Why an input cannot be had, in a sentence for the caller.
+/// Why an input is not available, in one sentence for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct InputError(pub String);
 
-/// One thing the caller may not do, and the rule that says so.
+/// Something the caller may not do, and the rule that forbids it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
-    /// What it is about.
+    /// What was refused.
     pub about: About,
     /// `file:line: text` of a row of `policy.csv`, or the name of a check.
     pub rule: Option<String>,
@@ -142,7 +142,7 @@ pub struct Refusal {
     pub reason: String,
 }
 
-/// What a refusal is about.
+/// What a refusal refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum About {
     /// The set itself, by its RBAC object.
@@ -157,12 +157,12 @@ pub enum About {
     Application(String),
 }
 
-/// Bytes of a name or a rule in a refusal. Templates make names as long as they like, and an
-/// answer lists many.
+/// Maximum length of a name or a rule in a refusal, in bytes. Templates can make names of any
+/// length, and an answer lists many.
 const NAMED_BYTES: usize = 512;
 
 impl Refusal {
-    /// The same with names and rules that are not too long for a list.
+    /// Shortens names and rules to a length that fits in a list.
     #[must_use]
     pub fn short(self) -> Self {
         let short = |text: String| match text.len() > NAMED_BYTES {

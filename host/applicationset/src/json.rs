@@ -1,7 +1,6 @@
-//! JSON of texts, counted while it is read.
+//! Parses JSON and charges the memory of each value while it parses.
 //!
-//! In: text, who counts bytes. Out: a value. Never: a value made before its bytes were
-//! counted: `[0,0,…]` takes sixteen times its text.
+//! Invariant: bytes are charged before a value is made: `[0,0,…]` takes sixteen times its text.
 
 use std::fmt;
 
@@ -10,18 +9,18 @@ use serde_json::{Map, Value};
 
 use super::weight;
 
-/// Why a text is not read.
+/// Why parsing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Error<E> {
-    /// It is no JSON.
+    /// Invalid JSON.
     Text(String),
-    /// What counts the bytes says no.
+    /// The byte counter refused.
     Bound(E),
 }
 
-/// Reads a text that is one value.
+/// Parses a text that is one JSON value.
 ///
-/// - `take`: counts bytes before they are taken.
+/// - `take`: charges bytes before they are allocated.
 ///
 /// # Errors
 /// [`Error`].
@@ -40,10 +39,10 @@ pub(super) fn read<E>(text: &str, take: &mut dyn FnMut(u64) -> Result<(), E>) ->
     }
 }
 
-/// Reads one value.
+/// Parses one value.
 struct Seed<'s, E> {
     take: &'s mut dyn FnMut(u64) -> Result<(), E>,
-    /// What said no; the reader's own errors have no room for it.
+    /// The counter's error, which does not fit into the parser's own error type.
     bound: &'s mut Option<E>,
 }
 

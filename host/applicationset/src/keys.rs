@@ -1,13 +1,12 @@
-//! Keys that Argo CD reads as other keys.
+//! Refuses keys that Argo CD would read as another key.
 //!
-//! In: JSON that becomes an ApplicationSet, or a patch of an Application. Out: nothing,
-//! or the first key that is wrong. Refuses: a key that is a field's name but for the
-//! case of its letters; a key that is a template. Never: a key of a map, whose keys are
-//! the author's own, nor one that is no field's.
+//! Two kinds of keys are errors, in ApplicationSets and in patches of Applications: a key that
+//! differs from a field's name only in case, and a key that is a template in place of a field.
+//! Keys of maps belong to the author and are not checked, nor are keys that resemble no field.
 //!
 //! Source: Go's `encoding/json` reads what is nested in a `matrix` or `merge`, and what
-//! `templatePatch` gives. It folds case, and takes `\u{17f}` for `s` and the sign of
-//! Kelvin for `k`. A cluster drops all other such keys before Argo CD sees them.
+//! `templatePatch` gives. It folds case, and takes `\u{17f}` for `s` and the Kelvin sign for `k`.
+//! A cluster drops all other such keys before Argo CD sees them.
 
 use std::collections::BTreeMap;
 use std::sync::LazyLock;
@@ -25,18 +24,18 @@ use known::KNOWN;
 /// What is wrong with a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It is a field's name in another case.
+    /// It is a field's name with different case.
     #[error("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out")]
     Alike {
-        /// Where it stands.
+        /// Its path.
         path: String,
         /// The field.
         known: &'static str,
     },
-    /// It is a template, and its place has fields.
+    /// It is a template where fields are expected.
     #[error("`{path}` is wrong: only keys of labels, annotations and other maps can be templates")]
     Template {
-        /// Where it stands.
+        /// Its path.
         path: String,
     },
 }
@@ -68,10 +67,10 @@ impl Error {
     }
 }
 
-/// Judges the keys of an ApplicationSet: of the object itself, and below `spec`.
+/// Checks the keys of an ApplicationSet: of the object itself, and below `spec`.
 ///
 /// # Errors
-/// [`Error`], the first there is.
+/// The first [`Error`] found.
 pub(super) fn of_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let judged = members.iter().try_for_each(|(key, value)| {
@@ -84,7 +83,7 @@ pub(super) fn of_set(object: &Value) -> Result<(), Error> {
     judged.map_err(Error::told)
 }
 
-/// Judges the keys of a patch of an Application, rendered: no key is a template there.
+/// Checks the keys of a rendered patch of an Application, in which no key is a template any more.
 ///
 /// # Errors
 /// [`Error::Alike`].
@@ -92,14 +91,14 @@ pub(super) fn of_patch(patch: &Value) -> Result<(), Error> {
     below(patch, "", Templates::Text).map_err(Error::told)
 }
 
-/// What `{{` in a key is.
+/// How `{{` in a key is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Templates {
     Refused,
     Text,
 }
 
-/// Judges what stands below the key `parent`.
+/// Checks everything below the key `parent`.
 fn below(value: &Value, parent: &str, templates: Templates) -> Result<(), Error> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
@@ -130,25 +129,25 @@ fn one(key: &str, parent: &str, templates: Templates) -> Result<(), Error> {
     }
 }
 
-/// Whether what stands below is the author's own. `values` and `parameters` are also
-/// names of texts and lists, which have fields.
+/// Whether the author chooses the keys below this one. `values` and `parameters` also name strings
+/// and lists in other places; only objects under these names are free.
 fn is_free(key: &str, value: &Value) -> bool {
     key == ELEMENTS || (value.is_object() && MAPS.contains(&key))
 }
 
-/// The field Argo CD takes a key for.
+/// The field that Argo CD takes a key for.
 fn known(key: &str, parent: &str) -> Option<&'static str> {
     static FOLDED: LazyLock<BTreeMap<String, &'static str>> =
         LazyLock::new(|| KNOWN.iter().map(|known| (folded(known), *known)).collect());
     let known = *FOLDED.get(&folded(key))?;
-    // The one name that is written in two ways.
+    // The only name that is written in two ways.
     Some(match (known, parent) {
         ("azureDevOps", "pullRequest") => "azuredevops",
         (known, _) => known,
     })
 }
 
-/// A key as Go's `encoding/json` compares it.
+/// The key in the form in which Go's `encoding/json` compares keys.
 fn folded(key: &str) -> String {
     let fold = |letter: char| match letter {
         '\u{17f}' => 's',

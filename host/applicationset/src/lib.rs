@@ -1,8 +1,8 @@
-//! ApplicationSets: what they generate, what that would change, and the change.
+//! ApplicationSets: decodes them, generates their Applications and plans what that would change.
 //!
-//! In: an ApplicationSet as JSON, what its generators may read, bounds. Out:
-//! Applications as JSON; a plan; its outcome. Never: a decision about a caller
-//! (the gateway makes that); work without a bound.
+//! Invariant: all work is bounded by a budget.
+//!
+//! Security: this crate makes no decision about a caller; the gateway does.
 
 use std::collections::BTreeMap;
 
@@ -32,15 +32,15 @@ pub use generate::generate;
 pub use inputs::{About, ClusterInput, File, Gate, Guests, InputError, Inputs, Refusal, Repositories, Tree};
 pub use plan::Plan;
 
-/// One set of parameters a generator made.
+/// One set of parameters, made by a generator.
 pub type Params = serde_json::Map<String, Value>;
 
-/// An ApplicationSet, taken apart.
+/// A decoded ApplicationSet.
 #[derive(Clone, Debug)]
 pub struct ApplicationSet {
     /// Its namespace and name.
     pub name: ObjectName,
-    /// `metadata.uid`; none before it is stored.
+    /// `metadata.uid`; `None` before it is stored.
     pub uid: Option<String>,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
@@ -48,18 +48,18 @@ pub struct ApplicationSet {
     pub annotations: BTreeMap<String, String>,
     /// `spec`.
     pub spec: Spec,
-    /// The whole object as it was sent or stored; nothing of it is lost.
+    /// The whole object as it was sent or stored, without loss.
     pub object: Value,
 }
 
-/// What an ApplicationSet generates.
+/// The `spec` of an ApplicationSet.
 #[derive(Clone, Debug)]
 pub struct Spec {
     /// `generators`, in order.
     pub generators: Vec<Generator>,
     /// `template`: `metadata` and `spec` of the Applications.
     pub template: Value,
-    /// `templatePatch`, laid over what the template gave.
+    /// `templatePatch`, applied to the rendered template.
     pub template_patch: Option<String>,
     /// `goTemplate` and `goTemplateOptions`.
     pub engine: Engine,
@@ -75,23 +75,23 @@ pub struct Spec {
 pub struct Generator {
     /// Each known key of the entry. Argo CD runs all of them; usually there is one.
     pub kinds: Vec<Kind>,
-    /// `selector`, tried on what the generator made: `{matchLabels, matchExpressions}`.
+    /// `selector`, applied to the generated parameters: `{matchLabels, matchExpressions}`.
     pub selector: Option<Value>,
-    /// The whole entry, with `{{…}}` as it was written; parameters of another
-    /// generator are put in here.
+    /// The whole entry, with `{{…}}` as written; it is rendered with the parameters of another
+    /// generator.
     pub raw: Value,
 }
 
 /// A kind of generator with its settings as JSON (`{"elements": […]}`).
 #[derive(Clone, Debug)]
 pub struct Kind {
-    /// Which.
+    /// The kind.
     pub name: KindName,
-    /// What stands below the key.
+    /// The value of the key.
     pub settings: Value,
 }
 
-/// The kinds Argo CD has.
+/// Argo CD's kinds of generators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum KindName {
     /// `list`.
@@ -104,18 +104,18 @@ pub enum KindName {
     Matrix,
     /// `merge`.
     Merge,
-    /// `scmProvider`, by a plugin.
+    /// `scmProvider`, provided by a plugin.
     ScmProvider,
-    /// `pullRequest`, by a plugin.
+    /// `pullRequest`, provided by a plugin.
     PullRequest,
-    /// `clusterDecisionResource`, by a plugin.
+    /// `clusterDecisionResource`, provided by a plugin.
     ClusterDecisionResource,
-    /// `plugin`, by a plugin.
+    /// `plugin`, provided by a plugin.
     Plugin,
 }
 
 impl KindName {
-    /// Every kind there is.
+    /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::List,
         Self::Clusters,
@@ -128,7 +128,7 @@ impl KindName {
         Self::Plugin,
     ];
 
-    /// As objects have it.
+    /// The key in an entry of `generators`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::List => "list",
@@ -144,14 +144,14 @@ impl KindName {
     }
 }
 
-/// How `{{…}}` is read.
+/// How `{{…}}` is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Engine {
-    /// `{{ key }}` and nothing else; what is unknown stays as it is.
+    /// `{{ key }}` only; a tag with an unknown key stays as it is.
     Fast,
     /// Go's `text/template` with the functions Argo CD allows.
     Go {
-        /// What a missing key does.
+        /// The effect of a missing key.
         missing_key: MissingKey,
     },
 }
@@ -180,14 +180,14 @@ pub struct SyncPolicy {
 /// What may be done to the Applications of a set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ApplicationsSync {
-    /// `sync`: made, changed and deleted.
+    /// `sync`: created, updated and deleted.
     #[default]
     Sync,
-    /// `create-only`: made.
+    /// `create-only`: created.
     CreateOnly,
-    /// `create-update`: made and changed.
+    /// `create-update`: created and updated.
     CreateUpdate,
-    /// `create-delete`: made and deleted.
+    /// `create-delete`: created and deleted.
     CreateDelete,
 }
 

@@ -1,11 +1,11 @@
-//! `templatePatch`: what it changes of a rendered Application.
+//! Applies `templatePatch`, in YAML or JSON, to the `metadata` and `spec` of a rendered
+//! Application.
 //!
-//! In: `metadata` and `spec`; a patch as YAML or JSON; a budget. Out: both, patched.
-//! Never: another project than the template gave; a value the budget does not know of.
+//! Security: a patch never changes the project that the template gave.
 //!
-//! Source: Kubernetes' strategic merge patch with the types of Argo CD's
-//! `Application`: lists are replaced, but `metadata.finalizers` are merged; below
-//! `valuesObject` there are no types, so nested objects cannot be merged there.
+//! Source: Kubernetes' strategic merge patch with the types of Argo CD's `Application`: lists are
+//! replaced, but `metadata.finalizers` are merged; below `valuesObject` there are no types, so
+//! nested objects cannot be merged there.
 
 use std::collections::BTreeSet;
 
@@ -21,59 +21,59 @@ const DIRECTIVE: &str = "$patch";
 const RETAIN: &str = "$retainKeys";
 const DELETE_FROM: &str = "$deleteFromPrimitiveList/";
 const ORDER: &str = "$setElementOrder/";
-/// The one list of an Application that is merged.
+/// The only list of an Application that is merged.
 const MERGED_LIST: &str = "finalizers";
-/// The one field without a type.
+/// The only field without a type.
 const UNTYPED: &str = "valuesObject";
-/// Entries of that list, and of what directives say of it: each is compared with each.
+/// Maximum number of entries of that list and of its directives: each is compared with each.
 const LONGEST_LIST: usize = 1_000;
 /// Fields of an Application that a set sets.
 const OWN: [&str; 2] = ["metadata", "spec"];
-/// Those that it never sets.
+/// Fields that a set never sets.
 const FOREIGN: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
 
-/// Why a patch cannot be laid over an Application.
+/// Why a patch cannot be applied to an Application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Neither YAML nor JSON.
     #[error("it is neither YAML nor JSON: {0}")]
     Syntax(String),
-    /// Something other than an object.
+    /// Not an object.
     #[error("it is {0}, not an object")]
     Kind(&'static str),
-    /// A directive nobody knows, or one that does not fit its place.
+    /// An unknown directive, or one in a place where it does not apply.
     #[error("the directive `{0}` is wrong here")]
     Directive(String),
     /// `$retainKeys` does not list what the patch sets.
     #[error("`$retainKeys` must name `{0}`, which the patch sets")]
     Retain(String),
-    /// Values that cannot be merged because nothing says how.
+    /// Values that cannot be merged because no type says how.
     #[error("`{0}` cannot be merged: below `valuesObject` only whole values can be replaced")]
     Untyped(String),
-    /// A list whose entries are compared is too long.
+    /// A list whose entries must be compared is too long.
     #[error("a list of `finalizers` has {observed} entries, at most {allowed} are allowed")]
     Long {
-        /// Entries.
+        /// Number of entries.
         observed: usize,
         /// Allowed.
         allowed: usize,
     },
-    /// A budget of the set is spent.
+    /// A limit of the set's budget was exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// It starts an operation.
+    /// The patch starts an operation.
     #[error("it must not set `operation`")]
     Operation,
-    /// A field no Application has.
+    /// A field that Applications do not have.
     #[error("an Application has no field `{0}`")]
     Field(String),
-    /// A key could be taken for another one.
+    /// A key could be taken for another field.
     #[error(transparent)]
     Key(#[from] keys::Error),
 }
 
 impl Error {
-    /// The same with texts that are not too long for an answer.
+    /// Shortens the texts so that they fit in an answer.
     pub(super) fn told(self) -> Self {
         match self {
             Self::Syntax(what) => Self::Syntax(told(&what)),
@@ -86,7 +86,7 @@ impl Error {
     }
 }
 
-/// Lays `text` over an Application's `metadata` and `spec`. Nothing but blanks or
+/// Applies the patch `text` to an Application's `metadata` and `spec`. A patch that is blank or
 /// `null` changes nothing.
 ///
 /// # Errors
@@ -106,7 +106,7 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
         return Err(Error::Operation);
     }
     patch.retain(|key, _| !FOREIGN.contains(&key.as_str()));
-    // SECURITY: Argo CD reads the whole with a decoder that knows no case.
+    // SECURITY: Argo CD decodes the whole object with a case-insensitive decoder.
     if let Some(key) = patch.keys().find(|key| !OWN.contains(&key.as_str()) && !directive(key)) {
         return Err(Error::Field(key.clone()));
     }
@@ -126,10 +126,10 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
     Ok(patched)
 }
 
-/// The patch of a text: JSON when it begins as an object of JSON does, else YAML.
+/// Parses a patch: as JSON if it begins like a JSON object, else as YAML.
 ///
 /// # Errors
-/// [`Error::Syntax`] where it is neither, [`Error::Exceeded`] where a budget is spent.
+/// [`Error::Syntax`] if it is neither, [`Error::Exceeded`] if a limit was exceeded.
 pub fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
     budget.time()?;
     let mut take = |bytes| budget.bytes(bytes);
@@ -145,7 +145,7 @@ pub fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
     })
 }
 
-/// A list whose entries may be compared with each other.
+/// Checks that a list is short enough to compare its entries with each other.
 fn short(items: &[Value]) -> Result<(), Error> {
     let (observed, allowed) = (items.len(), LONGEST_LIST);
     if observed > allowed {
@@ -154,7 +154,7 @@ fn short(items: &[Value]) -> Result<(), Error> {
     Ok(())
 }
 
-/// The project stays what the template made it.
+/// Restores the project that the template gave.
 fn keep(patched: &mut Value, project: Option<Value>) {
     let Some(fields) = patched.as_object_mut() else { return };
     let spec = fields
@@ -195,7 +195,7 @@ fn merge(
     }
     retain(&mut original, &mut patch)?;
     let order = ordered(&mut patch)?;
-    // Deletions come first, so that their place in the patch does not matter.
+    // Deletions come first, so that their position in the patch does not matter.
     let (deletions, fields): (Vec<_>, Vec<_>) = patch.into_iter().partition(|(key, _)| key.starts_with(DELETE_FROM));
     for (key, value) in deletions {
         delete_from(&mut original, &key, &value)?;
@@ -238,8 +238,8 @@ fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Type
     Ok(())
 }
 
-/// A value for a place that had none: without nulls and directives; none when it
-/// is itself a directive.
+/// A value for a field that had none: without nulls and directives; `None` if it is itself a
+/// directive.
 fn fresh(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
@@ -255,7 +255,7 @@ fn fresh(value: Value) -> Option<Value> {
     }
 }
 
-/// A list that takes another's place whole; directives in it mean nothing.
+/// A list that replaces another one; directives in it have no effect.
 fn plain_list(items: Vec<Value>) -> Vec<Value> {
     items
         .into_iter()
@@ -270,8 +270,8 @@ fn directive(key: &str) -> bool {
     key == DIRECTIVE || key == RETAIN || key.starts_with(DELETE_FROM) || key.starts_with(ORDER)
 }
 
-/// Scalars of both lists, each once: those of the patch in its order, before what
-/// only the original has unless the original had it earlier.
+/// The scalars of both lists, without duplicates. Those of the patch come in its order, before
+/// those that only the original has, unless the original had them earlier.
 fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
     let mut wanted: Vec<Value> = Vec::new();
     for item in patch {
@@ -300,7 +300,7 @@ fn merge_list(original: &[Value], patch: Vec<Value>) -> Vec<Value> {
     merged
 }
 
-/// `$retainKeys`: what it does not name is removed first.
+/// `$retainKeys`: fields that it does not name are removed first.
 fn retain(original: &mut Map<String, Value>, patch: &mut Map<String, Value>) -> Result<(), Error> {
     let Some(keys) = patch.remove(RETAIN) else {
         return Ok(());
@@ -338,7 +338,7 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
     }
 }
 
-/// `$setElementOrder/finalizers`, the one list that has an order to set.
+/// `$setElementOrder/finalizers`; no other list has an order to set.
 fn ordered(patch: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, Error> {
     let keys: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     let mut order = None;
@@ -363,7 +363,7 @@ fn reorder(original: &mut Map<String, Value>, order: &[Value]) {
     let mut named: Vec<Value> = items.iter().filter(|item| place(item).is_some()).cloned().collect();
     named.sort_by_key(place);
     let mut named = named.into_iter();
-    // What the order does not name keeps its place.
+    // Items that the order does not name keep their position.
     for item in items.iter_mut().filter(|item| place(item).is_some()) {
         if let Some(next) = named.next() {
             *item = next;

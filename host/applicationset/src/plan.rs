@@ -1,13 +1,12 @@
-//! What writing an ApplicationSet would change.
+//! Plans what storing or deleting an ApplicationSet would change: the set itself and each of its
+//! Applications. A plan writes nothing.
 //!
-//! In: the set as it shall be, what is stored, what it generates. Out: a change for
-//! each Application, and the set's own. Never: a write; an Application of somebody
-//! else's changed.
+//! Fields that only the store sets (`status`, versions, field managers) are not compared, and an
+//! absent field equals the default that Argo CD gives it. Only passwords in URLs are hidden:
+//! Applications contain no values of Secrets, and there is no way to tell which parameter of a
+//! chart is secret.
 //!
-//! What the store alone says of an object (`status`, versions, who manages fields) is
-//! no difference, nor is a field that is left out where the other has what Argo CD
-//! takes for it. Nothing is hidden but the passwords of URLs: Applications have no
-//! values of Secrets, and which parameter of a chart is one cannot be told.
+//! Security: an Application that belongs to something else is never changed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -30,25 +29,25 @@ pub use set::{is_same, replaced, upserted};
 use application::{Planner, put_or_remove};
 use ignore::Rules;
 
-/// Annotation of a set: the projects its Applications are in, by name, with commas
-/// between them. The gateway writes it, whatever was sent.
+/// Annotation of a set with the projects its Applications are in: sorted by name, separated by
+/// commas. The gateway writes it and ignores what was sent.
 pub const PROJECTS: &str = "tollgate.dev/projects";
 
-/// What becomes of an object.
+/// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// It is made.
+    /// It is created.
     Create,
-    /// It is changed.
+    /// It is updated.
     Update,
-    /// It is taken away.
+    /// It is deleted.
     Delete,
-    /// It stays as it is.
+    /// It is not changed.
     Keep,
 }
 
 impl Action {
-    /// As previews and records have it.
+    /// The name in previews and records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Create => "create",
@@ -59,38 +58,38 @@ impl Action {
     }
 }
 
-/// What becomes of the Applications of a set that is deleted.
+/// What happens to the Applications of a set that is deleted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Cascade {
-    /// They are deleted with it. Those with Argo CD's finalizer take what they
-    /// deployed along, once its controller sees to it.
+    /// They are deleted with the set. Those with Argo CD's finalizer have their resources deleted
+    /// too, once Argo CD's controller handles it.
     #[default]
     Background,
     /// They stay, without the reference to the set.
     Orphan,
 }
 
-/// An object, before and after.
+/// The change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Change {
     /// Its namespace and name.
     pub name: ObjectName,
-    /// What becomes of it.
+    /// What happens to it.
     pub action: Action,
-    /// As it is stored, with its version; none for [`Action::Create`].
+    /// The stored object, with its version; `None` for [`Action::Create`].
     pub before: Option<Value>,
-    /// What is written; none for [`Action::Delete`] and [`Action::Keep`].
+    /// The object to write; `None` for [`Action::Delete`] and [`Action::Keep`].
     pub after: Option<Value>,
-    /// What `applicationsSync` of the set does not let be done; the object is kept.
+    /// The action that the set's `applicationsSync` does not allow; the object is kept.
     pub held_back: Option<Action>,
-    /// What the set generates, where that is not what is stored afterwards: it is held
-    /// back, or `ignoreApplicationDifferences` puts something else in its place. Argo
-    /// CD's controller makes it all the same, once the stored one is gone.
+    /// What the set generates, if the stored object will differ from it: the change is held back,
+    /// or `ignoreApplicationDifferences` replaces something. Argo CD's controller still creates it
+    /// once the stored object is gone.
     pub generated: Option<Value>,
 }
 
 impl Change {
-    /// What is stored when the change is done; none where it is deleted.
+    /// The object that is stored after the change; `None` if it is deleted.
     pub fn result(&self) -> Option<&Value> {
         match self.action {
             Action::Create | Action::Update => self.after.as_ref(),
@@ -99,8 +98,8 @@ impl Change {
         }
     }
 
-    /// The change as a unified diff of YAML, without what the store alone says;
-    /// empty where nothing changes. Passwords of URLs are left out.
+    /// The change as a unified diff of YAML, without fields that only the store sets; empty if
+    /// nothing changes. Passwords in URLs are masked.
     pub fn diff(&self) -> String {
         diff::unified(self)
     }
@@ -112,37 +111,38 @@ pub enum Problem {
     /// A generated Application has no name.
     #[error("application {number} that the set generates has no name")]
     Unnamed {
-        /// Its number, from 1.
+        /// Its position, from 1.
         number: usize,
     },
-    /// Two have one name.
+    /// Two generated Applications have the same name.
     #[error("the set generates more than one application with the name `{name}`")]
     Duplicate {
         /// The name.
         name: String,
     },
-    /// There is such an Application, and it is not the set's; with what would be made
-    /// otherwise. Whose it is, is not told: that may be nobody's business.
+    /// An Application of that name exists and does not belong to the set. Contains the change that
+    /// would be made otherwise. The owner is not named, because the caller may not be allowed to
+    /// know it.
     #[error("application `{}` exists already and does not belong to the set", .0.name.name)]
     Taken(Box<Change>),
-    /// `ignoreApplicationDifferences` cannot be followed.
+    /// A rule of `ignoreApplicationDifferences` cannot be applied.
     #[error("`spec.ignoreApplicationDifferences[{number}]`: {why}")]
     Ignore {
-        /// Number of the rule, from 0.
+        /// Index of the rule, from 0.
         number: usize,
-        /// Why not.
+        /// The reason.
         why: String,
     },
 }
 
-/// What is stored where a plan is made.
+/// The stored state that a plan is based on.
 #[derive(Clone, Debug, Default)]
 pub struct Existing {
-    /// The set, if there is one.
+    /// The set, if it exists.
     pub set: Option<Value>,
-    /// All Applications of its namespace: those that are the set's, or go with it, whole
-    /// and with their versions but without `status`; the others by their name, so that a
-    /// large namespace does not fill memory.
+    /// All Applications of its namespace. Those that belong to the set, or are deleted with it,
+    /// are complete, with their versions but without `status`. The others only have their names,
+    /// so that a large namespace does not fill memory.
     pub applications: Vec<Value>,
 }
 
@@ -150,7 +150,8 @@ impl Existing {
     /// Reads the set and the Applications of its namespace.
     ///
     /// # Errors
-    /// Those of [`Writer::read`] and [`Writer::related`], but for a set that is not there.
+    /// Those of [`Writer::read`] and [`Writer::related`]; a set that does not exist is not an
+    /// error.
     pub async fn read(writer: &Writer, set: &ObjectName) -> Result<Self, write::Error> {
         let key = Key {
             kind: Kind::ApplicationSet,
@@ -173,7 +174,7 @@ impl Existing {
         })
     }
 
-    /// The Applications of the stored set; none where it is not stored.
+    /// The Applications of the stored set; none if the set is not stored.
     pub fn owned<'a>(&'a self, set: &'a ObjectName) -> impl Iterator<Item = &'a Value> {
         let owner = self.set.as_ref().map(|stored| Owner::of(&set.name, stored));
         let owned = move |application: &&Value| owner.as_ref().is_some_and(|owner| owner.owns(application));
@@ -181,27 +182,26 @@ impl Existing {
     }
 }
 
-/// Everything that changes with a set.
+/// All changes that storing or deleting a set causes.
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The set.
     pub set: Change,
-    /// Its Applications, by name; also those that stay as they are.
+    /// Its Applications, sorted by name, including unchanged ones.
     pub changes: Vec<Change>,
-    /// What stands in the way; nothing of the plan is carried out then.
+    /// The problems; if there are any, nothing of the plan is carried out.
     pub problems: Vec<Problem>,
-    /// What becomes of the Applications of a set that is deleted. `applicationsSync`
-    /// of the stored set turns [`Cascade::Background`] into [`Cascade::Orphan`] where
-    /// it lets none be deleted, as Argo CD does.
+    /// What happens to the Applications of a set that is deleted. As in Argo CD,
+    /// [`Cascade::Background`] becomes [`Cascade::Orphan`] if the stored set's `applicationsSync`
+    /// does not allow deletion.
     pub cascade: Cascade,
 }
 
 impl Plan {
-    /// What storing `set` with the Applications it generated would change.
+    /// Plans storing `set` with the Applications it generated.
     ///
-    /// `set.object` is the whole object as it shall be stored ([`upserted`],
-    /// [`replaced`]); a `metadata.resourceVersion` in it is the version it is based
-    /// on.
+    /// `set.object` is the whole object to store ([`upserted`], [`replaced`]); a
+    /// `metadata.resourceVersion` in it is the version it is based on.
     pub fn new(set: &ApplicationSet, existing: Existing, generated: Vec<Value>) -> Self {
         let owner = match &existing.set {
             Some(stored) => Owner::of(&set.name.name, stored),
@@ -236,7 +236,7 @@ impl Plan {
             .filter(|(_, before)| is_stored && planner.owner.owns(before));
         changes.extend(gone.map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
-        // What is taken counts: a dry run shows the annotation.
+        // Applications whose name is taken count as well: a dry run shows the annotation.
         let projects = projects(changes.iter().chain(taken(&problems)));
         Self {
             set: set::change(set, existing.set, projects.as_deref()),
@@ -246,7 +246,7 @@ impl Plan {
         }
     }
 
-    /// What storing the set alone would change; Argo CD's controller does the rest.
+    /// Plans storing the set alone; Argo CD's controller does the rest.
     pub fn of_set(set: &ApplicationSet, stored: Option<Value>) -> Self {
         Self {
             set: set::change(set, stored, None),
@@ -256,11 +256,11 @@ impl Plan {
         }
     }
 
-    /// What deleting the stored `set` would change.
+    /// Plans deleting the stored `set`.
     ///
-    /// A cluster deletes what refers to a deleted object, whether that was its controller
-    /// or not. Applications that refer to the set without belonging to it are therefore
-    /// part of the plan; one that something else owns too is kept.
+    /// A cluster deletes every object that refers to a deleted one as its owner, whether as its
+    /// controller or not. Applications that refer to the set without belonging to it are therefore
+    /// part of the plan. One that also has another owner is kept.
     pub fn deletion(set: &ApplicationSet, existing: Existing, cascade: Cascade) -> Self {
         let cascade = if may_delete(set.sync()) {
             cascade
@@ -309,16 +309,16 @@ impl Plan {
         }
     }
 
-    /// How many Applications it deletes.
+    /// The number of Applications it deletes.
     pub fn deletions(&self) -> u64 {
         let deleted = self.changes.iter().filter(|change| change.action == Action::Delete);
         u64::try_from(deleted.count()).unwrap_or(u64::MAX)
     }
 
-    /// The plan as previews show it: what is taken among what is made.
+    /// The plan as previews show it: Applications whose name is taken appear as created.
     ///
-    /// SECURITY: who may not know of an Application reads nothing else of its name than
-    /// of a free one. That it is taken is among the refusals, for those who may know.
+    /// SECURITY: a caller who may not see an Application cannot tell its name from a free one.
+    /// Callers who may see it find it among the refusals.
     #[must_use]
     pub fn shown(mut self) -> Self {
         self.changes.extend(taken(&self.problems).cloned());
@@ -326,12 +326,12 @@ impl Plan {
         self
     }
 
-    /// What cannot be made because there is such an Application already.
+    /// The changes that cannot be made because an Application of that name already exists.
     pub fn taken(&self) -> impl Iterator<Item = &Change> {
         taken(&self.problems)
     }
 
-    /// Whether nothing is to be written.
+    /// Whether there is nothing to write.
     pub fn is_empty(&self) -> bool {
         self.set.action == Action::Keep && self.changes.iter().all(|change| change.action == Action::Keep)
     }
@@ -371,7 +371,7 @@ fn by_name(applications: Vec<Value>) -> BTreeMap<String, Value> {
     named.collect()
 }
 
-/// The projects that Applications are in when all is done.
+/// The projects of the Applications that exist after the changes.
 fn projects<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<String> {
     let of = |change: &'a Change| {
         let spec = change.result()?.get("spec");

@@ -1,16 +1,15 @@
-//! What is in git repositories, for generators.
+//! Read access to git repositories, for generators.
 //!
-//! In: a URL and a revision somebody wrote into an ApplicationSet, repository
-//! Secrets, patterns of the settings. Out: the tree of one commit ([`Reader`],
-//! [`Tree`](crate::Tree)). Never: a program started (no `git`, no
-//! `ssh`), a repository nobody listed, a credential at another host or in a text,
-//! a fetch without a bound in time, bytes and number.
+//! [`permitted`] checks a URL first and returns the location ([`Permitted`]) together with what
+//! the caller needs a right on. Remote repositories are fetched over HTTPS (`wire.rs`), one commit
+//! deep, into a private folder; local ones are opened in place. There is one [`Store`] for the
+//! process. It holds what was fetched and shares one fetch among all requests for the same
+//! revision. A [`Reader`] gives one request the files of a commit as a [`Tree`](crate::Tree).
 //!
-//! A URL passes [`permitted`] first, which gives the place ([`Permitted`]) and what
-//! the caller needs a right on. Remote repositories are fetched by HTTPS
-//! (`wire.rs`), one commit deep, into a private folder; local ones are opened where
-//! they are. [`Store`] is one for the process: it holds what was fetched, lets one
-//! fetch serve all who ask for the same, and none wait for another repository.
+//! Invariant: every fetch is bounded in time, bytes and number.
+//!
+//! Security: the gateway starts no program (no `git`, no `ssh`), reads no repository that is not
+//! listed, and never sends a credential to another host or includes one in a message.
 
 mod address;
 mod cache;
@@ -35,40 +34,41 @@ pub use error::Error;
 pub use permission::{Permitted, permitted};
 pub use store::{Reader, Store};
 
-/// Fetches at once; more wait.
+/// Maximum number of concurrent fetches; further ones wait.
 pub const MAX_FETCHES: usize = 16;
-/// Fetches at once from one host.
+/// Maximum number of concurrent fetches from one host.
 pub const MAX_FETCHES_OF_HOST: usize = 6;
-/// Fetches at once from one repository.
+/// Maximum number of concurrent fetches from one repository.
 pub const MAX_FETCHES_OF_REPOSITORY: usize = 2;
-/// Commits kept on disk.
+/// Maximum number of commits kept on disk.
 pub const MAX_CACHED_COMMITS: usize = 256;
-/// Bytes of a repository's list of branches and tags.
+/// Maximum size of a repository's list of branches and tags, in bytes.
 pub const MAX_LISTING_BYTES: u64 = 16 * 1024 * 1024;
-/// Objects of one fetch.
+/// Maximum number of objects in one fetch.
 pub const MAX_OBJECTS: u32 = 1_000_000;
-/// Bytes of one object of a fetch, unpacked.
+/// Maximum size of one fetched object, unpacked, in bytes.
 pub const MAX_UNPACKED_BYTES: u64 = 128 * 1024 * 1024;
-/// Deltas of a fetch upon each other, as git itself makes them.
+/// Maximum length of a chain of deltas in a fetch; git itself makes chains up to this length.
 pub const MAX_DELTA_DEPTH: u32 = 4096;
-/// Bytes of memory that all fetches together unpack in; one that needs more is refused.
+/// Memory that all fetches together may use for unpacking, in bytes. A fetch that alone needs more
+/// is refused.
 pub const MAX_UNPACKING_BYTES: u64 = 3 * MAX_UNPACKED_BYTES;
-/// Bytes of one object that is read.
+/// Maximum size of one object that is read, in bytes.
 pub const MAX_OBJECT_BYTES: u64 = 32 * 1024 * 1024;
-/// Entries of directories that one question reads: files, directories and links, those in
-/// a directory that stands in several places as often.
+/// Maximum number of directory entries that one query reads: files, directories and links. A
+/// directory that occurs in several places counts once for each.
 pub const MAX_ENTRIES: usize = 500_000;
-/// Bytes of directories that one question reads.
+/// Maximum size of the directories that one query reads, in bytes.
 pub const MAX_LISTED_BYTES: u64 = 64 * 1024 * 1024;
-/// Directories within each other.
+/// Maximum nesting of directories.
 pub const MAX_DEPTH: usize = 64;
-/// Bytes of one path.
+/// Maximum length of one path, in bytes.
 pub const MAX_PATH_BYTES: usize = 4096;
-/// Files one pattern may match.
+/// Maximum number of files that one pattern may match.
 pub const MAX_FILES: usize = 20_000;
-/// Bytes of all files one pattern matches.
+/// Maximum total size of the files that one pattern matches, in bytes.
 pub const MAX_FILE_BYTES: u64 = 10 * 1024 * 1024;
-/// Symbolic links that are followed on the way to one file.
+/// Maximum number of symbolic links followed on the way to one file.
 pub const MAX_LINKS: usize = 40;
 
 #[cfg(test)]

@@ -1,11 +1,10 @@
-//! Label selectors, as Kubernetes and Argo CD read them.
+//! Label selectors, from `matchLabels` and `matchExpressions` or from the string of `?selector=`,
+//! as Kubernetes and Argo CD parse them.
 //!
-//! In: `matchLabels` and `matchExpressions`, or the text of `?selector=`. Out:
-//! whether labels match. Never: a requirement that was not understood and is left
-//! out.
+//! Invariant: a requirement that cannot be parsed is an error, never ignored.
 //!
-//! Source: Kubernetes, `labels.Parse` and `LabelSelectorAsSelector`; Argo CD, its
-//! own copy of the latter for post selectors, which takes any value.
+//! Source: Kubernetes, `labels.Parse` and `LabelSelectorAsSelector`; Argo CD, its own copy of the
+//! latter for post selectors, which takes any value.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -18,21 +17,21 @@ mod parse;
 #[cfg(test)]
 mod tests;
 
-/// Longest name of a label, and longest value, in bytes.
+/// Maximum length of a label's name and of its value, in bytes.
 const LONGEST: usize = 63;
-/// Longest prefix of a label's name, in bytes.
+/// Maximum length of the prefix of a label's name, in bytes.
 const LONGEST_PREFIX: usize = 253;
 
-/// Why a selector is none.
+/// Why a selector is invalid.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The text of `?selector=` cannot be read; Argo CD's words.
+    /// The string of `?selector=` is invalid; the message is Argo CD's.
     #[error("error parsing the selector: {what}")]
     Text {
         /// What was found and what was expected.
         what: String,
     },
-    /// `matchLabels` or `matchExpressions` cannot be.
+    /// `matchLabels` or `matchExpressions` is invalid.
     #[error("error parsing label selector: {what}")]
     Object {
         /// What is wrong.
@@ -40,16 +39,16 @@ pub enum Error {
     },
 }
 
-/// Which values a selector may ask for.
+/// Which values a selector may contain.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Values {
-    /// What a label can have.
+    /// Valid values of labels.
     Labels,
-    /// Anything: parameters are compared, URLs among them.
+    /// Any value, because the selector is compared with parameters, such as URLs.
     Any,
 }
 
-/// Requirements that must all be met; none are met by everything.
+/// Requirements that must all be met; a selector without requirements matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Selector {
     requirements: Vec<Requirement>,
@@ -72,7 +71,7 @@ enum Rule {
 }
 
 impl Selector {
-    /// Reads the text of `?selector=`: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
+    /// Parses the string of `?selector=`: `a=b,c!=d,e in (f,g),h notin (i),j,!k,l>1`.
     ///
     /// # Errors
     /// [`Error::Text`]. Source: Kubernetes, `labels.Parse`.
@@ -81,7 +80,7 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// Reads `{matchLabels, matchExpressions}`; an empty one takes everything.
+    /// Decodes `{matchLabels, matchExpressions}`; an empty selector matches everything.
     ///
     /// # Errors
     /// [`Error::Object`].
@@ -90,17 +89,17 @@ impl Selector {
         Ok(Self { requirements })
     }
 
-    /// Whether it asks for nothing.
+    /// Whether it has no requirements.
     pub fn is_empty(&self) -> bool {
         self.requirements.is_empty()
     }
 
-    /// Whether labels match.
+    /// Whether it matches the labels.
     pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
         self.takes_by(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
     }
 
-    /// Whether what `label` gives by key matches.
+    /// Whether it matches the values that `label` returns by key.
     pub fn takes_by<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
         let met = |requirement: &Requirement| requirement.rule.is_met(label(&requirement.key).as_deref());
         self.requirements.iter().all(met)
@@ -155,7 +154,7 @@ fn expression(operator: &str, given: Vec<String>) -> Result<Rule, String> {
     Ok(rule)
 }
 
-/// A requirement whose key and values can be.
+/// A requirement with a checked key and values.
 fn requirement(key: &str, rule: Rule, values: Values) -> Result<Requirement, String> {
     if !is_key(key) {
         return Err(format!("`{key}` is not a label's name"));
@@ -173,7 +172,7 @@ fn requirement(key: &str, rule: Rule, values: Values) -> Result<Requirement, Str
     Ok(Requirement { key, rule })
 }
 
-/// Whether labels may be called so. Source: Kubernetes, `IsQualifiedName`.
+/// Whether this is a valid label key. Source: Kubernetes, `IsQualifiedName`.
 fn is_key(key: &str) -> bool {
     let (prefix, name) = match key.split_once('/') {
         Some((prefix, name)) => (Some(prefix), name),
@@ -189,7 +188,7 @@ fn is_key(key: &str) -> bool {
     prefix && !name.is_empty() && is_value(name)
 }
 
-/// Whether labels may have this value. Source: Kubernetes, `IsValidLabelValue`.
+/// Whether this is a valid label value. Source: Kubernetes, `IsValidLabelValue`.
 fn is_value(value: &str) -> bool {
     let inner = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.');
     value.is_empty() || value.len() <= LONGEST && is_wrapped(value, |byte| byte.is_ascii_alphanumeric(), inner)

@@ -1,8 +1,9 @@
-//! Templates of ApplicationSets: parsed once, rendered for each set of parameters.
+//! Templates of ApplicationSets: parses strings and JSON with `{{…}}` once and renders them for
+//! each set of parameters.
 //!
-//! In: texts and JSON with `{{…}}`; parameters. Out: texts, JSON, Applications.
-//! Never: a file, a variable of the environment or a name server that a template
-//! reads; work or memory beyond the budget.
+//! Invariant: work and memory stay within the budget.
+//!
+//! Security: a template cannot read a file, an environment variable or a name server.
 //!
 //! Source: Argo CD's `applicationset/utils` (both engines), `text/template` of Go.
 
@@ -37,51 +38,50 @@ pub use generators::generator;
 pub use steady::{Changing, changing};
 pub(super) use value::{Made, made};
 
-/// Letters of a text that an error shows.
+/// Maximum length of a template in an error, in characters.
 const EXCERPT_CHARS: usize = 120;
-/// Letters of what an error says: templates make texts as long as they like.
+/// Maximum length of an error's message, in characters: templates make strings of any length.
 const MESSAGE_CHARS: usize = 1_000;
-/// Bytes of one text that is rendered.
+/// Maximum length of one rendered string, in bytes.
 const TEXT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Why nothing was rendered.
+/// Why rendering failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A template that cannot be parsed.
+    /// A template cannot be parsed.
     #[error("the template `{template}` is invalid: {message}")]
     Syntax {
-        /// Its beginning.
+        /// The beginning of the template.
         template: String,
         /// What is wrong with it.
         message: String,
     },
-    /// A template that cannot be executed with these parameters.
+    /// A template cannot be executed with these parameters.
     #[error("the template `{template}` fails: {message}")]
     Execute {
-        /// Its beginning.
+        /// The beginning of the template.
         template: String,
         /// What went wrong.
         message: String,
     },
-    /// A key that is missing where `missingkey=error` is set, or that no value of
-    /// its kind has.
+    /// A key is missing while `missingkey=error` is set, or no value of this kind has such a key.
     #[error("the template `{template}` fails: {message}")]
     MissingKey {
-        /// The template's beginning.
+        /// The beginning of the template.
         template: String,
-        /// Which key.
+        /// The key.
         message: String,
     },
-    /// A template that needs more than it may.
+    /// A template exceeds a limit.
     #[error("the template `{template}` fails: {message}")]
     Bound {
-        /// Its beginning.
+        /// The beginning of the template.
         template: String,
-        /// Which bound it reaches.
+        /// The limit.
         message: String,
     },
-    /// A template that Argo CD may render otherwise than the gateway does, where rights are
-    /// judged by what it becomes.
+    /// Argo CD may render a template differently from the gateway, and an authorization decision
+    /// depends on the result.
     #[error(
         "Argo CD may render {place} `{template}` otherwise than it is judged here: {what}; see \"Texts that rights are \
          judged by\" in docs/applicationsets.md for what such a text may have"
@@ -89,41 +89,41 @@ pub enum Error {
     Divergent {
         /// The field, as far as it is known.
         place: String,
-        /// The template's beginning.
+        /// The beginning of the template.
         template: String,
-        /// What could differ.
+        /// What may differ.
         what: String,
     },
-    /// A budget of the set is spent.
+    /// A limit of the set's budget was exceeded.
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// A field whose kind is not the one the Application's field has.
+    /// The type of a field is not the one it has in an Application.
     #[error("`{field}` of the template must be {wanted}, not {observed}")]
     Field {
-        /// Its path.
+        /// The path of the field.
         field: String,
-        /// What it may be.
+        /// The allowed type.
         wanted: &'static str,
-        /// What it is.
+        /// The type found.
         observed: &'static str,
     },
-    /// `templatePatch` gives nothing that can be laid over an Application.
+    /// `templatePatch` cannot be applied to an Application.
     #[error("the `templatePatch` is invalid: {0}")]
     Patch(#[source] super::patch::Error),
-    /// Nested too deep.
+    /// The nesting is too deep.
     #[error("the template nests more than {allowed} levels")]
     Depth {
-        /// Allowed.
+        /// The allowed depth.
         allowed: usize,
     },
 }
 
-/// What stops an execution, before it is said in which template.
+/// Why an execution stopped, before the template is named in an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 enum Fault {
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
-    /// Argo CD keeps `values` of generators that fail with one of these.
+    /// Argo CD keeps `values` of generators that fail with this fault.
     #[error("{0}")]
     MissingKey(String),
     #[error("{0}")]
@@ -136,28 +136,28 @@ enum Fault {
     Output { observed: u64, allowed: u64 },
     #[error("its values nest more than {allowed} levels")]
     Depth { allowed: usize },
-    /// Another bound, in words; no function takes it for a value that is wrong.
+    /// Another limit, as a message; functions never treat it as an invalid value.
     #[error("{0}")]
     Bound(String),
-    /// What Argo CD could take otherwise, in words; no function takes it for a value that is
-    /// wrong.
+    /// What Argo CD could treat differently, as a message; functions never treat it as an invalid
+    /// value.
     #[error("{0}")]
     Divergent(String),
 }
 
-/// What depends on a text.
+/// What depends on a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Role {
-    /// Rights are judged by what it becomes.
+    /// Authorization depends on the rendered string.
     Judged,
-    /// Rights are judged by texts that are rendered with the same parameters.
+    /// Authorization depends on other strings that are rendered with the same parameters.
     Beside,
     /// Nothing.
     Alone,
 }
 
-/// Fields of an Application that rights are judged by, by their pointer. `Wanted` of
-/// `authorize/applicationsets/application.rs` has what is judged.
+/// The role of a field of an Application, by its pointer. `Wanted` of
+/// `authorize/applicationsets/application.rs` lists the fields that authorization depends on.
 fn role_of(pointer: &str) -> Role {
     let is_judged = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
@@ -200,7 +200,7 @@ impl Fault {
     }
 }
 
-/// What Argo CD could take otherwise.
+/// Reports what Argo CD could treat differently.
 fn divergent(what: &str, template: String) -> Error {
     Error::Divergent {
         place: "the template".to_owned(),
@@ -210,7 +210,7 @@ fn divergent(what: &str, template: String) -> Error {
 }
 
 impl Error {
-    /// The same of a field, by its pointer.
+    /// Adds the field's pointer to the error.
     fn in_field(self, pointer: &str) -> Self {
         match self {
             Self::Divergent { template, what, .. } if !pointer.is_empty() => Self::Divergent {
@@ -223,12 +223,12 @@ impl Error {
     }
 }
 
-/// A template that was parsed.
+/// A parsed template.
 #[derive(Debug)]
 pub struct Compiled(tree::Tree);
 
 impl Compiled {
-    /// Parses a text.
+    /// Parses a string.
     ///
     /// # Errors
     /// [`Error::Syntax`]: wrong braces, grammar or an unknown function.
@@ -236,7 +236,7 @@ impl Compiled {
         Self::value(engine, &Value::String(text.to_owned()))
     }
 
-    /// Parses every text and key of `value`.
+    /// Parses every string and key of `value`.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`].
@@ -244,7 +244,7 @@ impl Compiled {
         tree::Tree::new(engine, value, |_| Role::Alone).map(Self)
     }
 
-    /// Parses every text and key of `value`, by which rights are judged.
+    /// Parses every string and key of `value`, on which authorization depends.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
@@ -252,7 +252,7 @@ impl Compiled {
         tree::Tree::new(engine, value, |_| Role::Judged).map(Self)
     }
 
-    /// Puts parameters in. Entries of objects that are `null` are left out.
+    /// Renders with these parameters. Members of objects that are `null` are omitted.
     ///
     /// # Errors
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
@@ -262,7 +262,7 @@ impl Compiled {
     }
 }
 
-/// A text that was parsed.
+/// A parsed string.
 #[derive(Debug)]
 enum Text {
     Plain(String),
@@ -272,7 +272,7 @@ enum Text {
 
 impl Text {
     fn new(engine: Engine, text: &str, role: Role) -> Result<Self, Error> {
-        // Neither engine changes a text without an opening.
+        // Neither engine changes a string without `{{`.
         if !text.contains("{{") {
             return Ok(Self::Plain(text.to_owned()));
         }
@@ -289,7 +289,7 @@ impl Text {
         let text = match self {
             Self::Plain(text) => text.clone(),
             Self::Fast(fast) => {
-                // Counted before it is made.
+                // Charged before it is made.
                 with.budget.bytes(fast.length(with.params))?;
                 with.budget.time()?;
                 return Ok(fast.render(with.params));
@@ -301,11 +301,11 @@ impl Text {
     }
 }
 
-/// One set of parameters, as the engines take it.
+/// One set of parameters, in the form the engines need.
 struct Render<'a> {
     params: &'a Params,
     budget: &'a Budget,
-    /// The parameters as values of Go, made when the first Go template needs them.
+    /// The parameters as Go values, made when the first Go template needs them.
     go: Option<(value::Heap<'a>, value::Value)>,
 }
 
@@ -335,12 +335,12 @@ impl<'a> Render<'a> {
     }
 }
 
-/// The beginning of a text, for errors.
+/// The beginning of a string, for errors.
 fn excerpt(text: &str) -> String {
     cut(text, EXCERPT_CHARS)
 }
 
-/// What an error says, not too long for an answer.
+/// An error's message, shortened so that it fits in an answer.
 pub(crate) fn told(message: &str) -> String {
     cut(message, MESSAGE_CHARS)
 }

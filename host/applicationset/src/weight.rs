@@ -1,28 +1,26 @@
-//! Bytes that JSON takes in memory.
+//! Estimates the heap size of JSON values in bytes. An estimate is rather too high than too low.
 //!
-//! In: values. Out: their bytes, from above rather than from below. Never: a walk as
-//! deep as the value.
+//! A small value takes more than its text: a mapping with one short string has a tree node with
+//! room for eleven members. Counting only strings would let a set take many times its budget.
 //!
-//! A small value takes more than its text: a mapping of one short text has a node of
-//! the tree with room for eleven. Whoever counts texts alone lets a set have many times
-//! what the budget says.
+//! Invariant: measuring a value does not recurse into it.
 
 use serde_json::{Map, Value};
 
-/// A value itself, wherever it stands.
+/// Bytes of any value itself, in any position.
 pub(super) const NODE: u64 = 32;
-/// What a text takes beside its letters.
+/// Bytes of a string in addition to its characters.
 const TEXT: u64 = 16;
-/// A text without its letters.
+/// Bytes of a string without its characters.
 pub(super) const BARE_TEXT: u64 = NODE + TEXT;
-/// The first node of a mapping.
+/// Bytes of the first node of a mapping.
 const LEAF: u64 = 640;
-/// Members that the first node holds.
+/// Number of members that the first node holds.
 const LEAF_MEMBERS: u64 = 11;
-/// What a member beyond those takes of the next nodes, which are not full.
+/// Bytes of each further member in the next nodes, which are not full.
 const MEMBER: u64 = 100;
 
-/// Bytes of a value.
+/// Heap size of a value, in bytes.
 pub(super) fn of(value: &Value) -> u64 {
     let mut bytes = 0_u64;
     let mut open = vec![value];
@@ -45,18 +43,18 @@ pub(super) fn of(value: &Value) -> u64 {
     bytes
 }
 
-/// Bytes of a mapping with these members.
+/// Heap size of a mapping with these members, in bytes.
 pub(super) fn of_members(members: &Map<String, Value>) -> u64 {
     slots(members.len()).saturating_add(inside(members))
 }
 
-/// Bytes of a mapping with the members of both.
+/// Heap size of a mapping with the members of both, in bytes.
 pub(super) fn of_both(one: &Map<String, Value>, other: &Map<String, Value>) -> u64 {
     let slots = slots(one.len().saturating_add(other.len()));
     slots.saturating_add(inside(one)).saturating_add(inside(other))
 }
 
-/// Bytes of a text that is not empty.
+/// Heap size of a string in bytes; an empty one takes none.
 pub(super) fn text(text: &str) -> u64 {
     match text.len() {
         0 => 0,
@@ -64,7 +62,7 @@ pub(super) fn text(text: &str) -> u64 {
     }
 }
 
-/// Bytes of a mapping beside keys and values.
+/// Heap size of a mapping without its keys and values, in bytes.
 pub(super) fn slots(members: usize) -> u64 {
     match count(members) {
         0 => 0,
@@ -129,7 +127,7 @@ mod tests {
             deep = Value::Array(vec![deep]);
         }
         assert_eq!(of(&deep), 100_001 * NODE);
-        // Dropping it would go as deep.
+        // Dropping it normally would recurse as deeply.
         while let Value::Array(mut items) = deep {
             deep = items.pop().unwrap_or_default();
         }

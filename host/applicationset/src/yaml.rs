@@ -1,16 +1,13 @@
-//! YAML as Argo CD reads it: version 1.1, the first document.
+//! Parses YAML as Argo CD does: version 1.1, the first document only, into JSON. Generators,
+//! templates and patches all parse YAML here.
 //!
-//! In: text, who counts bytes. Out: JSON. Refuses: what Argo CD refuses, and what it could
-//! read otherwise. Never: a value, or the copy an alias is, made before its bytes
-//! were counted; recursion.
+//! Invariant: the bytes of a value, and of each copy that an alias makes, are charged before it is
+//! made, since a few lines can stand for more than any memory holds. Parsing does not recurse.
 //!
-//! Everything that generators, templates and patches read as YAML is read here: a text
-//! of some lines can stand for more than any memory holds.
-//!
-//! SECURITY: rights are judged by what is read here, and Argo CD acts on what it reads.
-//! Both therefore use the same scanner, libyaml, which readers of version 1.2 differ from
-//! also in everyday documents; where go-yaml changed it, the text is refused.
-//! `tests/differential` compares the two.
+//! SECURITY: the gateway authorizes what it parses here, and Argo CD acts on what it parses. Both
+//! therefore use the same scanner, libyaml; parsers of version 1.2 differ from it even in everyday
+//! documents. What Argo CD refuses, or could read differently because go-yaml changed the scanner,
+//! is refused. `tests/differential` compares the two.
 //!
 //! Source: `sigs.k8s.io/yaml`, which follows go-yaml v2.
 
@@ -27,32 +24,32 @@ mod scalar;
 #[cfg(test)]
 mod tests;
 
-/// Collections inside one another, aliases followed.
+/// Maximum nesting of collections, with aliases expanded.
 const NESTING: usize = 64;
-/// Values from which on Argo CD looks at how many of them aliases brought.
+/// Number of aliased values from which on Argo CD checks their share.
 const ALIASED: u64 = 100;
 
-/// Why a text is not read.
+/// Why parsing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Error<E> {
-    /// It is no YAML, none that has a JSON, or could be read otherwise by Argo CD.
+    /// The text is not YAML, has no JSON form, or could be read differently by Argo CD.
     Text(String),
-    /// What counts the bytes says no.
+    /// The byte counter refused.
     Bound(E),
 }
 
-/// What a key that stands twice in a mapping is.
+/// How a duplicate key in a mapping is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Twice {
-    /// A mistake.
+    /// It is an error.
     Refused,
-    /// The last one counts.
+    /// The last one is used.
     Last,
 }
 
-/// Reads the first document; null where there is none. What follows it is not read.
+/// Parses the first document; null if there is none. What follows it is not parsed.
 ///
-/// - `take`: counts bytes before they are taken.
+/// - `take`: charges bytes before they are allocated.
 ///
 /// # Errors
 /// [`Error`].
@@ -60,7 +57,7 @@ pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(),
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     lexical::check(text).map_err(Error::Text)?;
     let mut parser = Parser::new();
-    // The port panics at a block scalar that ends without a line break.
+    // The port of libyaml panics at a block scalar that ends without a line break.
     let end = if text.ends_with(['\n', '\r']) { "" } else { "\n" };
     parser.set_input(text.as_bytes().chain(end.as_bytes()));
     let mut builder = Builder {
@@ -84,7 +81,7 @@ pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(),
             Fault::Bound(bound) => Error::Bound(bound),
         })?;
         if let Some(built) = finished {
-            // Argo CD reads to the end of the document, and so would find its mistakes.
+            // Argo CD parses to the end of the document and would find its errors.
             let end = parser.parse().map_err(|error| said(&error))?;
             debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
             return Ok(built);
@@ -105,19 +102,19 @@ fn at(line: u64, column: u64, what: &str) -> String {
     )
 }
 
-/// An [`Error`] that does not know its place yet.
+/// An [`Error`] without its position in the text.
 enum Fault<E> {
     Text(String),
     Bound(E),
 }
 
-/// A value that is finished.
+/// A complete value.
 #[derive(Clone)]
 struct Built {
     value: Value,
-    /// How many collections are within each other in it.
+    /// Nesting depth of collections in it.
     height: usize,
-    /// Values and keys in it, with itself.
+    /// Number of values and keys in it, including itself.
     nodes: u64,
     is_alias: bool,
 }
@@ -133,7 +130,7 @@ impl Built {
     }
 }
 
-/// A collection whose end has not come yet.
+/// A collection that is not complete yet.
 struct Open {
     anchor: Option<usize>,
     height: usize,
@@ -146,7 +143,7 @@ enum Kind {
     Sequence(Vec<Value>),
     Mapping {
         members: Map<String, Value>,
-        /// Keys that `<<` brought; those that are written take their place.
+        /// Keys that `<<` added; keys of the mapping itself replace them.
         merged: BTreeSet<String>,
         key: Option<Key>,
     },
@@ -162,13 +159,13 @@ struct Builder<'t, E> {
     twice: Twice,
     take: &'t mut dyn FnMut(u64) -> Result<(), E>,
     open: Vec<Open>,
-    /// The anchor that a name stands for; the last one that began has it.
+    /// The anchor that a name refers to: the last one that began.
     names: HashMap<String, usize>,
-    /// Nothing while the value is not finished.
+    /// `None` while the value is incomplete.
     anchors: Vec<Option<Built>>,
-    /// Values and keys until here.
+    /// Number of values and keys so far.
     nodes: u64,
-    /// Those that aliases brought.
+    /// Number of those that aliases added.
     aliased: u64,
 }
 
@@ -177,7 +174,7 @@ impl<E> Builder<'_, E> {
         (self.take)(bytes).map_err(Fault::Bound)
     }
 
-    /// Takes one event; gives the document that it ends.
+    /// Processes one event; returns the document if the event ends it.
     fn event(&mut self, event: Event) -> Result<Option<Value>, Fault<E>> {
         if !matches!(event.data, EventData::SequenceEnd | EventData::MappingEnd) {
             self.nodes = self.nodes.saturating_add(1);
@@ -196,7 +193,7 @@ impl<E> Builder<'_, E> {
                 let is_plain = match tag.as_deref() {
                     None => plain_implicit,
                     Some(libyaml_safer::STR_TAG) => false,
-                    // `!` alone makes a text of `<<` that merges all the same.
+                    // A `!` alone makes `<<` a string, but one that still merges.
                     Some(tag) if tag.starts_with('!') && tag.len() > 1 => false,
                     Some(_) => return Err(not_a_tag()),
                 };
@@ -224,7 +221,7 @@ impl<E> Builder<'_, E> {
         }
     }
 
-    /// The text of a scalar as go-yaml's scanner has it.
+    /// The value of a scalar as go-yaml's scanner reads it.
     fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Fault<E>> {
         let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
         match style {
@@ -240,7 +237,7 @@ impl<E> Builder<'_, E> {
                 if !last.is_empty() && last.trim().is_empty() {
                     return Err(Fault::Text("blanks at the end of a block are not read".to_owned()));
                 }
-                // The line break that was not there is not in the text.
+                // The line break that was appended is not part of the scalar.
                 if !last.is_empty() && value.ends_with('\n') {
                     value.pop();
                 }
@@ -250,7 +247,7 @@ impl<E> Builder<'_, E> {
         Ok(value)
     }
 
-    /// Reserves an anchor, which has no value before its end.
+    /// Reserves an anchor, which has no value until it is complete.
     fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, Fault<E>> {
         let Some(name) = name else { return Ok(None) };
         self.take(weight::text(&name).saturating_add(weight::NODE))?;
@@ -333,7 +330,7 @@ impl<E> Builder<'_, E> {
         self.place(Built::scalar(value), anchor)
     }
 
-    /// Keeps a copy for aliases, once its bytes are counted.
+    /// Keeps a copy for aliases, after charging its bytes.
     fn remember(&mut self, anchor: Option<usize>, built: &Built) -> Result<(), Fault<E>> {
         let Some(id) = anchor else { return Ok(()) };
         self.take(weight::of(&built.value))?;
@@ -365,9 +362,10 @@ impl<E> Builder<'_, E> {
         self.place(copy, None)
     }
 
-    /// Refuses what Argo CD takes for an attack by aliases: 99 of 100 values are theirs,
-    /// and fewer from 400,000 values on, down to one of ten of 4,000,000. Half a hundredth
-    /// less is allowed here, for the values are not counted in its order.
+    /// Refuses what Argo CD treats as an attack by aliases: more than 99 of 100 values come from
+    /// aliases. The limit decreases from 400,000 values on, down to one in ten at 4,000,000. The
+    /// limit here is half a percentage point lower, because values are not counted in Argo CD's
+    /// order.
     fn check_aliases(&self) -> Result<(), Fault<E>> {
         let beyond = self.nodes.saturating_sub(400_000).min(3_600_000);
         let allowed_per_million = 985_000_u64.saturating_sub(beyond.saturating_mul(89) / 360);
@@ -380,8 +378,8 @@ impl<E> Builder<'_, E> {
         }
     }
 
-    /// Puts a finished value where it belongs: a key, a value, an item, or the whole
-    /// document, which it gives.
+    /// Puts a complete value where it belongs: a key, a value, an item, or the whole document,
+    /// which is returned.
     fn place(&mut self, built: Built, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
         self.remember(anchor, &built)?;
         let Some(open) = self.open.last_mut() else {
@@ -408,7 +406,7 @@ impl<E> Builder<'_, E> {
                 let Some(key) = key.take() else { return Ok(None) };
                 let (twice, take) = (self.twice, &mut *self.take);
                 match key.is_merge {
-                    // To Argo CD the name of a list is no list.
+                    // Argo CD does not treat an alias of a list as a list.
                     true if built.is_alias && built.value.is_array() => Err(not_mergeable()),
                     true => merge(members, merged, built.value, take),
                     false => {
@@ -440,10 +438,10 @@ fn not_a_key<E>() -> Fault<E> {
     Fault::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
 }
 
-/// Adds a member, in place of an earlier one of the key.
+/// Adds a member, or replaces an earlier one of the same key.
 ///
-/// SECURITY: in Go `true` and `'true'` are two keys until they are JSON, and which of them
-/// is left then is chance.
+/// SECURITY: in Go `true` and `'true'` are two keys until they are converted to JSON, and which of
+/// them survives is random.
 fn insert<E>(
     members: &mut Map<String, Value>,
     (key, value): (String, Value),
@@ -458,8 +456,8 @@ fn insert<E>(
     Ok(())
 }
 
-/// Adds what `<<` brings. It takes the place of what stands before it, and what stands
-/// behind it takes its place; of several mappings the first one counts.
+/// Adds the members that `<<` merges in. They replace members before it and are replaced by
+/// members after it; of several mappings the first takes precedence.
 fn merge<E>(
     members: &mut Map<String, Value>,
     merged: &mut BTreeSet<String>,

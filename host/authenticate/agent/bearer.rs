@@ -1,7 +1,6 @@
-//! Bearer tokens, told apart by their text.
+//! Classifies a bearer token, from an `Authorization` field or by itself, as [`Presented`].
 //!
-//! In: an `Authorization` field, or a token alone. Out: [`Presented`]. Never: a
-//! sign or a leading zero in an agent's number.
+//! An agent's number has neither a sign nor a leading zero.
 
 use secrecy::SecretString;
 
@@ -28,10 +27,10 @@ pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<Presented, Error> {
     token(text, ci)
 }
 
-/// Reads what stands after `Bearer `.
+/// Reads the text after `Bearer `.
 ///
-/// The kind is what stands before the first colon, the agent what stands before
-/// the next; the rest is the token and may have colons. A JWT has none.
+/// The kind is the text before the first colon, the agent the text before the next; the rest is
+/// the token and may have colons. A JWT has no colon.
 pub(super) fn token(text: &str, ci: CiTokens) -> Result<Presented, Error> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Malformed::Authorization.into());
@@ -75,9 +74,9 @@ fn id_token(text: &str) -> Result<Presented, Error> {
     Ok(Presented::IdToken(SecretString::from(text)))
 }
 
-/// Three parts of base64url (RFC 7515, section 7.1). The signature may be empty:
-/// such a token (RFC 7519, section 6) is well-formed and proves nothing, so it is
-/// refused with those whose signature is wrong.
+/// Whether the text is three parts of base64url (RFC 7515, section 7.1). The signature may be
+/// empty: such a token (RFC 7519, section 6) is well-formed but proves nothing, and is refused
+/// later like one with a wrong signature.
 fn is_compact_jwt(text: &str) -> bool {
     let mut parts = text.split('.');
     let (Some(header), Some(claims), Some(signature), None) = (parts.next(), parts.next(), parts.next(), parts.next())

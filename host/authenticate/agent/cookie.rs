@@ -1,7 +1,7 @@
-//! The cookie of GitLab's pages, with the agent and the CSRF token beside it.
+//! Reads the cookie of GitLab's pages, with its agent and CSRF token, as [`Presented::Cookie`].
 //!
-//! In: request head. Out: [`Presented::Cookie`]. Never: one of two cookies of the
-//! same name, for a site in a parent domain may have planted one.
+//! Security: two cookies of the same name are refused, because a site in a parent domain may
+//! have planted one of them.
 
 use http::header::COOKIE;
 use http::request::Parts;
@@ -19,12 +19,12 @@ pub const AGENT_FIELD: HeaderName = HeaderName::from_static("gitlab-agent-id");
 /// Field with the CSRF token.
 pub const CSRF_FIELD: HeaderName = HeaderName::from_static("x-csrf-token");
 
-/// Whether the cookie is there, however often and with whatever value.
+/// Whether the cookie is present, any number of times and with any value.
 pub(crate) fn is_present(fields: &HeaderMap) -> bool {
     values(fields).next().is_some()
 }
 
-/// Reads cookie, agent and CSRF token. A field wins over a query parameter.
+/// Reads cookie, agent and CSRF token. A header field takes precedence over a query parameter.
 pub(super) fn read(head: &Parts) -> Result<Presented, Malformed> {
     let query = head.uri.query().unwrap_or_default();
     let cookie = cookie(&head.headers)?;
@@ -80,7 +80,7 @@ fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     })
 }
 
-/// The one value of a field, else of a query parameter.
+/// The only value of a field, else of a query parameter.
 fn beside(
     fields: &HeaderMap,
     (field, shown): (HeaderName, &'static str),

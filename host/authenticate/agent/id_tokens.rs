@@ -1,11 +1,11 @@
-//! ID tokens of people, verified as kube-apiserver would.
+//! Verifies ID tokens of people as kube-apiserver does, and yields [`access::IdToken`].
 //!
-//! In: a compact JWT. Out: [`access::IdToken`]. Refuses: 401, the same for every
-//! reason; 500 when an issuer's keys cannot be had. Never: a token without the
-//! agent claim, a name of Kubernetes' own (`system:`).
+//! Every invalid token gives the same 401; a failure to fetch an issuer's keys gives 500. A
+//! verified token is remembered until it expires, for at most five minutes. A reload forgets
+//! verified tokens but keeps the issuers' keys.
 //!
-//! Tokens that were verified are not verified again until they end, five minutes
-//! at most; a reload forgets them and keeps the issuers' keys.
+//! Security: a token without the agent claim is refused, and so is one that yields a name
+//! Kubernetes reserves (`system:`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::Identity;
 
-/// Verifies the ID tokens of people, by one state of the settings.
+/// Verifies the ID tokens of people by one state of the settings.
 #[derive(Debug)]
 pub struct IdTokens {
     /// By `iss`.
@@ -52,7 +52,7 @@ struct Issuer {
 #[derive(Clone, Debug)]
 struct Remembered {
     token: Arc<IdToken>,
-    /// Seconds since 1970 from which it does not count any more.
+    /// Seconds since 1970 from which it no longer counts.
     until: i64,
     token_bytes: u32,
 }
@@ -61,7 +61,7 @@ impl IdTokens {
     /// Compiles the issuers' rules. Nothing is fetched: keys come with the first
     /// token that needs them.
     ///
-    /// - `previous`: its issuers' keys are kept where the issuer has not changed.
+    /// - `previous`: the keys of its issuers are kept if the issuer has not changed.
     pub fn build(config: &tollgate_config::Kubernetes, previous: Option<&Self>, clock: &Clock) -> Loaded<Self> {
         let mut findings = Vec::new();
         let mut issuers = BTreeMap::new();
@@ -77,21 +77,21 @@ impl IdTokens {
                 .weigher(|_, remembered: &Remembered| remembered.token_bytes)
                 .max_capacity(REMEMBERED_BYTES)
                 .time_to_live(REMEMBERED)
-                // Keys are digests already, and only of tokens that were verified.
+                // The cache's keys are digests already, and only of verified tokens.
                 .build_with_hasher(FxBuildHasher),
             clock: clock.clone(),
         };
         Loaded::new(tokens, findings)
     }
 
-    /// What a good token says.
+    /// Verifies a token and returns what it says.
     ///
     /// Takes some microseconds for a token seen before; for a new one it may wait
     /// for an issuer's keys, at most some seconds. Cancel safe.
     ///
     /// # Errors
-    /// [`access::Error::Refused`] with the reason, for records alone, and
-    /// [`access::Error::Unavailable`] when the issuer's keys cannot be had.
+    /// [`access::Error::Refused`] with the reason, which is for records only;
+    /// [`access::Error::Unavailable`] if the issuer's keys cannot be fetched.
     pub async fn verify(&self, token: &SecretString) -> Result<Arc<IdToken>, access::Error> {
         let key: [u8; 32] = Sha256::digest(token.expose_secret()).into();
         let now = self.clock.seconds();
@@ -121,8 +121,8 @@ impl IdTokens {
             .expires_at
             .and_then(|end| Timestamp::from_second(end).ok())
             .ok_or_else(|| missing("exp"))?;
-        // SECURITY: a number alone. What else could be read as one (a text, a list)
-        // could be read as another one elsewhere.
+        // SECURITY: only a number is accepted. Another type that could be read as one (a text, a
+        // list) might be read as a different number elsewhere.
         let agent = claims
             .get(&self.agent_claim)
             .and_then(Value::as_i64)
@@ -163,7 +163,7 @@ impl Issuer {
         })
     }
 
-    /// The identity where the issuer has mappings; its claim rules count anyway.
+    /// The identity, if the issuer has mappings. Its claim rules are checked in any case.
     fn mapped(&self, claims: &Map<String, Value>) -> Result<Option<Identity>, Error> {
         if !self.is_mapped {
             self.mapping.check_claims(claims, &Value::Object(claims.clone()))?;
@@ -186,10 +186,10 @@ impl Issuer {
     }
 }
 
-/// Names what can be revoked: the issuer's session where it says one (OpenID
-/// Connect Front-Channel Logout, section 3), else the sign-in of this person with
-/// this client at one time (OpenID Connect Core, section 12.2: a refreshed token
-/// has the same `auth_time`), else this token.
+/// Returns the session that can be revoked: the issuer's session if the token names one (OpenID
+/// Connect Front-Channel Logout, section 3), else the sign-in of this person with this client at
+/// one time (OpenID Connect Core, section 12.2: a refreshed token has the same `auth_time`), else
+/// this token.
 fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId {
     let (sid, jti) = (text(claims, "sid"), text(claims, "jti"));
     if !sid.is_empty() {
@@ -218,7 +218,7 @@ fn sign_in(claims: &Map<String, Value>) -> Option<[Cow<'_, str>; 3]> {
     Some([person.into(), client, time.to_string().into()])
 }
 
-/// Parts cannot run together: each has its length before it.
+/// Each part is preceded by its length, so that parts cannot run together.
 fn digest(parts: &[&str]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,7 +1,6 @@
-//! The query parameters that are for the gateway.
+//! Reads the query parameters meant for the gateway and removes them from the query.
 //!
-//! In: a raw query. Out: their values; the query without them. Never: a change of
-//! any other byte.
+//! Invariant: every other byte of the query stays as it is.
 
 use std::borrow::Cow;
 
@@ -35,7 +34,7 @@ pub(super) fn sole(query: &str, name: &'static str) -> Result<Option<String>, Ma
     }
 }
 
-/// The query without the gateway's parameters.
+/// Removes the gateway's parameters from a query.
 ///
 /// SECURITY: names are compared decoded, as the cluster would read them; an
 /// escaped spelling must not carry a CSRF token into its audit log.

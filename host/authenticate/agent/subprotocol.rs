@@ -1,10 +1,9 @@
-//! A bearer token among the subprotocols of a WebSocket.
-//!
-//! In: fields of an upgrade. Out: the token; the subprotocols without it. Never:
-//! a token that is left to the cluster.
+//! Takes a bearer token from the subprotocols of a WebSocket upgrade.
 //!
 //! Browsers cannot set `Authorization` on a WebSocket, so kube-apiserver takes
 //! the token from here (`pkg/authentication/request/websocket/protocol.go`).
+//!
+//! Security: the token is removed from the subprotocols that are sent to the cluster.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,14 +13,14 @@ use zeroize::Zeroizing;
 
 use super::{MAX_ID_TOKEN_BYTES, Malformed};
 
-/// What the subprotocol with the token starts with.
+/// Prefix of the subprotocol with the token.
 const PREFIX: &[u8] = b"base64url.bearer.authorization.k8s.io.";
-/// What subprotocols with a token of whatever server start with.
+/// Prefix of subprotocols with a token for any server.
 const ANY_PREFIX: &[u8] = b"base64url.bearer.authorization.";
 /// Most bytes of the encoded token.
 const MAX_ENCODED_BYTES: usize = MAX_ID_TOKEN_BYTES.div_ceil(3).saturating_mul(4);
 
-/// The decoded token, of WebSockets alone.
+/// Returns the decoded token; only WebSocket requests have one.
 pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malformed> {
     let part = "the token in `Sec-WebSocket-Protocol`";
     if !is_websocket(fields) {
@@ -59,7 +58,7 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
     Ok(Some(Zeroizing::new(token.to_owned())))
 }
 
-/// Removes every offer with a token, of whatever request.
+/// Removes every subprotocol with a token, whatever the request.
 pub(super) fn strip(fields: &mut HeaderMap) {
     if !offered(fields).any(|offer| offer.starts_with(ANY_PREFIX)) {
         return;
@@ -67,13 +66,13 @@ pub(super) fn strip(fields: &mut HeaderMap) {
     let kept: Vec<&[u8]> = offered(fields).filter(|offer| !offer.starts_with(ANY_PREFIX)).collect();
     let line = HeaderValue::from_bytes(&kept.join(b", ".as_slice()));
     fields.remove(SEC_WEBSOCKET_PROTOCOL);
-    // Parts of valid values, and commas: they make a valid value.
+    // Parts of valid values joined by commas make a valid value.
     if let Some(line) = line.ok().filter(|line| !line.is_empty()) {
         fields.insert(SEC_WEBSOCKET_PROTOCOL, line);
     }
 }
 
-/// Whether a request asks for a WebSocket, among other things perhaps.
+/// Whether a request asks for an upgrade to WebSocket, possibly among others.
 pub(crate) fn is_websocket(fields: &HeaderMap) -> bool {
     list(fields, UPGRADE.as_str()).any(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
 }

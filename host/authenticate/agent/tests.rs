@@ -1,4 +1,4 @@
-//! How each credential is recognized, and each near miss refused.
+//! Each kind of credential is recognized, and each near miss is refused.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -285,7 +285,7 @@ fn a_websocket_may_carry_its_token_as_a_subprotocol() {
         let mut fields = vec![("upgrade", "WebSocket")];
         fields.extend(lines.iter().map(|line| ("sec-websocket-protocol", line.as_str())));
         check("/version", &fields, expected.clone());
-        // Nothing but a WebSocket carries one.
+        // Only a WebSocket request carries one.
         check("/version", &fields[1..], Err(Error::None));
     }
 }

@@ -1,4 +1,4 @@
-//! Where the token may stand in a request.
+//! Tests where a request may carry the token.
 
 use super::{alice, argocd_sessions, build, head, resources, session};
 use crate::authenticate::presented::{MAX_TOKEN_BYTES, read};

@@ -1,4 +1,4 @@
-//! ID tokens: what they say, and how long that is remembered.
+//! Tests of ID tokens: their content, and how long it is remembered.
 
 use std::sync::Arc;
 use std::time::Duration;

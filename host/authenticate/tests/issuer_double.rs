@@ -1,4 +1,4 @@
-//! An issuer on loopback that counts what is asked of it.
+//! An issuer on loopback that counts its requests.
 
 use std::sync::{Arc, Mutex};
 
@@ -34,7 +34,7 @@ impl IssuerDouble {
         Self::serve("http", None).await
     }
 
-    /// Starts with TLS; also gives the PEM of its certificate.
+    /// Starts with TLS; also returns the PEM of its certificate.
     pub(super) async fn start_tls() -> (Self, String) {
         let certified = rcgen::generate_simple_self_signed(["127.0.0.1".to_owned()]).unwrap();
         let key = rustls::pki_types::PrivateKeyDer::Pkcs8(certified.signing_key.serialize_der().into());

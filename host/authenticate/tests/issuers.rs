@@ -1,4 +1,4 @@
-//! Tokens of OpenID Connect issuers: signature, audience, times.
+//! Tests of OpenID Connect issuers' tokens: signature, audience, times.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Keys over time: floods, rotation, outage, reload.
+//! Tests of the key cache over time: floods, rotation, outage, reload.
 
 use std::time::Duration;
 

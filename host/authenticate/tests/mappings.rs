@@ -1,4 +1,4 @@
-//! Claims to names, by `AuthenticationConfiguration`.
+//! Tests of mapping claims to names by `AuthenticationConfiguration`.
 
 use serde_json::{Value, json};
 

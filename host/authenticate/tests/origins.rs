@@ -1,4 +1,4 @@
-//! Requests another site may have caused.
+//! Tests of requests that another site may have caused.
 
 use http::request::Parts;
 
@@ -195,7 +195,7 @@ async fn only_cookie_callers_are_asked() {
         .await
         .unwrap_err();
     assert_eq!(refused.code(), "cross_site_request");
-    // A verdict that is remembered does not pass the check by.
+    // A remembered verdict does not bypass the check.
     let read = request("GET", &[("host", "gate.example"), ("cookie", &cookie)]);
     assert!(authenticator.authenticate(&read, Safety::ByMethod).await.is_ok());
     assert!(

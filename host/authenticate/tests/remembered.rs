@@ -1,4 +1,4 @@
-//! Verdicts that are remembered: how long, and for whom.
+//! Tests of remembered verdicts: how long they count, and for whom.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Tokens Argo CD signed: who passes and each way not to.
+//! Tests of tokens Argo CD signed: who passes, and each reason for refusal.
 
 use serde_json::{Value, json};
 

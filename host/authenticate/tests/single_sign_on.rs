@@ -1,4 +1,4 @@
-//! Argo CD's `oidc.config`, `dex.config` and the userinfo endpoint.
+//! Tests of Argo CD's `oidc.config`, `dex.config` and the userinfo endpoint.
 
 use std::time::Duration;
 

@@ -1,19 +1,18 @@
-//! What an Application's project permits in the cluster it goes to.
-//!
-//! In: the project merged with global ones, the cluster, what a request asks, the
-//! kind it is about. Out: nothing, where it is permitted. Refuses: what the lists of
-//! resources or the destinations do not permit, and whatever is in doubt. Never: a
-//! word about another project, about a list the request did not meet, or about where
-//! a file is.
+//! Decides whether an Application's project, merged with global ones, permits a request in its
+//! cluster. It refuses what the lists of resources or the destinations do not permit, and
+//! everything in doubt.
 //!
 //! Source: Argo CD, `AppProject.IsResourcePermitted`, which every object of a sync
 //! is held against. A request says less than a manifest, so these are decided here:
 //!
-//! - The kind of a subresource is its parent's: who may not write a `Deployment` may
-//!   not scale one. Core `bindings` write pods too, so they need `Pod` besides.
+//! - The kind of a subresource is its parent's: a caller who may not write a `Deployment`
+//!   may not scale one. Core `bindings` write pods too, so they need `Pod` as well.
 //! - The group is that of the path, as it is that of a manifest.
-//! - A namespaced write names its namespace: nothing is written in all at once.
+//! - A namespaced write must name its namespace: nothing is written in all of them at once.
 //! - Where the name decides and is not known, the request is refused.
+//!
+//! Security: a refusal does not mention other projects, lists that the request did not meet, or
+//! where a file is.
 
 use std::sync::Arc;
 use tollgate_policy::application_request::Access;
@@ -41,18 +40,18 @@ use lists::{GroupKind, Lists};
 const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollection"];
 /// Verbs that only read them.
 const READS: [&str; 3] = ["get", "list", "watch"];
-/// First segments of documents that say what a cluster serves.
+/// First path segments of documents that describe what a cluster serves.
 const DOCUMENTS: [&str; 3] = ["api", "apis", "openapi"];
-/// Bytes of each text a caller chose that a refusal repeats.
+/// Most bytes of each text chosen by the caller that a refusal repeats.
 const SHOWN_BYTES: usize = 256;
 
 /// Why a request is not permitted. The text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    /// No verb that is known, or one that stands in the path.
+    /// The verb is unknown, or comes from the path.
     #[error("requests of this method and path are not permitted; a watch is `?watch=true`")]
     Verb,
-    /// A write about no resource.
+    /// A write that is not about a resource.
     #[error("path {path} is no resource, and project {project} permits writes of resources only")]
     NoResource {
         /// Decoded, shortened.
@@ -60,7 +59,7 @@ pub enum Refusal {
         /// The project.
         project: String,
     },
-    /// A read of something that is neither a resource nor says which there are.
+    /// A read of a path that is neither a resource nor describes which resources exist.
     #[error("path {path} is not permitted in project {project}")]
     Path {
         /// Decoded, shortened.
@@ -68,23 +67,23 @@ pub enum Refusal {
         /// The project.
         project: String,
     },
-    /// The kind is not known, or is not that of the request.
+    /// The kind is unknown, or is not that of the request.
     #[error("it is not known what kind resource {resource} is")]
     NoKind {
         /// Plural, with its group.
         resource: String,
     },
-    /// A list of the project says so.
+    /// A list of the project refuses the resource.
     #[error("resource {resource} is not permitted in project {project}: {list}")]
     Listed {
         /// `group/Kind`, or `Kind` of the core group.
         resource: String,
         /// The project.
         project: String,
-        /// Which list.
+        /// The list.
         list: List,
     },
-    /// A list of the project asks for the name, which is not known.
+    /// A list of the project depends on the name, which is not known.
     #[error(
         "resource {resource} is permitted by name in project {project}, and the request has none that can be read: \
          {list}"
@@ -94,10 +93,10 @@ pub enum Refusal {
         resource: String,
         /// The project.
         project: String,
-        /// Which list.
+        /// The list.
         list: List,
     },
-    /// All namespaces at once.
+    /// A write in all namespaces at once.
     #[error("resource {resource} is in namespaces, and project {project} permits one namespace at a time")]
     AllNamespaces {
         /// `group/Kind`.
@@ -105,57 +104,57 @@ pub enum Refusal {
         /// The project.
         project: String,
     },
-    /// A resource of the cluster asked for as if it were in a namespace.
+    /// A cluster-scoped resource, requested as if it were in a namespace.
     #[error("resource {resource} is in no namespace")]
     NotNamespaced {
         /// `group/Kind`.
         resource: String,
     },
-    /// The destinations of the project do not have the namespace.
+    /// The project's destinations do not include the namespace.
     #[error("namespace {namespace} is not permitted in project {project}: destinations")]
     Namespace {
-        /// As asked for, shortened.
+        /// As requested, shortened.
         namespace: String,
         /// The project.
         project: String,
     },
-    /// A review about oneself, where the gateway's own identity would ask.
+    /// A review about oneself, which the gateway's own identity would make.
     #[error("where no account of the Application acts, a review would speak of the gateway itself")]
     Review,
-    /// A Secret, where the gateway's own identity would read it.
+    /// A Secret, which the gateway's own identity would read.
     #[error("secrets are not shown where no account of the Application acts")]
     Secret,
-    /// A Secret, where the gateway's own identity would change or delete it.
+    /// A Secret, which the gateway's own identity would change or delete.
     #[error(
         "where no account of the Application acts, secrets can only be created: other writes are answered with what \
          is stored; turn impersonation on to change or delete them"
     )]
     StoredSecret,
-    /// A token, where the gateway's own identity would ask for it.
+    /// A token, which the gateway's own identity would request.
     #[error(
         "where no account of the Application acts, no tokens of service accounts are given out; turn impersonation on"
     )]
     Token,
 }
 
-/// Where an Application goes to.
+/// The destination of an Application.
 #[derive(Clone, Copy, Debug)]
 pub struct Place<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
-    /// Every cluster that is known: those of the project may be the only ones.
+    /// All known clusters: a project may permit only its own.
     pub clusters: &'a [Cluster],
 }
 
-/// What a request is about.
+/// What a request is about, with what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// What it asks.
     pub attributes: &'a Attributes,
-    /// What [`crate::discovery::Discovery::find`] says of [`resource`]; none where
-    /// that gives none.
+    /// The result of [`crate::discovery::Discovery::find`] for [`resource`]. `None` if there is
+    /// none.
     pub kind: Option<&'a Kind>,
-    /// The name in its body; none unless [`Restrictions::needs_name`].
+    /// The name in its body. `None` unless [`Restrictions::needs_name`].
     pub name: Option<&'a Name>,
 }
 
@@ -167,8 +166,8 @@ pub struct Restrictions {
     places: destination::Places,
 }
 
-/// Group, version and resource whose kind a request is about; none where it is about
-/// no resource.
+/// Group, version and resource whose kind a request is about. `None` if it is not about a
+/// resource.
 pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
     let resource = attributes.resource.as_deref()?;
     let resource = Some(resource).filter(|_| attributes.resource_request)?;
@@ -186,7 +185,7 @@ impl Restrictions {
         }
     }
 
-    /// Whether the name in a request's body decides, so that it has to be read
+    /// Whether the decision depends on the name in a request's body, so that it has to be read
     /// with [`name_in_body`] before [`Self::check_write`].
     pub fn needs_name(&self, attributes: &Attributes, kind: &Kind) -> bool {
         let creates = attributes.verb == "create" && attributes.name.is_none();
@@ -195,8 +194,8 @@ impl Restrictions {
 
     /// Whether a request that is [`Access::Write`] is permitted.
     ///
-    /// - `whom`: who would write. The gateway's own identity may more than the caller
-    ///   should: it hands out no Secret that is stored, and no token.
+    /// - `whom`: the identity that would write. The gateway's own identity has more rights than
+    ///   the caller should have, so it hands out no stored Secret and no token.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -219,11 +218,11 @@ impl Restrictions {
     }
 
     /// Whether a request that is [`Access::Read`] is permitted: objects as in
-    /// [`Self::check_write`], as Argo CD's resource tree has no others, and documents
-    /// that say what the cluster serves.
+    /// [`Self::check_write`], because Argo CD's resource tree has no others, and documents that
+    /// describe what the cluster serves.
     ///
-    /// - `whom`: who would read. The gateway's own identity reads no Secrets, and asks
-    ///   nothing about itself.
+    /// - `whom`: the identity that would read. The gateway's own identity reads no Secrets, and
+    ///   asks nothing about itself.
     ///
     /// # Errors
     /// [`Refusal`].
@@ -247,7 +246,7 @@ impl Restrictions {
         if !READS.contains(&attributes.verb.as_str()) || Access::of(attributes) != Access::Read {
             return Err(Refusal::Verb);
         }
-        // SECURITY: Argo CD shows nobody what a Secret holds.
+        // SECURITY: Argo CD shows nobody the content of a Secret.
         match whom {
             Whom::Controller if is_of_core(attributes, "secrets") => return Err(Refusal::Secret),
             Whom::Controller | Whom::Account(_) => {}
@@ -279,7 +278,7 @@ impl Restrictions {
         }
     }
 
-    /// The name of an object of the cluster, as far as it is known.
+    /// The name of a cluster-scoped object, as far as it is known.
     fn name_in_cluster<'a>(&self, about: About<'a>, asked: GroupKind<'_>) -> Result<Option<&'a str>, Refusal> {
         let attributes = about.attributes;
         let is_namespace = asked.group.is_empty() && attributes.resource.as_deref() == Some("namespaces");
@@ -287,7 +286,7 @@ impl Restrictions {
             (None, Some(name)) => Ok(Some(name)),
             (None, None) if attributes.verb == "create" => Ok(about.name.and_then(Name::known)),
             (None, None) => Ok(None),
-            // kube-apiserver says of a namespace that it is in itself.
+            // kube-apiserver reports a namespace as being in itself.
             (Some(namespace), Some(name)) if is_namespace && namespace == name => Ok(Some(name)),
             (Some(_), _) => Err(Refusal::NotNamespaced {
                 resource: asked.to_string(),
@@ -344,7 +343,7 @@ impl std::fmt::Display for GroupKind<'_> {
     }
 }
 
-/// The kind, if it is that of the request.
+/// The kind, if it matches the request.
 fn kind_of(about: About<'_>) -> Result<&Kind, Refusal> {
     let asked = resource(about.attributes);
     let same = |kind: &&Kind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
@@ -355,7 +354,7 @@ fn kind_of(about: About<'_>) -> Result<&Kind, Refusal> {
     })
 }
 
-/// What else a write of a kind writes: a binding puts a pod on a node.
+/// What else a write of a kind writes: a binding assigns a pod to a node.
 fn written_besides(asked: GroupKind<'_>) -> Option<GroupKind<'static>> {
     (asked.group.is_empty() && asked.kind == "Binding").then_some(GroupKind { group: "", kind: "Pod" })
 }
@@ -365,9 +364,9 @@ fn is_of_core(attributes: &Attributes, resource: &str) -> bool {
     attributes.api_group.is_empty() && attributes.resource.as_deref() == Some(resource)
 }
 
-/// Refuses writes that are answered with what their caller did not send.
-// SECURITY: a patch, a dry run of one and a deletion are answered with the stored
-// Secret; what is created is answered with what was sent.
+/// Refuses writes whose answer contains what the caller did not send.
+// SECURITY: a patch, its dry run and a deletion are answered with the stored Secret. A creation is
+// answered with what was sent.
 fn check_disclosure(attributes: &Attributes) -> Result<(), Refusal> {
     let subresource = attributes.subresource.as_deref();
     if is_of_core(attributes, "serviceaccounts") && subresource == Some("token") {
@@ -380,7 +379,7 @@ fn check_disclosure(attributes: &Attributes) -> Result<(), Refusal> {
     }
 }
 
-/// Whether a path that is no resource says which resources there are.
+/// Whether a path that is not a resource describes which resources exist.
 fn is_document(attributes: &Attributes) -> bool {
     if Access::of(attributes) != Access::Read {
         return false;

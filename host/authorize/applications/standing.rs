@@ -1,8 +1,7 @@
-//! What follows from a caller and an Application alone, kept while the snapshot
-//! lives.
+//! Caches [`Standing`]: what follows from a caller and an Application alone. The cache lives as
+//! long as its snapshot.
 //!
-//! In: a caller, an Application with what governs it, RBAC. Out: [`Standing`],
-//! worked out once. Never: one caller's for another; an answer of another snapshot.
+//! Security: an entry belongs to one caller and one snapshot.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,21 +25,21 @@ use tollgate_policy::rbac::{Outcome, Rbac, Tuple, object_name};
 use tollgate_policy::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
-/// KiB of standings remembered at once, roughly.
+/// Size of the cache in KiB, approximately.
 const STANDINGS: u64 = 50_000;
 
-/// Standings by the addresses of caller and Application. One a snapshot.
+/// Standings by the addresses of caller and Application. One cache for each snapshot.
 #[derive(Debug)]
 pub struct Standings(moka::sync::Cache<(usize, usize), Arc<Standing>, FxBuildHasher>);
 
 impl Default for Standings {
     fn default() -> Self {
-        // Nobody chooses an address, so a plain hash will do.
+        // Nobody chooses an address, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
                 .weigher(|_, standing: &Arc<Standing>| standing.weight)
                 .max_capacity(STANDINGS)
-                // Every few minutes a caller is verified again, and another one.
+                // Callers are verified again every few minutes, which makes a new one.
                 .time_to_live(REMEMBERED)
                 .build_with_hasher(FxBuildHasher),
         )
@@ -52,18 +51,18 @@ impl Default for Standings {
 pub(super) struct Standing {
     pub(super) caller: Arc<Caller>,
     pub(super) governed: Arc<Governed>,
-    /// RBAC's name of the Application.
+    /// The RBAC object of the Application.
     object: String,
-    /// What RBAC says of [`PERMISSIONS`], in their order.
+    /// RBAC's verdicts on [`PERMISSIONS`], in the same order.
     allowed: [bool; 5],
-    /// The verdicts that matter, as records show them: to most requests, to those for
-    /// logs, and to those that run programs.
+    /// The relevant verdicts in the form of records: for most requests, for those for logs, and
+    /// for those that run programs.
     checks: [Arc<[Check]>; 3],
     weight: u32,
     pub(super) outcome: Result<Arc<Ready>, Obstacle>,
 }
 
-/// An Application that can be acted for.
+/// An Application that somebody can act for.
 #[derive(Debug)]
 pub(super) struct Ready {
     pub(super) project: Arc<Project>,
@@ -71,7 +70,7 @@ pub(super) struct Ready {
     /// Whether the project permits cluster and namespace of the destination.
     pub(super) permitted: bool,
     pub(super) whom: Whom,
-    /// What of the caller travels along.
+    /// The `extra` about the caller that is sent along.
     pub(super) extra: Arc<[(String, Vec<String>)]>,
     pub(super) facts: ApplicationFacts,
 }
@@ -81,13 +80,13 @@ pub(super) struct Ready {
 pub(super) enum Obstacle {
     Project,
     Destination(destination::Error),
-    /// The gateway's own identity would act, and may not.
+    /// The gateway's own identity would act, but the settings forbid it.
     Gateway,
     Identity(service_account::Error),
     Extra(impersonate::Error),
 }
 
-/// What is looked up of every caller and Application: RBAC resource and action.
+/// The permissions looked up for every caller and Application: RBAC resource and action.
 const PERMISSIONS: [(&str, &str); 5] = [
     ("applications", "get"),
     ("applications", "sync"),
@@ -96,7 +95,7 @@ const PERMISSIONS: [(&str, &str); 5] = [
     Need::Exec.rbac(),
 ];
 
-/// What standings are made from.
+/// What standings are computed from.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Ground<'a> {
     pub(super) rbac: &'a Rbac,
@@ -104,7 +103,7 @@ pub(super) struct Ground<'a> {
     pub(super) rules: &'a Rules,
     pub(super) clusters: &'a [Cluster],
     pub(super) control_plane_namespace: &'a str,
-    /// Whether the gateway acts in its own name where no account does.
+    /// Whether the gateway acts as itself if no account does.
     pub(super) gateway_identity: GatewayIdentity,
     pub(super) standings: &'a Standings,
 }
@@ -122,8 +121,7 @@ impl<'a> Ground<'a> {
         }
     }
 
-    /// What is known of `caller` and the Application `name`; none where there is no
-    /// such one.
+    /// What is known of `caller` and the Application `name`. `None` if it does not exist.
     pub(super) fn standing(&self, caller: &Arc<Caller>, name: &ObjectName) -> Option<Arc<Standing>> {
         let governed = self.index.find(&name.namespace, &name.name)?;
         let key = (Arc::as_ptr(caller) as usize, Arc::as_ptr(governed) as usize);
@@ -174,7 +172,8 @@ impl<'a> Ground<'a> {
         let cluster = cluster.map_err(|error| Obstacle::Destination(error.clone()))?;
         let whom = whom(self.index.mode, governed)?;
         match (&whom, self.gateway_identity) {
-            // SECURITY: it may more in the cluster than the Application should.
+            // SECURITY: the gateway's identity may do more in the cluster than the Application
+            // should.
             (Whom::Controller, GatewayIdentity::Refused) => return Err(Obstacle::Gateway),
             (Whom::Controller, GatewayIdentity::Allowed) | (Whom::Account(_), _) => {}
         }
@@ -215,7 +214,7 @@ impl<'a> Ground<'a> {
     }
 }
 
-/// Who acts.
+/// Determines who acts.
 fn whom(mode: ImpersonationMode, governed: &Governed) -> Result<Whom, Obstacle> {
     match (mode, &governed.acting) {
         (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(Whom::Controller),
@@ -259,7 +258,7 @@ impl Standing {
         }
     }
 
-    /// Whether RBAC lets the caller do what some requests need besides.
+    /// Whether RBAC grants the additional right that some requests need.
     pub(super) fn may(&self, need: Need) -> bool {
         let [.., logs, exec] = self.allowed;
         match need {
@@ -268,7 +267,7 @@ impl Standing {
         }
     }
 
-    /// The verdicts that matter to a request, as the record shows them.
+    /// The verdicts that matter to a request, in the form of records.
     pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[Check]> {
         let [most, logs, run] = &self.checks;
         Arc::clone(match Need::of(attributes) {
@@ -279,7 +278,7 @@ impl Standing {
     }
 }
 
-/// How much a standing holds and keeps alive, in KiB, roughly.
+/// Memory a standing holds and keeps alive, approximately, in KiB.
 fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
     let texts = checks.map(|check| {
         // Twice for records, once for the policy.
@@ -295,7 +294,7 @@ fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
     own.saturating_add(4).saturating_add(caller.weight())
 }
 
-/// What expressions know of a verified caller.
+/// What expressions can read of a verified caller.
 fn human(principal: &Principal) -> Human<'_> {
     Human {
         username: principal.username(),

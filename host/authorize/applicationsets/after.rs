@@ -1,13 +1,12 @@
-//! What is judged of a plan.
+//! Judges a plan after generation and collects every reason to refuse it.
 //!
-//! In: a plan of what was cleared. Out: everything that refuses it. Never: a change
-//! that is not judged; an Application taken over.
+//! An Application that is created needs the rights that creating it directly needs. For one that
+//! exists already, changed or not, the caller must be allowed to create, change and delete it.
+//! One that is deleted needs the right to delete it. Its project judges every Application that
+//! exists afterwards. Applications that the set generates but does not write are judged as if
+//! they were written, because the policy that holds them back today may change.
 //!
-//! An Application that is made needs what making it directly needs; one that is there
-//! already, changed or not, needs that the caller may make, change and delete it; one
-//! that goes needs the right to delete it. What is there afterwards is judged by its
-//! project as well. What the set generates without its being written is judged like what
-//! is: a policy that holds it back may be another one tomorrow.
+//! Security: every change is judged, and no Application is taken over from another owner.
 
 use std::collections::BTreeSet;
 
@@ -32,18 +31,18 @@ use step::{ACTIONS, Side, Step, recorded};
 
 const RESOURCE: &str = "applications";
 
-/// What a plan came to.
+/// The result of judging a plan.
 #[derive(Debug, Default)]
 pub(super) struct Outcome {
-    /// What refuses the operation itself.
+    /// Reasons to refuse the operation itself.
     pub(super) set: Collected,
-    /// What refuses to carry the plan out, the former among it.
+    /// Reasons to refuse the plan, including those for the operation.
     pub(super) refused: Collected,
-    /// Projects its Applications are in afterwards.
+    /// Projects of its Applications after the plan.
     pub(super) projects: Vec<String>,
 }
 
-/// What all changes are judged with.
+/// What judging a change needs.
 struct Bench<'a> {
     known: Known<'a>,
     owner: Option<Owner>,
@@ -52,7 +51,7 @@ struct Bench<'a> {
 }
 
 impl Desk<'_> {
-    /// Judges a plan of what was cleared.
+    /// Judges a plan that was generated from a cleared set.
     pub(super) fn judge_plan(&self, cleared: &Cleared, plan: &Plan, checks: &mut Vec<Check>) -> Result<Outcome, Error> {
         is_of(cleared, plan)?;
         let mut outcome = Outcome::default();
@@ -92,8 +91,7 @@ impl Desk<'_> {
         Ok(outcome)
     }
 
-    /// Judges a plan that is only looked at. Argo CD judges what a set generates not at
-    /// all.
+    /// Judges a plan that is only previewed. Argo CD does not judge at all what a set generates.
     pub(super) fn judge_preview(
         &self,
         cleared: &Cleared,
@@ -106,7 +104,7 @@ impl Desk<'_> {
         }
     }
 
-    /// The rights on a set whose projects are known only now.
+    /// The rights on a set whose projects are known only after rendering.
     fn rendered_rights(
         &self,
         (cleared, projects): (&Cleared, &BTreeSet<String>),
@@ -115,11 +113,11 @@ impl Desk<'_> {
     ) -> Result<(), Error> {
         let mut projects = projects.clone();
         if projects.is_empty() {
-            // As Argo CD, which knows only the text.
+            // Argo CD uses this text unrendered, so it counts too.
             projects.insert(cleared.project.clone());
         }
         let judged = needs(cleared.operation, &projects, &cleared.stored_projects);
-        // Those on the stored set alone were judged before.
+        // The rights on the stored set alone were judged before.
         let judged: Vec<Need> = judged.into_iter().filter(|need| !need.stored).collect();
         let mut twice = Collected::default();
         let about = (&cleared.name, &cleared.facts, false);
@@ -129,7 +127,7 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// What RBAC says of every right: rows are narrowed down once an action.
+    /// Looks up every right. The rows are narrowed down once for each action.
     fn look_up<'b>(&self, mut steps: Vec<Step<'b>>) -> Vec<Step<'b>> {
         for action in ACTIONS {
             let objects = steps.iter().flat_map(|step| step.objects(action));
@@ -203,15 +201,15 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// `file:line: text` of a row.
+    /// A row as `file:line: text`.
     fn rule_text(&self, id: RuleId) -> String {
         let rule = self.rbac.rule(id);
         rule.map(|rule| format!("{}: {}", rule.location, rule.text))
             .unwrap_or_default()
     }
 
-    /// Whether what is there is the set's, or goes with it, and nothing is there that is
-    /// not.
+    /// Whether each existing object belongs to the set, or is deleted with it, and no object is
+    /// expected that does not exist.
     fn ownership(&self, (cleared, step): (&Cleared, &Step<'_>), owner: Option<&Owner>) -> Option<Finding> {
         let change = step.change;
         let is_deletion = cleared.operation == Operation::Delete;
@@ -233,8 +231,9 @@ impl Desk<'_> {
             Problem::Duplicate { name } => {
                 sense(duplicate(&cleared.name.name, name)).put(About::Application(name.clone()), refused);
             }
-            // SECURITY: judged as what is made is. That there is one of the name is told
-            // to those alone who could make it: it may be in a project they know nothing of.
+            // SECURITY: this is judged like an Application that is created. Only callers who could
+            // create it learn that one of this name exists: it may be in a project they know
+            // nothing of.
             Problem::Taken(_) => {}
         }
     }
@@ -244,7 +243,7 @@ impl Desk<'_> {
         finding.put(set, refused);
     }
 
-    /// For each change, whether the caller may see what is stored.
+    /// For each change, whether the caller may see the stored Application.
     pub(super) fn visible_changes(&self, plan: &Plan) -> Vec<bool> {
         let objects = plan.changes.iter().map(|change| {
             let before = change.before.as_ref()?;
@@ -271,7 +270,7 @@ impl Bench<'_> {
     }
 }
 
-/// Whether a plan is of what was cleared.
+/// Whether a plan was made from what was cleared.
 fn is_of(cleared: &Cleared, plan: &Plan) -> Result<(), Error> {
     let same_set = plan.set.name == cleared.name;
     let same_project = match (cleared.operation, &plan.set.after) {
@@ -303,7 +302,7 @@ fn taken(name: &str) -> Finding {
     Finding::new(Lacks::Permission, Some("ownership".to_owned()), reason)
 }
 
-/// What a caller reads. Without the rights, nothing of what is stored.
+/// The reasons the caller is shown. Without the rights, nothing of what is stored.
 fn listed(
     missing: Vec<Finding>,
     (wrong, owned): (Option<Finding>, Option<Finding>),
@@ -311,8 +310,8 @@ fn listed(
 ) -> Vec<Finding> {
     let has_rights = missing.is_empty();
     let mut findings: Vec<Finding> = missing.into_iter().chain(wrong).collect();
-    // SECURITY: projects, clusters and other Applications are told of to those alone who
-    // could write this one.
+    // SECURITY: only callers who could write this Application are told about projects, clusters
+    // and other Applications.
     if has_rights {
         findings.extend(owned);
         let judged = judged.into_iter().flat_map(|judged| judged.findings);

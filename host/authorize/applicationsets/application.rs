@@ -1,7 +1,7 @@
-//! An Application as JSON, and what is wrong with it.
+//! Reads the fields of a rendered Application that are judged, or reports what is wrong with its
+//! shape.
 //!
-//! In: a rendered Application. Out: what of it is judged; what nobody could write.
-//! Never: a field read otherwise than Argo CD reads it.
+//! Security: every field is read as Argo CD reads it.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::known::Known;
 use super::rights::or_default;
 use tollgate_state::{Destination, Resources};
 
-/// What of an Application is judged.
+/// The parts of an Application that are judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Wanted<'a> {
     pub(super) name: &'a str,
@@ -20,7 +20,7 @@ pub(super) struct Wanted<'a> {
     pub(super) destination: Destination,
 }
 
-/// The project of an Application; `default` where it names none.
+/// The project of an Application, `default` if it names none.
 pub(super) fn project_of(application: &Value) -> &str {
     let text = application.pointer("/spec/project").and_then(Value::as_str);
     or_default(text.unwrap_or_default())
@@ -29,7 +29,7 @@ pub(super) fn project_of(application: &Value) -> &str {
 /// Reads an Application.
 ///
 /// # Errors
-/// What is wrong with its shape, in words for the caller.
+/// What is wrong with its shape, as a text for the caller.
 pub(super) fn read(application: &Value) -> Result<Wanted<'_>, String> {
     let metadata = object(application, "metadata")?;
     let spec = object(application, "spec")?;
@@ -63,9 +63,8 @@ fn text<'a>(fields: &'a Map<String, Value>, key: &str, place: &str) -> Result<&'
     }
 }
 
-/// Every repository an Application takes manifests from or writes them to. `source`
-/// counts beside `sources` and `sourceHydrator` as well, where Argo CD passes over it
-/// until they are taken away.
+/// Every repository an Application takes manifests from or writes them to. `source` counts even
+/// beside `sources` and `sourceHydrator`: Argo CD ignores it only until those are removed.
 fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
     let mut found = Vec::new();
     let hydrator = match spec.get("sourceHydrator") {
@@ -163,7 +162,7 @@ fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Res
     Ok(())
 }
 
-/// What is said of an Application without a name, in Argo CD's words.
+/// Argo CD's text for an Application without a name.
 pub(super) fn unnamed(set: &str) -> String {
     format!(
         "ApplicationSet {set} contains an application with no name; a name must be set in the template's \
@@ -171,14 +170,13 @@ pub(super) fn unnamed(set: &str) -> String {
     )
 }
 
-/// What is said of a name that comes twice, in Argo CD's words.
+/// Argo CD's text for a duplicate name.
 pub(super) fn duplicate(set: &str, name: &str) -> String {
     format!("ApplicationSet {set} contains applications with duplicate name: {name}")
 }
 
-/// What Argo CD's controller says of each of the Applications a set generates: that it
-/// has a name of its own, and that there are its project and its cluster. None where it
-/// takes it.
+/// The error of Argo CD's controller for each Application that a set generates: its name must be
+/// unique, and its project and cluster must exist. `None` where the controller accepts it.
 ///
 /// - `set`: name of the set.
 ///

@@ -1,7 +1,5 @@
-//! The checks of Argo CD's API, in its order and words.
-//!
-//! In: what is asked. Out: [`Cleared`] by the set's RBAC object alone. Never: a look at
-//! what it generates; this by default.
+//! The checks of Argo CD's API, in its order and with its texts. The set's RBAC object alone
+//! decides; what the set generates is not judged. This mode is never the default.
 //!
 //! Source: Argo CD, `server/applicationset/applicationset.go`.
 
@@ -16,7 +14,7 @@ use super::{Asked, Cleared, Desk, Operation};
 use crate::record::Check;
 
 impl Desk<'_> {
-    /// [`Desk::before`], by [`tollgate_config::SetChecks::Argocd`].
+    /// [`Desk::before`] for [`tollgate_config::SetChecks::Argocd`].
     pub(super) fn clear_as_argocd(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
         match asked.operation {
             Operation::Get => {
@@ -25,7 +23,7 @@ impl Desk<'_> {
                 self.must("get", project_text(stored), asked, checks)?;
                 Ok(self.cleared_as_argocd(asked, stored))
             }
-            // Argo CD does not ask whether the namespace is permitted.
+            // Argo CD does not check whether the namespace is permitted.
             Operation::Delete => {
                 let stored = stored(asked)?;
                 self.must("delete", project_text(stored), asked, checks)?;
@@ -50,7 +48,8 @@ impl Desk<'_> {
                 }
                 Ok(self.cleared_as_argocd(asked, sent))
             }
-            // Which Argo CD has not; as an upsert, without the right to create.
+            // Argo CD has no such operation. It is judged as an upsert, without the right to
+            // create.
             Operation::Update => {
                 let (sent, stored) = (sent(asked)?, stored(asked)?);
                 is_plain(sent)?;
@@ -67,7 +66,7 @@ impl Desk<'_> {
         self.must_exist(sent)
     }
 
-    /// Argo CD looks for the project as it is written, an empty one too.
+    /// Argo CD looks up the project as written, even an empty one.
     fn must_exist(&self, sent: &Value) -> Result<(), Error> {
         let project = project_text(sent);
         match self.resources.projects.contains_key(project) {
@@ -124,7 +123,7 @@ impl Desk<'_> {
             name: asked.name.clone(),
             project: project.to_owned(),
             stored_projects: BTreeSet::new(),
-            // Its controller sees to them.
+            // Argo CD's controller handles them.
             owned: BTreeSet::new(),
             facts: self.facts(asked.operation, asked.name, set, &projects),
             guests: Ok(()),

@@ -1,7 +1,7 @@
-//! What is judged before anything is generated.
+//! Judges a request before anything is generated. The result is [`Cleared`], which only this file
+//! makes, or all reasons to refuse at once.
 //!
-//! In: what is asked. Out: [`Cleared`], which only this file makes. Refuses: everything
-//! at once. Never: a generator run for somebody who could have none of what it makes.
+//! Security: no generator runs for a caller who could have none of what it generates.
 
 use std::collections::BTreeSet;
 
@@ -18,24 +18,24 @@ use tollgate_policy::applications::takes_from;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::SetFacts;
 
-/// What nobody reads: the gate puts the kind in its place.
+/// A placeholder nobody reads: the gate replaces it with the kind.
 const GUESTS: &str = "plugin";
 
-/// What follows from what is asked.
+/// What follows from the request.
 struct Ground<'a> {
-    /// The set it is about: as sent, else as stored.
+    /// The set it is about: as sent, or else as stored.
     set: &'a Value,
     project: &'a str,
-    /// Projects of the set as sent, where they are known.
+    /// Projects of the set as sent, if they are known.
     sent: BTreeSet<String>,
     stored: BTreeSet<String>,
-    /// Whether a set is stored that the caller may not see.
+    /// Whether the stored set is one the caller may not see.
     hidden: bool,
     facts: SetFacts,
 }
 
 impl Desk<'_> {
-    /// [`Desk::before`], by [`tollgate_config::SetChecks::Generated`].
+    /// [`Desk::before`] for [`tollgate_config::SetChecks::Generated`].
     pub(super) fn clear(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
         let operation = match (asked.operation, asked.stored) {
             (Operation::Upsert | Operation::Same, None) => Operation::Create,
@@ -48,7 +48,7 @@ impl Desk<'_> {
         self.judge_set(about, &needed, checks, &mut collected)?;
         let is_refused = !collected.is_empty();
         match operation {
-            // SECURITY: one answer for a set that is not there and for one that the
+            // SECURITY: the answer is the same for a set that does not exist and one that the
             // caller may not see.
             Operation::Get | Operation::Update | Operation::Delete if is_refused && ground.hidden => {
                 return Err(not_yours(asked));
@@ -119,7 +119,7 @@ impl Desk<'_> {
         })
     }
 
-    /// Whether there is the set's project, and it takes sets of the namespace.
+    /// Whether the set's project exists and accepts sets of the namespace.
     fn project_takes(
         &self,
         operation: Operation,
@@ -211,8 +211,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Generators in plugins ask others with secrets of the control plane: not for
-    /// somebody who may only look.
+    /// Generators in plugins use secrets of the control plane to query other systems, so a caller
+    /// who may only look cannot run them.
     fn guests(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>) -> Result<(), Refusal> {
         match operation {
             Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
@@ -236,8 +236,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Where the projects of a set are known only afterwards: whether the caller may
-    /// have one at all.
+    /// If the projects of a set are known only after generation: whether the caller may have any
+    /// set at all.
     fn any_set(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>, collected: &mut Collected) {
         let actions: &[&str] = match operation {
             Operation::Preview => &["preview", "create"],
@@ -259,8 +259,8 @@ impl Desk<'_> {
         }
     }
 
-    /// Generators cost time and ask others: not for somebody who could have none of
-    /// the Applications.
+    /// Generators cost time and query other systems, so a caller who could have none of the
+    /// Applications cannot run them.
     fn any_application(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>, collected: &mut Collected) {
         let actions: &[&str] = match operation {
             Operation::Create => &["create"],

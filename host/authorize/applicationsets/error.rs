@@ -1,7 +1,7 @@
-//! Why a request about an ApplicationSet does not pass.
+//! The errors of authorizing ApplicationSets: collects refusals into an [`Error`] of bounded
+//! size. Every error denies.
 //!
-//! In: refusals. Out: [`Error`], bounded. Never: more of a refusal than the caller may
-//! learn; an error that does not deny.
+//! Security: a refusal tells only what the caller may learn.
 
 use std::fmt;
 
@@ -9,23 +9,23 @@ use tollgate_applicationset::Refusal;
 use tollgate_policy::rego;
 use tollgate_state::ObjectName;
 
-/// Refusals one answer lists.
+/// Most refusals that one answer lists.
 pub const REFUSALS: usize = 100;
 
-/// What an error is, for a status.
+/// Class of an error, which determines its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Class {
     /// The caller lacks a right: 403, `PermissionDenied`.
     PermissionDenied,
-    /// What was sent cannot be: 400, `InvalidArgument`.
+    /// What was sent is not valid: 400, `InvalidArgument`.
     InvalidArgument,
     /// There is no such set, or the caller may not see it: 404, `NotFound`.
     NotFound,
-    /// The gateway could not decide: 403, with what is wrong in the record.
+    /// The gateway could not decide: 403. The record has the cause.
     Undecided,
 }
 
-/// Everything that refuses one request, [`REFUSALS`] at most.
+/// All reasons to refuse one request, at most [`REFUSALS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     refusals: Vec<Refusal>,
@@ -34,17 +34,17 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// What refuses, in the order it was found.
+    /// The reasons, in the order they were found.
     pub fn refusals(&self) -> &[Refusal] {
         &self.refusals
     }
 
-    /// How many there are besides.
+    /// How many more there are.
     pub fn more(&self) -> usize {
         self.more
     }
 
-    /// [`Class::PermissionDenied`] where a right is missing for any of it, else
+    /// [`Class::PermissionDenied`] if any reason is a missing right, or else
     /// [`Class::InvalidArgument`].
     pub fn class(&self) -> Class {
         self.class
@@ -66,7 +66,7 @@ impl fmt::Display for Refused {
     }
 }
 
-/// Why a request does not pass. The text is for the caller.
+/// Why a request is refused. The text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Sets of this namespace are not served.
@@ -75,13 +75,13 @@ pub enum Error {
         /// As it was asked for.
         namespace: String,
     },
-    /// There is no such set, or the caller may not see it: one text.
+    /// The set does not exist, or the caller may not see it: the text is the same.
     #[error("applicationsets.argoproj.io \"{}\" not found", .name.name)]
     NotYours {
         /// As it was asked for.
         name: ObjectName,
     },
-    /// What is missing, all of it.
+    /// Everything that is missing.
     #[error("{0}")]
     Refused(Refused),
     /// A right is missing; with `compat: argocd`, in Argo CD's words.
@@ -90,7 +90,7 @@ pub enum Error {
         /// With resource, action and object.
         message: String,
     },
-    /// With `compat: argocd` the project must be written out.
+    /// With `compat: argocd` the project must not be a template.
     #[error("the Argo CD API does not currently support creating ApplicationSets with templated `project` fields")]
     Templated,
     /// There is no such project.
@@ -99,20 +99,20 @@ pub enum Error {
         /// As the set has it.
         project: String,
     },
-    /// A set of this name is stored, and it is another one.
+    /// A different set of this name is stored.
     #[error("existing ApplicationSet spec is different, use upsert flag to force update")]
     Exists,
     /// The policy could not be evaluated.
     #[error("the policy could not be evaluated")]
     Policy(#[source] rego::Error),
-    /// A plan is not of what was asked: the set became another one, or an Application
-    /// it owns is missing. Ask again.
+    /// The plan is not of the cleared request: the set changed, or an Application it owns is
+    /// missing. Ask again.
     #[error("the plan is not of what was asked; try again")]
     Unplanned,
 }
 
 impl Error {
-    /// What it is, for a status.
+    /// Its class, which determines the status.
     pub fn class(&self) -> Class {
         match self {
             Self::Namespace { .. } | Self::Denied { .. } => Class::PermissionDenied,
@@ -124,12 +124,12 @@ impl Error {
     }
 }
 
-/// What a finding is about: rights, or what was asked for.
+/// Whether a finding is about rights or about validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lacks {
     /// A right, a project's permission, or the policy's.
     Permission,
-    /// Something that makes sense.
+    /// Validity of what was sent.
     Sense,
 }
 
@@ -159,7 +159,7 @@ impl Collected {
         self.refusals.is_empty()
     }
 
-    /// Everything, if there is anything.
+    /// All refusals, if there are any.
     pub(super) fn finish(self) -> Option<Refused> {
         let class = match self.permission {
             true => Class::PermissionDenied,

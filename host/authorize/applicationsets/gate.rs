@@ -1,8 +1,8 @@
-//! What generators may read.
+//! Decides which repositories, clusters and kinds of generators a set may use. Each question is
+//! judged once a request.
 //!
-//! In: a repository, a cluster, a kind of generator. Out: yes, or why not. Never: the
-//! name of a cluster the caller may not see; one question judged twice in a request; a
-//! repository that a row or the policy denies let pass by another spelling of its URL.
+//! Security: no answer names a cluster the caller may not see. A repository that an RBAC row or
+//! the policy denies is denied under every spelling of its URL.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -20,15 +20,15 @@ use tollgate_config::SetChecks;
 use tollgate_policy::rbac::cluster_object_name;
 use tollgate_policy::rego::{Fact, SetFacts, SetInput, Subject};
 
-/// Answers that are remembered.
+/// Most answers that are cached.
 const REMEMBERED: usize = 10_000;
-/// What refuses where the gateway may not ask a repository.
+/// The setting that refuses if the gateway may not query a repository.
 const LISTED: &str = "applicationSets.repositories";
-/// What callers read who select clusters they may not see. No name is told: who selects
-/// all would learn which there are.
+/// The text for callers who select clusters they may not see. It names none: a caller who selects
+/// all clusters would learn which exist.
 const CLUSTERS: &str = "it selects a cluster for which `clusters, get` is not permitted";
 
-/// A question that was answered.
+/// A question with a cached answer.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Question {
     Repository(String),
@@ -36,11 +36,11 @@ enum Question {
     Guest(KindName),
 }
 
-/// Says for one caller and one set what generators may read.
+/// Decides for one caller and one set what generators may read.
 #[derive(Debug)]
 pub struct CallerGate<'a> {
     desk: Desk<'a>,
-    /// Of the set's template; empty where it is one itself.
+    /// The project of the set's template. Empty if it is a template itself.
     project: &'a str,
     facts: &'a SetFacts,
     guests: Result<(), Refusal>,
@@ -72,7 +72,7 @@ impl<'a> CallerGate<'a> {
         answer
     }
 
-    /// Asks the policy as well; the first finding is the answer.
+    /// Also evaluates the policy. The first finding is the answer.
     fn judge(
         &self,
         (about, subject): (About, Subject<'_>),
@@ -121,7 +121,7 @@ impl<'a> CallerGate<'a> {
             Ok(permitted) => (permitted.spelled(), permitted.urls()),
             Err(_) => (&[][..], as_written.as_slice()),
         };
-        // SECURITY: rows compare texts, and one repository has many.
+        // SECURITY: rows compare texts, and one repository has several spellings.
         let look = |object: String| self.desk.look("repositories", "get", object);
         let mut denied = spelled.iter().map(|object| look(object.clone()));
         let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look(object));
@@ -138,7 +138,7 @@ impl<'a> CallerGate<'a> {
     fn ask_cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
         let object = cluster_object_name(&cluster.project, &cluster.server);
         let lookup = self.desk.look("clusters", "get", object);
-        // SECURITY: neither name nor row, which may have the name in it.
+        // SECURITY: the answer has neither the name nor the row, which may contain the name.
         let about = About::Generator(KindName::Clusters.as_str());
         if !lookup.is_allowed() {
             return Err(Finding::new(Lacks::Permission, None, CLUSTERS.to_owned()).refusal(about));
@@ -177,10 +177,10 @@ impl<'a> CallerGate<'a> {
 }
 
 impl Desk<'_> {
-    /// A repository that the gateway may ask, with its RBAC object.
+    /// Checks a repository that the gateway may query, and returns its RBAC object.
     ///
     /// # Errors
-    /// Why it may not, without credentials of the URL.
+    /// Why the gateway may not, without credentials of the URL.
     fn reach(&self, project: &str, url: &str) -> Result<Permitted, String> {
         let permitted = permitted(self.resources, &self.settings.repositories, (project, url));
         permitted.map_err(|error| error.to_string())
@@ -189,7 +189,7 @@ impl Desk<'_> {
 
 impl Gate for CallerGate<'_> {
     fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
-        // Argo CD asks nobody what its own credentials read.
+        // Argo CD checks nobody's rights to what its own credentials read.
         if self.desk.settings.checks == SetChecks::Argocd {
             return Ok(());
         }

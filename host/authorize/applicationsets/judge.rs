@@ -1,7 +1,6 @@
-//! What one question comes to: the host's findings, and the policy's word.
+//! Combines the host's findings and the policy's decision about one question into refusals.
 //!
-//! In: findings, the policy's input. Out: refusals. Never: one left out because the
-//! policy allows.
+//! Security: a finding of the host refuses even where the policy allows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,9 +15,9 @@ use tollgate_core::diagnostic::one_line;
 use tollgate_policy::rego::{CheckFact, KnownSet, SetFacts, SetInput};
 use tollgate_state::ObjectName;
 
-/// Bytes of a reason. Names in it are the caller's choice, and the policy passes it on.
+/// Longest reason in bytes. The caller chooses names in it, and the policy passes it on.
 const REASON_BYTES: usize = 480;
-/// What refuses where the policy alone does.
+/// The rule that is named if only the policy refuses.
 const POLICY: &str = "policies/applicationsets";
 
 /// One reason to refuse.
@@ -71,7 +70,7 @@ impl Finding {
     }
 }
 
-/// Keeps a check for the record, while there is room.
+/// Adds a check to the record, if there is room.
 pub(super) fn note(checks: &mut Vec<Check>, check: impl FnOnce() -> Check) {
     if checks.len() < CHECKS {
         checks.push(check());
@@ -88,10 +87,10 @@ impl Desk<'_> {
         Ok(())
     }
 
-    /// What all questions about a set have in common.
+    /// The facts that all questions about a set share.
     ///
     /// - `set`: the object.
-    /// - `projects`: those of its RBAC objects.
+    /// - `projects`: projects of its RBAC objects.
     pub(super) fn facts(
         &self,
         operation: Operation,
@@ -123,9 +122,9 @@ impl Desk<'_> {
     }
 }
 
-/// Kinds of generators in a list, and in those lists below it.
+/// Collects the kinds of generators in a list and in nested lists.
 ///
-/// Generators nest two deep and no deeper.
+/// Generators nest at most two deep.
 fn generator_kinds(generators: &Value, kinds: &mut BTreeSet<&'static str>) {
     let mut lists = vec![(generators, 0)];
     while let Some((list, depth)) = lists.pop() {

@@ -1,7 +1,7 @@
-//! What projects permit, each question answered once a request.
+//! Determines what projects permit an Application, from where it comes from and goes to:
+//! findings, and the facts policies see. Each question is answered once a request.
 //!
-//! In: projects, clusters, where Applications come from and go to. Out: findings, and
-//! the facts policies see. Never: another answer than a direct write would get.
+//! Invariant: the answers are those a direct write of the Application would get.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -17,21 +17,21 @@ use tollgate_policy::rego::{Fact, Placed};
 use tollgate_state::destination::{self, Places};
 use tollgate_state::{Cluster, Destination, Project, Resources};
 
-/// A fact, and what refuses.
+/// A fact for the policy, and the finding that refuses, if any.
 #[derive(Clone, Debug)]
 pub(super) struct Answer {
     pub(super) fact: Fact,
     pub(super) finding: Option<Rc<Finding>>,
 }
 
-/// Where an Application shall be, judged.
+/// The verdict on where an Application goes.
 #[derive(Clone, Debug)]
 pub(super) struct Judged {
     pub(super) placed: Placed,
     pub(super) findings: Vec<Rc<Finding>>,
 }
 
-/// A project, and what was asked of it.
+/// A project, with the answers so far.
 #[derive(Debug)]
 struct Asked {
     project: Option<(Arc<Project>, Places)>,
@@ -41,7 +41,7 @@ struct Asked {
     destinations: FxHashMap<[String; 3], Answer>,
 }
 
-/// What is known in one request.
+/// Everything known in one request.
 #[derive(Debug)]
 pub(super) struct Known<'a> {
     resources: &'a Resources,
@@ -52,7 +52,7 @@ pub(super) struct Known<'a> {
 }
 
 impl<'a> Known<'a> {
-    /// - `namespace`: that of the Applications.
+    /// - `namespace`: namespace of the Applications.
     pub(super) fn new(resources: &'a Resources, namespace: &'a str) -> Self {
         let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
         let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
@@ -70,7 +70,7 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// Judges what a project says of an Application.
+    /// Judges an Application by its project.
     pub(super) fn judge(&mut self, wanted: &Wanted<'_>) -> Judged {
         let resolved = self.resolve(&wanted.destination);
         let (resources, namespace) = (self.resources, self.namespace);
@@ -99,18 +99,18 @@ impl<'a> Known<'a> {
         }
     }
 
-    /// What is said of a project that there is not.
+    /// The text for a project that does not exist.
     pub(super) fn missing_project(&self, project: &str) -> Option<String> {
         let exists = self.resources.projects.contains_key(project);
         (!exists).then(|| no_project(project))
     }
 
-    /// What is said of a destination that leads to no one cluster.
+    /// The text for a destination that does not identify exactly one cluster.
     pub(super) fn lost(&self, destination: &Destination) -> Option<String> {
         self.resolve(destination).err()
     }
 
-    /// The cluster, looked for among those of the name and the server alone.
+    /// The cluster, searched only among those that have the name or the server.
     fn resolve(&self, destination: &Destination) -> Result<Cluster, String> {
         let named = self.by_name.get(destination.name.as_str());
         let served = self.by_server.get(destination.server.trim_end_matches('/'));
@@ -222,7 +222,7 @@ fn no_project(name: &str) -> String {
     format!("application references project {name} which does not exist")
 }
 
-/// A destination that leads nowhere, in Argo CD's words.
+/// Argo CD's text for a destination that does not resolve.
 fn unresolved(error: &destination::Error) -> String {
     use destination::Error;
     let why = match error {
@@ -243,7 +243,7 @@ fn unresolved(error: &destination::Error) -> String {
     format!("application destination spec is invalid: {why}")
 }
 
-/// A URL without what logs in.
+/// A URL without its credentials.
 pub(super) fn shown(url: &str) -> String {
     let Some((scheme, rest)) = url.split_once("://") else {
         return url.to_owned();

@@ -1,7 +1,6 @@
-//! The bundle `policies/applicationsets`.
+//! Loads and evaluates the bundle `policies/applicationsets`.
 //!
-//! In: a folder. Out: [`ApplicationSetsPolicy`]; what it says of one question. Never:
-//! an allow of what the host's own findings refuse.
+//! Security: the policy can only narrow; it cannot allow what the host's own findings refuse.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,7 +35,7 @@ impl ApplicationSetsPolicy {
         &self.digest
     }
 
-    /// Why it denies; none where it allows.
+    /// Why it denies. `None` if it allows.
     pub(super) fn denies(&self, input: &SetInput<'_>) -> Result<Option<String>, rego::Error> {
         let decision = self.bundle.decide(input.to_value())?;
         Ok((!decision.allow).then_some(decision.reason))

@@ -1,11 +1,11 @@
-//! The rights a set itself needs.
+//! Determines and judges the rights that a set itself needs.
 //!
-//! In: what is asked, the projects of a set. Out: the verdicts. Never: the project of a
-//! stored set in a refusal for somebody who may not see it.
+//! The RBAC object is `<project>/<name>`, or `<project>/<namespace>/<name>` outside the control
+//! plane's namespace. A set whose project is a template has one object for each project its
+//! Applications are in.
 //!
-//! The RBAC object is `<project>/<name>`, or `<project>/<namespace>/<name>` outside the
-//! control plane's namespace. A set whose project is a template has one for each
-//! project its Applications are in.
+//! Security: a refusal does not name the project of a stored set to a caller who may not see the
+//! set.
 
 use std::collections::BTreeSet;
 
@@ -22,15 +22,15 @@ use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::{CheckFact, SetFacts, SetInput, Subject};
 use tollgate_state::ObjectName;
 
-/// What callers read of a stored set they may not see, whose name they use.
+/// The text for a caller who uses the name of a stored set they may not see.
 const ANOTHERS: &str = "there is an applicationset of this name that you may not see";
 
-/// One right: any of these actions, in one project.
+/// One required right: any of these actions, in one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Need {
     pub(super) actions: &'static [&'static str],
     pub(super) project: String,
-    /// Whether the project is only the stored set's.
+    /// Whether only the stored set has this project.
     pub(super) stored: bool,
 }
 
@@ -74,9 +74,8 @@ pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'
 
 /// The rights an operation needs.
 ///
-/// - `sent`: projects of the set as it was sent; none where nothing was, or where they
-///   are not known yet.
-/// - `stored`: projects of the stored one; empty without one.
+/// - `sent`: projects of the set that was sent. Empty if none was, or if they are not known yet.
+/// - `stored`: projects of the stored set. Empty if none is stored.
 pub(super) fn needs(operation: Operation, sent: &BTreeSet<String>, stored: &BTreeSet<String>) -> Vec<Need> {
     let mut needs = Vec::new();
     let mut need = |actions: &'static [&'static str], projects: &mut dyn Iterator<Item = &String>| {
@@ -128,7 +127,8 @@ impl Desk<'_> {
         Lookup::of(self.rbac, self.caller, [resource, action], object)
     }
 
-    /// The verdict about one need: the first action that is allowed, or the first.
+    /// The verdict about one need: that of the first action that is allowed, or else of the first
+    /// action.
     fn verdict(&self, need: &Need, name: &ObjectName) -> Option<Lookup> {
         let object = self.object(&need.project, name);
         let looked = need.actions.iter();

@@ -1,11 +1,11 @@
-//! Projects and names nobody could judge.
+//! Finds what could give a set's Applications other projects or names later than those that are
+//! judged now.
 //!
-//! In: a set as it was sent. Out: what makes its projects others than those that are
-//! judged now. Never: a project that a clock, chance or somebody else's repository
-//! decides, for a caller who could not write there.
+//! The gateway judges a set when it is written. Argo CD's controller renders it again when an
+//! input changes, without asking the gateway.
 //!
-//! The gateway judges a set when it is written. Argo CD's controller renders it again
-//! when an input changes, and asks nobody.
+//! Security: unless the caller may write in every project, no clock, randomness or repository of
+//! somebody else may decide a project.
 
 use super::error::Lacks;
 use super::judge::{Finding, note};
@@ -14,13 +14,13 @@ use crate::record::Check;
 use tollgate_applicationset::template::{Changing, changing};
 use tollgate_state::ObjectName;
 
-/// What gives the project of an Application.
+/// The field that gives the project of an Application.
 const PROJECT: &str = "spec.template.spec.project";
-/// Any project, any name.
+/// Matches any project and any name.
 const ANY: &str = "*";
 
 impl Desk<'_> {
-    /// What stands in the way of judging the projects of a set.
+    /// What prevents judging the projects of a set.
     pub(super) fn unsteady(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Vec<Finding> {
         let found = asked.sent.map(|sent| changing(&sent.spec)).unwrap_or_default();
         if found.is_empty() {
@@ -36,14 +36,14 @@ impl Desk<'_> {
         found.iter().filter_map(|one| unjudged(one, is_anywhere)).collect()
     }
 
-    /// Where the caller may not make an Application; none where they may in every project
-    /// there is or will be.
+    /// Where the caller may not create an Application. `None` if they may in every project that
+    /// exists or will exist.
     fn not_everywhere(&self, set: &ObjectName) -> Option<String> {
         let any = ObjectName {
             namespace: set.namespace.clone(),
             name: ANY.to_owned(),
         };
-        // A row may deny one of those there are.
+        // A row may deny one of the existing projects.
         let projects = self.resources.projects.keys().map(String::as_str);
         let objects = std::iter::once(ANY).chain(projects);
         let objects: Vec<String> = objects.map(|project| self.object(project, &any)).collect();

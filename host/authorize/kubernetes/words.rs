@@ -1,14 +1,12 @@
-//! A refusal in kube-apiserver's words.
-//!
-//! In: who, what, why. Out: the text clients of Kubernetes know. Never: a text
-//! without bound.
+//! Formats a refusal as kube-apiserver does, in the text that clients of Kubernetes know. The
+//! length of the text is bounded.
 //!
 //! Source: `k8s.io/apiserver/pkg/endpoints/handlers/responsewriters/errors.go`
 //! and `k8s.io/apimachinery/pkg/api/errors`.
 
 use tollgate_core::attributes::Attributes;
 
-/// Characters of one name in the text.
+/// Most characters of one name in the text.
 const NAME_CHARS: usize = 253;
 
 /// `pods is forbidden: User "ada" cannot list resource "pods" in API group ""

@@ -1,7 +1,5 @@
-//! Files with ApplicationSets, and a person's agreement.
-//!
-//! In: paths, standard input. Out: [`Manifest`]s. Refuses: what is no ApplicationSet.
-//! Never: more than [`FILE_BYTES`] of one file; a question nobody can read.
+//! Reads [`Manifest`]s of ApplicationSets from files or standard input, at most [`FILE_BYTES`] of
+//! one file, and asks a person for agreement. It asks only where the question can be read.
 
 use std::collections::BTreeSet;
 use std::io::{BufRead as _, IsTerminal as _, Read, Write as _};

@@ -1,7 +1,6 @@
-//! ApplicationSets and changes, for people.
+//! Formats ApplicationSets and changes for people.
 //!
-//! In: answers of the API. Out: texts. Never: a control character of somebody's text
-//! on a terminal, but those of colors.
+//! Security: no control character reaches a terminal, except those of the command's own colors.
 
 use std::ffi::OsString;
 use std::io::IsTerminal as _;

@@ -1,4 +1,4 @@
-//! Why a server could not be asked: the root cause, and the option that helps.
+//! Explains why a server could not be asked: the root cause, and the option that helps.
 
 use std::error::Error;
 use std::io;

@@ -1,8 +1,7 @@
-//! `tollgate credential explain`: one mint, told step by step.
+//! `tollgate credential explain`: mints one credential of a cluster from a settings file, and
+//! shows each request and the outcome.
 //!
-//! In: a settings file, a cluster. Out: its requests, and the end it came to, as
-//! a table, JSON or YAML. Never: a secret; a credential that stays in force when
-//! its provider can end it.
+//! Security: no secret is shown, and the credential is revoked if its provider can do so.
 
 use std::io::Write;
 use std::path::Path;

@@ -1,7 +1,7 @@
-//! A credential minted here, by a gateway's own settings and code.
+//! Mints a credential in this process, from a gateway's settings and with its code. It opens no
+//! listener.
 //!
-//! In: a settings file. Out: the clusters it describes, and their credentials.
-//! Never: a listener; a policy evaluated: who can read the files may use them.
+//! Security: no policy is evaluated, because whoever can read the files may use them anyway.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -1,7 +1,5 @@
-//! A credential from a running gateway.
-//!
-//! In: the gateway, a cluster. Out: an `ExecCredential` in the version asked for.
-//! Never: another document taken for one.
+//! Gets a credential from a running gateway, as an `ExecCredential` of the requested version. Any
+//! other document is an error.
 
 use serde_json::Value;
 use zeroize::Zeroizing;

@@ -1,8 +1,7 @@
-//! What a kubeconfig says of an Application.
+//! Makes the parts of a kubeconfig for an Application: its cluster's URL at the gateway, and the
+//! user's entry. A name that has no path of its own is refused.
 //!
-//! In: the Application's name, the gateway's URL, a file with a token. Out: the URL of
-//! its cluster at the gateway, the user's entry. Refuses: a name that has no path of its
-//! own. Never: a token copied into the kubeconfig.
+//! Security: the user's entry refers to the file with the token and does not copy the token.
 
 use std::path::Path;
 use std::str::FromStr;

@@ -1,8 +1,7 @@
-//! Where a kubeconfig goes.
+//! Writes a kubeconfig to standard output, or to a file that only its owner may read. A file that
+//! holds anything but an earlier kubeconfig of the same context is not overwritten.
 //!
-//! In: a kubeconfig, perhaps with a token. Out: standard output, or a file that only its
-//! owner may read. Refuses: a file with anything else than an earlier kubeconfig of the
-//! same context. Never: a file that is half written.
+//! Invariant: a file is never half written.
 
 use std::fs::File;
 use std::io::{Read as _, Write};

@@ -1,6 +1,5 @@
-//! `tollgate plugin inspect`: what a component is and asks for.
-//!
-//! In: a component's file. Out: lines, JSON or YAML. Never: code of the guest run.
+//! `tollgate plugin inspect`: shows what a component is and what its manifest asks for, without
+//! running its code.
 
 use std::io::{self, Write};
 use std::path::Path;

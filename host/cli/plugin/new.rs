@@ -1,7 +1,5 @@
-//! `tollgate plugin new`: a folder that builds as it is.
-//!
-//! In: a name. Out: crate, manifest, WIT, SDK and build program, all of this
-//! version of the gateway. Never: a file over one that is there.
+//! `tollgate plugin new`: creates a folder that builds as it is: crate, manifest, WIT, SDK and
+//! build program, all of this version of the gateway. It never overwrites a file.
 
 use std::io::Write;
 use std::path::Path;

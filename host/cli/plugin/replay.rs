@@ -1,8 +1,7 @@
-//! `tollgate plugin test NAME --transcript FILE`: cases of a provider, without a
-//! network.
+//! `tollgate plugin test NAME --transcript FILE`: runs a provider against the cases of a
+//! transcript, without a network, and shows what differs.
 //!
-//! In: a transcript. Out: each case, passed or failed, with what differs. Never:
-//! a secret of the transcript in the output.
+//! Security: the output contains no secret of the transcript.
 
 use std::fs;
 use std::io::{self, Write};

@@ -1,7 +1,5 @@
-//! `tollgate plugin test`: one message through one plugin.
-//!
-//! In: a request or response in YAML. Out: what the plugin made of it. Never: a
-//! backend called.
+//! `tollgate plugin test`: runs one request or response, given in YAML, through one plugin and
+//! shows the result. No backend is called.
 
 use std::collections::BTreeMap;
 use std::fs;

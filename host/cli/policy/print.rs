@@ -1,6 +1,4 @@
-//! What `tollgate policy` prints.
-//!
-//! In: reports. Out: text, JSON or YAML, and the exit code. Never: a decision.
+//! Prints the reports of `tollgate policy` as text, JSON or YAML, and determines the exit code.
 
 use std::io::Write;
 use std::process::ExitCode;

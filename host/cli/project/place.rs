@@ -1,7 +1,5 @@
-//! Where the projects are that a command is about.
-//!
-//! In: arguments. Out: AppProjects read and written, in the state of some settings
-//! or by a running gateway. Never: both in one command.
+//! Where a command reads and writes AppProjects: in the state that some settings name, or on a
+//! running gateway. One command uses only one of them.
 
 use std::path::PathBuf;
 

@@ -1,7 +1,5 @@
-//! Where a policy is read from.
-//!
-//! In: `--state` or `--policy-file`. Out: a compiled policy with findings.
-//! Never: a file larger than the bound.
+//! Reads a policy from `--state` or `--policy-file` and compiles it, with findings. The size of a
+//! file is bounded.
 
 use std::io::Read;
 use std::path::{Path, PathBuf};

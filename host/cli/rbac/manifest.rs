@@ -1,9 +1,9 @@
-//! `tollgate rbac manifest`: the Kubernetes roles the gateway's identity needs to
-//! act in people's names, or as the service accounts of Applications.
+//! `tollgate rbac manifest`: prints the Kubernetes roles the gateway's identity needs to
+//! impersonate people, or the service accounts of Applications, as YAML for `kubectl apply`. It
+//! reads the settings, the state folder and the mapping policy.
 //!
-//! In: settings, state folder and mapping policy. Out: YAML for `kubectl apply`.
-//! Never: roles of two clusters in one answer; a service account that was not
-//! asked for.
+//! Security: one answer has the roles of one cluster, and only service accounts that were asked
+//! for.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,7 +1,6 @@
-//! Answers as text.
+//! Prints answers of `tollgate rbac` as JSON, YAML, or lines for people.
 //!
-//! In: answers. Out: JSON, YAML, or lines for people. Never: control
-//! characters of a policy on a terminal.
+//! Security: control characters of a policy do not reach the terminal.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write};

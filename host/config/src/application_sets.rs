@@ -1,7 +1,4 @@
-//! Settings of the ApplicationSet front.
-//!
-//! In: checked by `raw`. Out: values. Never: a default that lets generators read
-//! what nobody listed.
+//! Settings of the ApplicationSet front, as checked by `raw`.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,34 +6,34 @@ use std::time::Duration;
 /// Settings of the ApplicationSet front; it is closed when absent.
 #[derive(Clone, Debug)]
 pub struct ApplicationSets {
-    /// Whether the API checks what a set generates, or only the set, as Argo CD.
+    /// Whether the API checks what a set generates, or only the set itself, as Argo CD does.
     pub checks: SetChecks,
-    /// Namespaces besides the control plane's that sets may be in: names, globs, or
-    /// `/regular expressions/`, as Argo CD's `application.namespaces`.
+    /// Namespaces, besides the control plane's, that sets may be in: names, globs, or `/regular
+    /// expressions/`, as in Argo CD's `application.namespaces`.
     pub namespaces: Vec<String>,
-    /// Patterns of repositories that generators may read without a repository
-    /// Secret, matched as a project's `sourceRepos`.
+    /// Patterns of repositories that generators may read without a repository Secret, matched like
+    /// a project's `sourceRepos`.
     pub repositories: Vec<String>,
     /// Bounds on generating one set.
     pub limits: GenerationLimits,
     /// Bounds on reading one repository.
     pub git: GitLimits,
-    /// Where what was fetched is kept, and how much of it.
+    /// Where fetched repositories are kept, and how much of them.
     pub git_cache: GitCache,
-    /// Sets generated at once; more wait.
+    /// Most sets generated at the same time; further ones wait.
     pub concurrency: usize,
-    /// Applications that one change may delete without naming their number.
+    /// Most Applications that one change may delete without stating their number.
     pub max_deletions: u64,
 }
 
-/// What is checked.
+/// What is checked when a set is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetChecks {
-    /// The set, what it reads, and every Application it owns or generates; what it
-    /// generates is written with it.
+    /// The set, what it reads, and every Application that it owns or generates. The generated
+    /// Applications are written with the set.
     #[default]
     Generated,
-    /// The set alone, as Argo CD's API does; its controller generates.
+    /// Only the set, as Argo CD's API does; Argo CD's controller generates.
     Argocd,
 }
 
@@ -45,9 +42,9 @@ pub enum SetChecks {
 pub struct GitLimits {
     /// Wall time of one fetch.
     pub time: Duration,
-    /// Bytes that are received for one fetch.
+    /// Most bytes received for one fetch.
     pub bytes: u64,
-    /// How long what a branch or tag names is taken as known.
+    /// How long the commit of a branch or tag is reused before it is looked up again.
     pub fresh: Duration,
 }
 
@@ -61,15 +58,15 @@ impl Default for GitLimits {
     }
 }
 
-/// Where what was fetched of repositories is kept, and how much of it.
+/// Where fetched repositories are kept, and how much of them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GitCache {
-    /// Each process has a folder of its own in it; none for the system's folder for
-    /// temporary files.
+    /// Folder in which each process makes its own; `None` for the system's folder for temporary
+    /// files.
     pub directory: Option<PathBuf>,
-    /// Bytes on disk, what is being fetched and read included.
+    /// Most bytes on disk, counting what is being fetched and read.
     pub bytes: u64,
-    /// How long a commit is kept that nobody asks for.
+    /// How long an unused commit is kept.
     pub keep: Duration,
 }
 
@@ -86,17 +83,17 @@ impl Default for GitCache {
 /// Bounds on generating and rendering one set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GenerationLimits {
-    /// Applications of one set.
+    /// Most Applications of one set.
     pub applications: u64,
-    /// Sets of parameters that all its generators make on the way, those a matrix
-    /// or merge throws away included.
+    /// Most sets of parameters that all its generators make, counting those that a matrix or merge
+    /// discards.
     pub parameters: u64,
-    /// Generators, children counted.
+    /// Most generators, counting children.
     pub generators: u64,
-    /// Bytes of memory of all that generators and templates make, and of what is read for
+    /// Most bytes of memory for everything that generators and templates make and that is read for
     /// them.
     pub bytes: u64,
-    /// Wall time, waiting for git and plugins included.
+    /// Wall time, including waits for git and plugins.
     pub time: Duration,
 }
 

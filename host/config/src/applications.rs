@@ -1,12 +1,13 @@
-//! Impersonation of Applications: whether, and how projects' lists are read.
+//! Settings of the Applications front: whether Applications are impersonated, and how the
+//! service account lists of projects are read.
 
-/// Whether Applications act as their service accounts, for all of them.
+/// Whether Applications act as their service accounts. Applies to all Applications.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ImpersonationMode {
-    /// They do not: the gateway's own identity acts.
+    /// They do not; the gateway's own identity acts.
     #[default]
     Off,
-    /// They do not, and what [`ImpersonationMode::Enforce`] would refuse is written down.
+    /// They do not, but what [`ImpersonationMode::Enforce`] would refuse is recorded.
     Audit,
     /// They do.
     Enforce,
@@ -26,11 +27,11 @@ impl ImpersonationMode {
 /// How `destinationServiceAccounts` are read where Argo CD is surprising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum ServiceAccountSemantics {
-    /// Servers are compared without trailing slashes and by cluster name too;
-    /// accounts must be names Kubernetes can have, and those of Kubernetes' own
-    /// namespaces, as those of the control plane itself, must be spelled out.
+    /// Servers are compared without trailing slashes, and by cluster name too. Accounts must be
+    /// names that Kubernetes can have. Accounts of Kubernetes' own namespaces and of the control
+    /// plane's must be spelled out.
     #[default]
     Strict,
-    /// As Argo CD reads them, to the letter.
+    /// Exactly as Argo CD reads them.
     Argocd,
 }

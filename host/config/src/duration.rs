@@ -1,22 +1,20 @@
-//! Durations as Go writes them, such as `1h30m` or `1.5s`.
-//!
-//! In: a text. Out: a duration. Never: a negative or endless one.
+//! Parses durations as Go writes them, such as `1h30m` or `1.5s`. Negative durations are refused.
 
 use std::time::Duration;
 
-/// Why a text is no duration.
+/// Why a text is not a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Not the form at all.
+    /// It does not have the form of a duration.
     #[error("not a duration such as `10s` or `1m30s`")]
     Malformed,
-    /// A number without a unit.
+    /// A number has no unit.
     #[error("a duration needs a unit: ns, us, ms, s, m or h")]
     NoUnit,
-    /// Below zero.
+    /// It is negative.
     #[error("a duration must not be negative")]
     Negative,
-    /// More than Go can hold, about 292 years.
+    /// It is more than Go can hold, about 292 years.
     #[error("a duration this long cannot be written")]
     TooLong,
 }
@@ -53,7 +51,7 @@ pub fn parse(text: &str) -> Result<Duration, Error> {
     Ok(Duration::from_nanos(nanoseconds))
 }
 
-/// One number with its unit, in nanoseconds, and what follows.
+/// Reads one number with its unit; gives its nanoseconds and the rest of the text.
 fn part(text: &str) -> Result<(u128, &str), Error> {
     let (whole, after) = digits(text);
     let (fraction, after) = match after.strip_prefix('.') {

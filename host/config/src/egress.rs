@@ -5,10 +5,10 @@ use core::fmt;
 use serde::Deserialize;
 use serde::de::value::MapAccessDeserializer;
 
-/// An entry as an operator writes it: a text, or an object.
+/// An entry as an operator writes it: a text or an object.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EgressEntry {
-    /// A host, `*.` and a suffix, or an address; `:port` may follow.
+    /// A host name, `*.` with a suffix, or an address; `:port` may follow.
     pub host: String,
     /// Port, 1 to 65535; 443 when absent.
     pub port: Option<u16>,
@@ -16,7 +16,7 @@ pub struct EgressEntry {
     pub private: bool,
     /// Whether 127/8 and ::1 are permitted; for addresses and `localhost` only.
     pub loopback: bool,
-    /// PEM text, or a path to it: the only authorities believed for this entry.
+    /// PEM text, or a path to it: the only authorities trusted for this entry.
     pub ca: Option<String>,
 }
 

@@ -11,55 +11,55 @@ use super::Issuer;
 /// Settings of `/k8s-proxy/`.
 #[derive(Clone, Debug)]
 pub struct Kubernetes {
-    /// Who says whether a person may use an agent.
+    /// Who decides whether a person may use an agent.
     pub authorizer: Authorizer,
-    /// File of the secret other gateways sign their questions with; this one
-    /// answers none without.
+    /// File of the secret with which other gateways sign their questions. Without it, this gateway
+    /// answers none.
     pub platform_secret: Option<PathBuf>,
-    /// Browser origins that may call, compared byte by byte.
+    /// Browser origins that may send requests, compared byte by byte.
     pub allowed_origins: Vec<String>,
-    /// Claim of ID tokens that has the one agent's number.
+    /// Claim of ID tokens that contains the number of the one agent they are for.
     pub agent_claim: String,
     /// Issuers of ID tokens.
     pub issuers: Vec<PersonIssuer>,
-    /// Who is meant in the directory by tokens of each issuer, Argo CD's own
-    /// (`argocd`) among them.
+    /// How tokens of each issuer map to people in the directory. Argo CD's own issuer (`argocd`) is
+    /// among them.
     pub users: Vec<UserLink>,
-    /// Where clients reach the front, with a slash at the end; for kubeconfigs.
+    /// URL under which clients reach the front, with a trailing slash; for kubeconfigs.
     pub public_url: Option<Url>,
-    /// Life of browser sessions.
+    /// Lifetime of browser sessions.
     pub cookie_lifetime: Duration,
     /// `SameSite` of the cookie.
     pub same_site: SameSite,
-    /// How long access is remembered.
+    /// How long granted access is cached.
     pub success_ttl: Duration,
-    /// How long a refusal is remembered.
+    /// How long a refusal is cached.
     pub refusal_ttl: Duration,
-    /// Longest life of a personal access token.
+    /// Longest lifetime of a personal access token.
     pub longest_token: Duration,
-    /// Groups one request may impersonate.
+    /// Most groups that one request may impersonate.
     pub max_groups: usize,
-    /// Time reads of one kind are counted together.
+    /// Period in which reads of one kind are counted together.
     pub audit_bucket: Duration,
     /// How long audit events are kept.
     pub audit_keep: Duration,
 }
 
-/// Who says whether a person may use an agent.
+/// Who decides whether a person may use an agent.
 #[derive(Clone, Debug)]
 pub enum Authorizer {
-    /// The gateway itself, from its user directory and store.
+    /// The gateway itself, with its user directory and store.
     Embedded,
-    /// A GitLab or Plural, or another Tollgate.
+    /// A GitLab, a Plural, or another Tollgate.
     Remote {
-        /// Its base; `/api/v4/…` follows.
+        /// Its base URL; `/api/v4/…` is appended.
         url: Url,
         /// File of the shared secret.
         secret: PathBuf,
         /// PEM of its authorities; the system's roots when absent.
         certificate_authority: Option<String>,
-        /// How long what was begun by an answer of it may last, a minute to an
-        /// hour: it does not tell of credentials that end.
+        /// Longest time that a stream based on one of its answers may last, 1 min to 1 h: it does
+        /// not tell when credentials end.
         stream_lifetime: Duration,
     },
 }
@@ -67,24 +67,24 @@ pub enum Authorizer {
 /// An issuer of ID tokens for the Kubernetes front.
 #[derive(Clone, Debug)]
 pub struct PersonIssuer {
-    /// As for the other fronts.
+    /// The issuer's settings, as for the other fronts.
     pub issuer: Issuer,
-    /// Whether it has `claimMappings`, for agents with `access_as: mapped`.
+    /// Whether it has `claimMappings`, which agents with `access_as: mapped` need.
     pub is_mapped: bool,
 }
 
-/// Who in the directory is meant by an issuer's tokens.
+/// How tokens of one issuer map to people in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserLink {
-    /// `iss`; `argocd` for local accounts.
+    /// `iss` of the tokens; `argocd` for local accounts.
     pub issuer: String,
-    /// The claim that says it; for `argocd`, the account's name.
+    /// The claim that identifies the person; for `argocd`, the account's name.
     pub claim: String,
-    /// What that claim is in the directory.
+    /// What the claim's value is in the directory.
     pub key: PersonKey,
 }
 
-/// What a person of the directory is found by.
+/// The key by which a person is found in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PersonKey {
     /// The number.
@@ -96,27 +96,27 @@ pub enum PersonKey {
 /// `SameSite` of a cookie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SameSite {
-    /// Sent to the own site only.
+    /// Sent only with requests from the same site.
     Strict,
-    /// Also when a link leads here.
+    /// Sent also when a link leads here.
     Lax,
-    /// Sent always; needs TLS.
+    /// Always sent; needs TLS.
     None,
 }
 
-/// The store, and how long it may be silent.
+/// Settings of the store.
 #[derive(Clone, Debug)]
 pub struct Store {
     /// Where it is.
     pub url: StoreUrl,
-    /// How long the gateway goes on when it does not answer: 2 s to 5 min.
+    /// How long the gateway keeps working while the store does not answer: 2 s to 5 min.
     pub grace_period: Duration,
 }
 
 /// Where the store is. A PostgreSQL URL can hold a password.
 #[derive(Clone, Debug)]
 pub enum StoreUrl {
-    /// As the settings have it.
+    /// In the settings themselves.
     Text(SecretString),
     /// In a file, on its first line.
     File(PathBuf),

@@ -1,7 +1,8 @@
-//! The gateway's own settings, checked.
+//! The gateway's own settings: reads `tollgate.yaml` and the environment once, at start-up, and
+//! checks them into a [`Config`].
 //!
-//! In: `tollgate.yaml` and the environment (only here). Out: [`Config`].
-//! Never: a default that opens something; a value read later than start-up.
+//! Invariant: no other crate reads the environment for settings.
+//! Security: every default is the closed choice.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,7 +27,7 @@ pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 /// All settings of one gateway process.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Address people and the control plane reach.
+    /// Public address, for people and the control plane.
     pub listen: SocketAddr,
     /// Address of health, readiness and metrics; never public.
     pub admin_listen: SocketAddr,
@@ -40,9 +41,9 @@ pub struct Config {
     pub policies_directory: PathBuf,
     /// Plugins.
     pub plugins: Plugins,
-    /// Who may call.
+    /// Who may send requests.
     pub authentication: Authentication,
-    /// Verdicts of Argo CD's `policy.csv`.
+    /// How `policy.csv` is judged.
     pub rbac_semantics: Semantics,
     /// The extension front.
     pub extensions: Extensions,
@@ -54,27 +55,27 @@ pub struct Config {
     pub applications: Option<Applications>,
     /// The ApplicationSet front; it is closed when absent.
     pub application_sets: Option<ApplicationSets>,
-    /// Where tokens, sessions and audit are.
+    /// Where tokens, sessions and audit events are stored.
     pub store: Store,
-    /// How long a cluster's credential serves before it is renewed.
+    /// How long a cluster's credential is used before it is renewed.
     pub renew_after: Duration,
-    /// Bounds on what one caller may send.
+    /// Bounds on requests.
     pub limits: Limits,
     /// Where decision records go.
     pub decisions: Decisions,
-    /// How long running requests may take after a stop signal.
+    /// How long requests may keep running after a stop signal.
     pub drain: Duration,
 }
 
-/// Whether `/clusters/{name}/k8s` is served. A caller acts there with all that
-/// the gateway's own credential may do, so it is opened on purpose.
+/// Whether `/clusters/{name}/k8s` is served. A caller can do there everything that the gateway's
+/// own credential may do, so an operator must open it explicitly.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClusterFront {
-    /// It is not: 404.
+    /// It is not served: 404.
     #[default]
     Closed,
-    /// For callers with `clusters, get`; for writes and tunnels with
-    /// `clusters, update` besides.
+    /// It is served to callers with `clusters, get`; writes and tunnels also need `clusters,
+    /// update`.
     Open,
 }
 
@@ -83,40 +84,40 @@ pub enum ClusterFront {
 pub struct Applications {
     /// How `destinationServiceAccounts` are read.
     pub semantics: ServiceAccountSemantics,
-    /// Whether service accounts act, whatever `argocd-cm` says; none to ask it.
+    /// Whether service accounts act, regardless of `argocd-cm`; `None` to follow `argocd-cm`.
     pub mode: Option<ImpersonationMode>,
-    /// Whether the gateway acts in its own name where no service account does.
+    /// Whether the gateway acts with its own identity where no service account does.
     pub gateway_identity: GatewayIdentity,
 }
 
-/// Whether the gateway enters clusters for Applications in its own name.
+/// Whether the gateway accesses clusters for Applications with its own identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum GatewayIdentity {
     /// It does not: such requests are refused.
     #[default]
     Refused,
-    /// It does: where impersonation is off or only audited, and where the fallback is
-    /// the controller.
+    /// It does, where impersonation is off or only audited, and where the fallback is the
+    /// controller.
     Allowed,
 }
 
 /// Settings of the extension front.
 #[derive(Clone, Debug)]
 pub struct Extensions {
-    /// Whether answers and namespace rules are Argo CD's or ours.
+    /// Whether answers and namespace rules follow Argo CD or are our own.
     pub compatibility: Compatibility,
     /// `iss` of the signed assertions backends receive.
     pub assertion_issuer: String,
-    /// PEM (PKCS#8) of the key that signs them; a key made at start when absent.
+    /// PEM file (PKCS#8) of the key that signs them; if absent, a key is made at start.
     pub assertion_key: Option<PathBuf>,
 }
 
 /// Where decision records go.
 #[derive(Clone, Debug)]
 pub struct Decisions {
-    /// How many of the latest are kept in memory for `/api/v1/decisions`.
+    /// How many of the latest records are kept in memory for `/api/v1/decisions`.
     pub keep: usize,
-    /// A file that gets one JSON line a decision.
+    /// A file to which one JSON line per decision is written.
     pub file: Option<PathBuf>,
 }
 
@@ -132,57 +133,57 @@ pub struct Tls {
 /// How `policy.csv` is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Semantics {
-    /// Bit-compatible with Argo CD.
+    /// Exactly as Argo CD does.
     #[default]
     Argocd,
-    /// Deny wins over all principals, groups always count, subjects are typed,
-    /// an invalid rule refuses the load.
+    /// Deny wins over all principals, groups always count, subjects are typed, and an invalid rule
+    /// refuses the load.
     Strict,
 }
 
 /// How far the extension front follows Argo CD where it is surprising.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Compatibility {
-    /// 401 without a good credential, 403 when denied; the application's
-    /// namespace is part of the RBAC object and must be one the project allows.
+    /// 401 without a valid credential, 403 when denied. The application's namespace is part of the
+    /// RBAC object and must be one that the project allows.
     #[default]
     None,
-    /// What Argo CD answers: 400 without a cookie, 401 when denied; the
-    /// namespace is neither in the RBAC object nor checked against the project.
+    /// As Argo CD: 400 without a cookie, 401 when denied. The namespace is neither part of the RBAC
+    /// object nor checked against the project.
     Argocd,
 }
 
 /// Bounds on requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Bytes of a request head, all headers and the request line.
+    /// Most bytes of a request head: the request line and all headers.
     pub header_bytes: usize,
-    /// Number of header fields.
+    /// Most header fields of a request.
     pub header_count: usize,
-    /// Bytes of a request body.
+    /// Most bytes of a request body.
     pub body_bytes: u64,
     /// Time a client has to send its request head.
     pub header_timeout: Duration,
-    /// Open client connections.
+    /// Most open client connections.
     pub connections: usize,
-    /// Of them, those of one address.
+    /// Most open client connections from one address.
     pub connections_per_address: usize,
-    /// Requests one person may have open at once, over all extensions.
+    /// Most requests that one person may have open at once, over all extensions.
     pub requests_per_person: usize,
 }
 
 /// Where plugins come from and what they may do.
 #[derive(Clone, Debug, Default)]
 pub struct Plugins {
-    /// Folder with `<name>.wasm` and `<name>.yaml` pairs; none when absent.
+    /// Folder with `<name>.wasm` and `<name>.yaml` pairs; no plugins are loaded when absent.
     pub directory: Option<PathBuf>,
     /// Private folder of compiled guests; a folder in the system's cache when absent.
     pub cache: Option<PathBuf>,
-    /// Names that must be loaded, or nothing passes.
+    /// Plugins that must be loaded; otherwise every request is refused.
     pub required: Vec<String>,
     /// What each plugin may do, by plugin name.
     pub grants: std::collections::BTreeMap<String, Grant>,
-    /// Where the pod's own identities are.
+    /// Where to find the pod's own identities.
     pub ambient: Ambient,
 }
 
@@ -191,10 +192,10 @@ pub struct Plugins {
 pub struct Ambient {
     /// Files of projected ServiceAccount tokens, by audience.
     pub service_account_tokens: std::collections::BTreeMap<String, PathBuf>,
-    /// The API server of the gateway's own cluster, to ask for tokens of audiences
-    /// that are not projected; none outside a pod.
+    /// The API server of the gateway's own cluster, which issues tokens for audiences that are not
+    /// projected; `None` outside a pod.
     pub kubernetes: Option<KubernetesApi>,
-    /// The EKS Pod Identity agent; none where there is no such agent.
+    /// The EKS Pod Identity agent; `None` where there is no such agent.
     pub eks_pod_identity: Option<EksPodIdentity>,
 }
 
@@ -205,16 +206,16 @@ pub struct KubernetesApi {
     pub server: String,
     /// The pod's own token.
     pub token_file: PathBuf,
-    /// Authorities of the server.
+    /// File of the server's certificate authorities.
     pub ca_file: PathBuf,
 }
 
 /// How a pod reaches the EKS Pod Identity agent.
 #[derive(Clone, Debug)]
 pub struct EksPodIdentity {
-    /// `http://169.254.170.23/v1/credentials` or its like.
+    /// Its URL, such as `http://169.254.170.23/v1/credentials`.
     pub url: String,
-    /// The token the agent wants.
+    /// File of the token that the agent expects.
     pub token_file: PathBuf,
 }
 
@@ -229,21 +230,21 @@ pub struct Grant {
     pub extensions: Vec<String>,
     /// Hosts a credential provider may talk to.
     pub hosts: Vec<EgressEntry>,
-    /// Audiences of the pod's own tokens a credential provider may ask for.
+    /// Audiences for which a credential provider may ask for the pod's own tokens.
     pub audiences: Vec<String>,
     /// Configuration handed to the guest, checked against the manifest's schema.
     pub config: serde_json::Value,
-    /// Secret of the control plane's namespace whose values a generator may use.
+    /// Secret in the control plane's namespace whose values a generator may use.
     pub secret: Option<String>,
-    /// Wall time of one call.
+    /// Most wall time of one call.
     pub time: Option<Duration>,
-    /// Bytes of guest memory.
+    /// Most bytes of guest memory.
     pub memory_bytes: Option<usize>,
-    /// Where the settings name it.
+    /// Where the grant stands in the settings.
     pub location: Option<Location>,
 }
 
-/// Who may call, and how they prove it.
+/// Who may send requests, and how callers prove who they are.
 #[derive(Clone, Debug, Default)]
 pub struct Authentication {
     /// Accept Argo CD's own session and project tokens.
@@ -251,19 +252,19 @@ pub struct Authentication {
     /// OpenID Connect issuers, in the shape of Kubernetes'
     /// `AuthenticationConfiguration`.
     pub issuers: Vec<Issuer>,
-    /// Browser origins (`https://host[:port]`) whose cookie requests may change
-    /// things, besides the origin the request was sent to.
+    /// Browser origins (`https://host[:port]`) whose requests with a cookie may make changes,
+    /// besides the origin that the request was sent to.
     pub trusted_origins: Vec<String>,
-    /// Let requests without credential pass as nobody: no name, no groups, only
-    /// what the default role allows. Refused unless `listen` is a loopback
-    /// address; a bad credential is refused all the same.
+    /// Let requests without a credential pass as anonymous: no name, no groups, only what the
+    /// default role allows. Refused unless `listen` is a loopback address. An invalid credential is
+    /// still refused.
     pub anonymous: bool,
 }
 
-/// Longest a cluster's credential serves before it is renewed.
+/// Longest time a cluster's credential is used before it is renewed.
 pub const MAX_RENEW_AFTER: Duration = Duration::from_secs(3600);
 
-/// `jwksMaxAge` where none is set.
+/// Default of `jwksMaxAge`.
 pub const DEFAULT_JWKS_MAX_AGE: Duration = Duration::from_secs(60 * 60);
 
 /// One entry of `jwt` in `AuthenticationConfiguration`.
@@ -293,8 +294,7 @@ pub struct Issuer {
     pub extra: Vec<(String, String)>,
     /// `userValidationRules`: CEL expression over `user` and its message.
     pub user_validation: Vec<(String, String)>,
-    /// `allowedReservedNames`: users and groups that only this issuer's mappings may
-    /// give although they are reserved.
+    /// `allowedReservedNames`: reserved users and groups that this issuer's mappings may give.
     pub allowed_reserved_names: Vec<String>,
 }
 
@@ -312,7 +312,7 @@ pub enum ClaimRule {
     Expression {
         /// CEL source.
         expression: String,
-        /// What the refusal says.
+        /// The message of the refusal.
         message: String,
     },
 }
@@ -331,8 +331,8 @@ pub enum ClaimMapping {
     Expression(String),
 }
 
-/// Whether a URL leads to this machine by its words alone: `localhost`, 127/8 or
-/// ::1. What is sent there nobody else reads.
+/// Whether a URL's host by its text alone means this machine: `localhost`, 127/8 or ::1. Nobody
+/// else can read what is sent there.
 pub fn is_loopback(url: &url::Url) -> bool {
     match url.host() {
         Some(url::Host::Domain(name)) => name == "localhost",

@@ -1,7 +1,7 @@
-//! `tollgate.yaml` as it is written, and its checks.
+//! The shape of `tollgate.yaml` as it is written, and the checks that turn it into a [`Config`].
+//! Every mistake is reported with its key.
 //!
-//! In: the file's text. Out: [`Config`] or every mistake with its key. Never: a
-//! key that is silently ignored.
+//! Invariant: an unknown key is a mistake and is never ignored.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -158,11 +158,10 @@ fn default_listen() -> String {
 
 /// Reads and checks the settings file at `path`.
 ///
-/// Relative paths in it count from the file's own folder.
+/// Relative paths in it start at the file's own folder.
 ///
 /// # Errors
-/// Every finding of the file is in the result; nothing is used when one of them
-/// is an error.
+/// The result has every finding of the file. If one of them is an error, nothing is used.
 pub fn load(path: &Path) -> Loaded<Config> {
     let file = path.display().to_string();
     match std::fs::read_to_string(path) {
@@ -205,23 +204,23 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
         place.line = number(at.line());
         place.column = number(at.column());
-        // The place stands before the finding already.
+        // The finding already begins with the place.
         let prefix = format!("error: line {} column {}: ", at.line(), at.column());
         first = first.strip_prefix(&prefix).unwrap_or(first);
     }
     Diagnostic::error(place, first.to_owned()).with_hint("docs/configuration.md lists every key")
 }
 
-/// Where the values of a settings file stand.
+/// The positions of the values in a settings file.
 #[derive(Debug)]
 pub struct Places {
     file: String,
-    /// The file again, with places.
+    /// The file parsed again, with positions.
     document: Option<Rc<yaml::Node>>,
 }
 
 impl Places {
-    /// Of the settings file at `path`; of one that cannot be read, the file alone.
+    /// Reads the settings file at `path`. If it cannot be read, every place is the file alone.
     pub fn read(path: &Path) -> Self {
         Self::of_text(
             &std::fs::read_to_string(path).unwrap_or_default(),
@@ -236,8 +235,8 @@ impl Places {
         }
     }
 
-    /// Where the value of `key`, such as `authentication.jwt[0].issuer.url`,
-    /// stands, or the deepest part of it that is written.
+    /// Where the value of `key` stands, such as `authentication.jwt[0].issuer.url`, or the deepest
+    /// part of the key that is written.
     pub fn of(&self, key: &str) -> Location {
         let mut place = Location::new(self.file.as_str(), 0);
         let mut at = self.document.as_ref();
@@ -389,7 +388,7 @@ impl Check<'_> {
         })
     }
 
-    /// Longer than the cache itself allows would say something else than it does.
+    /// The cache has its own bound, so a longer time would not be what it says.
     fn renew_after(&mut self, text: Option<&str>) -> Duration {
         let most = crate::MAX_RENEW_AFTER;
         let found = self.duration("clusters.renewAfter", text, most);
@@ -434,7 +433,7 @@ impl Check<'_> {
         }
     }
 
-    /// Findings of a part, which knows keys and not the file.
+    /// Adds findings of a section, which knows keys but not the file.
     fn located(&mut self, findings: Vec<Diagnostic>) {
         for mut finding in findings {
             // A finding begins with its key.

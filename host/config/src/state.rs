@@ -1,6 +1,4 @@
-//! Settings of where the Kubernetes objects come from.
-//!
-//! In: `state` of the settings. Out: [`StateSource`]. Never: two sources, or none.
+//! Settings that say where the Kubernetes objects come from.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,20 +17,20 @@ pub enum StateSource {
 pub struct KubernetesState {
     /// A kubeconfig file; the pod's own service account when absent.
     pub kubeconfig: Option<PathBuf>,
-    /// The context of that file; its current one when absent.
+    /// The context in that file; its current context when absent.
     pub context: Option<String>,
     /// Where Applications are looked for.
     pub applications: ApplicationNamespaces,
 }
 
-/// Namespaces Applications are looked for in, the control plane's always among them.
+/// Namespaces in which Applications are looked for. The control plane's is always among them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ApplicationNamespaces {
-    /// The control plane's alone, as Argo CD without `application.namespaces`.
+    /// Only the control plane's, as Argo CD without `application.namespaces`.
     #[default]
     ControlPlane,
-    /// Every namespace, by one watch of the whole cluster.
+    /// Every namespace, with one watch of the whole cluster.
     All,
-    /// These too, by a watch each.
+    /// These too, with one watch each.
     Listed(BTreeSet<String>),
 }

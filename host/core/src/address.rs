@@ -1,8 +1,7 @@
-//! What an IP address is for: the one table that all outgoing connections to hosts of
-//! others' choice are judged by.
+//! Classifies IP addresses by special-purpose range. Every outgoing connection to a host that
+//! somebody else chose is judged by this one table.
 //!
-//! In: an address. Out: its [`Range`], none for global unicast. Never: an IPv4 address
-//! believed inside an IPv6 one.
+//! Security: an IPv6 address that embeds an IPv4 address is never judged by the IPv4 part.
 //!
 //! Source: the IANA special-purpose registries (RFC 6890 and its successors) and the
 //! clouds' metadata services.
@@ -32,12 +31,12 @@ pub enum Range {
     Broadcast,
     /// Documentation and benchmarks.
     Documentation,
-    /// Everything else that is not global.
+    /// Any other range that is not global.
     Reserved,
 }
 
-/// Addresses outside 169.254/16 that answer inside each machine of a cloud: Azure's
-/// wire server and Alibaba's metadata.
+/// Metadata addresses outside 169.254/16: Azure's wire server and Alibaba's metadata service. They
+/// answer inside each machine of the cloud.
 const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::new(100, 100, 100, 200)];
 
 /// Metadata services within fc00::/7: AWS (IMDS, time, DNS and Pod Identity live in
@@ -45,7 +44,7 @@ const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::n
 const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 
 impl Range {
-    /// The range of an address; none for global unicast.
+    /// The range of an address; `None` for global unicast.
     pub fn of(address: IpAddr) -> Option<Self> {
         match address {
             IpAddr::V4(v4) => of_v4(v4),
@@ -86,7 +85,7 @@ fn of_v6(address: Ipv6Addr) -> Option<Range> {
         (0, 0, 0) => Range::Embedded,
         (0x64, 0xff9b, _) | (0x2002, _, _) | (0x2001, 0, _) => Range::Embedded,
         (0x2001, 0x0db8, _) | (0x2001, 2, 0) | (0x3fff, 0..=0x0fff, _) => Range::Documentation,
-        // 2001::/23 is the IETF's.
+        // 2001::/23 is for IETF protocol assignments.
         (0x2001, 0..=0x01ff, _) => Range::Reserved,
         (0xfc00..=0xfdff, _, _) => Range::Private,
         (0xfe80..=0xfebf, _, _) => Range::LinkLocal,

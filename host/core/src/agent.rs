@@ -1,4 +1,4 @@
-//! Agents: the names that clusters have for people.
+//! Agents: the names under which people reach clusters.
 
 use core::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 pub struct AgentId(i64);
 
 impl AgentId {
-    /// The number, where it can be one.
+    /// The number; `None` when it is out of range.
     pub fn new(number: i64) -> Option<Self> {
         (number > 0).then_some(Self(number))
     }
@@ -33,22 +33,22 @@ impl fmt::Display for AgentId {
     }
 }
 
-/// An agent, bound to its cluster.
+/// An agent and the cluster it is bound to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agent {
     /// Its number.
     pub id: AgentId,
-    /// Its name: the folder of its `config.yaml`.
+    /// Its name, which is also the folder of its `config.yaml`.
     pub name: String,
     /// Number of the project that holds its configuration.
     pub config_project: i64,
-    /// Name of the cluster it stands for, as cluster Secrets have it.
+    /// Name of its cluster, as cluster Secrets have it.
     pub cluster: String,
 }
 
 impl Agent {
-    /// What it is besides its number, which can be given to another agent or cluster.
-    /// Names are DNS labels, so that no two agents have one identity.
+    /// Identifies the agent by more than its number, which can be given to another agent or
+    /// cluster. Names are DNS labels, so no two agents have the same identity.
     pub fn identity(&self) -> String {
         format!("{}/{}", self.name, self.cluster)
     }

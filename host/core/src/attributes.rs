@@ -1,10 +1,9 @@
-//! What a request asks of Kubernetes, read as kube-apiserver reads it.
+//! Reads from a request's method, path and query what it asks of Kubernetes, as kube-apiserver
+//! does. The verbs of requests that run programs are the one addition.
 //!
-//! In: method, raw path behind the prefix, raw query. Out: [`Attributes`]. Never:
-//! a header: `X-HTTP-Method-Override` and its like change nothing.
+//! Security: headers that override the method, such as `X-HTTP-Method-Override`, are not read.
 //!
-//! Source: `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`. Of its own
-//! is only what is said of requests that run programs.
+//! Source: `k8s.io/apiserver/pkg/endpoints/request/requestinfo.go`.
 
 use http::Method;
 use percent_encoding::percent_decode_str;
@@ -19,36 +18,36 @@ mod tests;
 
 use query::ListOptions;
 
-/// First segment of paths about resources.
+/// First path segment of resource requests.
 const PREFIXES: [&str; 2] = ["api", "apis"];
-/// The one of them without an API group.
+/// The one of [`PREFIXES`] without an API group.
 const GROUPLESS_PREFIX: &str = "api";
-/// Verbs that stand in the path, of old.
+/// Verbs that may stand in the path, as they did in old versions.
 const PATH_VERBS: [&str; 2] = ["proxy", "watch"];
-/// Verbs of resources that change nothing.
+/// Resource verbs that change nothing.
 const READ_VERBS: [&str; 3] = ["get", "list", "watch"];
-/// What follows a namespace's name and is no resource in it.
+/// Segments after a namespace's name that are subresources of the namespace, not resources in it.
 const NAMESPACE_SUBRESOURCES: [&str; 2] = ["status", "finalize"];
 
-/// Bytes of each text that records keep; names of Kubernetes have 253.
+/// Longest text that records keep, in bytes. Kubernetes names have at most 253.
 const KEPT_BYTES: usize = 256;
 
 /// Attributes of one request, in the words of SubjectAccessReview.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Attributes {
-    /// Verb RBAC is asked about: `get`, `list`, `watch`, `create`, `update`,
-    /// `patch`, `delete`, `deletecollection`; the method, lower case, for
-    /// requests about no resource; empty for a method no resource knows.
-    /// Upgrades and `proxy` of nodes, pods and services that come by `GET` are
-    /// `create`: they run programs. So are those whose path says `watch`; of another
-    /// method than `GET`, such a path has the verb of the method.
+    /// The verb that RBAC is asked about: `get`, `list`, `watch`, `create`, `update`, `patch`,
+    /// `delete` or `deletecollection`. For requests about no resource it is the method in lower
+    /// case; for a method that no resource knows it is empty. Upgrades and `proxy` of nodes, pods
+    /// and services that come by `GET` are `create`, because they run programs, also if their path
+    /// says `watch`. Any other request whose path says `watch` has the verb of its method, unless
+    /// that is `GET` or `HEAD`.
     pub verb: String,
-    /// What kube-apiserver takes for the verb, where that is another (`get` for an
-    /// `exec` by WebSocket, `watch` where the path says it).
+    /// The verb that kube-apiserver uses, where it differs (`get` for an `exec` by WebSocket,
+    /// `watch` where the path says it).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub also_verb: Option<String>,
-    /// Whether it is about a resource.
+    /// Whether the request is about a resource.
     pub resource_request: bool,
     /// API group; empty for the core group.
     pub api_group: String,
@@ -60,15 +59,15 @@ pub struct Attributes {
     /// Subresource.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subresource: Option<String>,
-    /// Namespace; of a namespace itself, its own name.
+    /// The namespace; for a request about a namespace, that namespace's own name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Name of the object.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Path, decoded once, as the API server sees it.
+    /// The path, decoded once, as the API server sees it.
     pub path: String,
-    /// The protocol the connection is to be switched to, where it is.
+    /// The protocol the connection is upgraded to, if it is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub upgrade: Option<&'static str>,
 }
@@ -76,12 +75,11 @@ pub struct Attributes {
 impl Attributes {
     /// Reads a request line.
     ///
-    /// - `rest`: path behind the front's prefix, as it was sent; with or
-    ///   without its slash at the start.
+    /// - `rest`: path after the front's prefix, as it was sent; with or without a leading slash.
     /// - `query`: as it was sent, without `?`.
-    /// - `upgrade`: what the connection is switched to, if it is.
+    /// - `upgrade`: the protocol the connection is upgraded to, if it is.
     ///
-    /// Never fails: what kube-apiserver cannot read either has no resource.
+    /// Never fails: a path that kube-apiserver cannot read has no resource here either.
     pub fn read(method: &Method, rest: &str, query: Option<&str>, upgrade: Option<Protocol>) -> Self {
         let path = decoded(rest);
         let mut read = Self {
@@ -95,13 +93,13 @@ impl Attributes {
         read
     }
 
-    /// Whether a pod, service or node answers, behind the API server.
+    /// Whether a pod, service or node answers the request, through the API server.
     pub fn is_proxied(&self) -> bool {
         self.verb == "proxy" || self.subresource.as_deref() == Some("proxy")
     }
 
-    /// Whether the verb stands in the path, as it did before Kubernetes 1.11:
-    /// `/api/v1/watch/pods`. Such a verb says nothing of the method.
+    /// Whether the path contains the verb, as before Kubernetes 1.11: `/api/v1/watch/pods`. Such a
+    /// verb says nothing about the method.
     pub fn has_verb_in_path(&self) -> bool {
         let mut parts = self.path.trim_matches('/').split('/');
         let before = match parts.next() {
@@ -111,16 +109,16 @@ impl Attributes {
         self.resource_request && parts.nth(before).is_some_and(|verb| PATH_VERBS.contains(&verb))
     }
 
-    /// Whether it changes nothing and runs nothing. The verb alone does not say so:
-    /// a `POST` below `/watch/` has the verb `watch`.
+    /// Whether the request changes nothing and runs nothing. The verb alone does not tell: a `POST`
+    /// below `/watch/` has the verb `watch`.
     pub fn is_plain_read(&self, method: &Method) -> bool {
         let is_safe = [Method::GET, Method::HEAD, Method::OPTIONS].contains(method);
         let reads = !self.resource_request || self.verbs().all(|verb| READ_VERBS.contains(&verb));
         is_safe && reads && self.upgrade.is_none()
     }
 
-    /// The same with each text a caller chose cut to 256 bytes, for records:
-    /// thousands of them stay in memory.
+    /// A copy for records, with each text that a caller chose cut to 256 bytes: thousands of
+    /// records stay in memory.
     #[must_use]
     pub fn shortened(&self) -> Self {
         let cut = |text: &String| shortened(text, KEPT_BYTES);
@@ -139,7 +137,7 @@ impl Attributes {
         }
     }
 
-    /// Every verb the request needs: a policy that lets it pass allows each.
+    /// Every verb the request needs. A policy that allows the request must allow each of them.
     pub fn verbs(&self) -> impl Iterator<Item = &str> {
         [Some(self.verb.as_str()), self.also_verb.as_deref()]
             .into_iter()
@@ -164,7 +162,7 @@ impl Attributes {
         group.clone_into(&mut self.api_group);
         (*version).clone_into(&mut self.api_version);
         let behind = match behind {
-            // The API server refuses this one before anybody is asked.
+            // The API server refuses this path before it asks any authorizer.
             [verb] if PATH_VERBS.contains(verb) => return,
             [verb, behind @ ..] if PATH_VERBS.contains(verb) => {
                 (*verb).clone_into(&mut self.verb);
@@ -179,7 +177,7 @@ impl Attributes {
         self.refine_verb(query);
     }
 
-    /// Namespace, resource, name, subresource.
+    /// Reads namespace, resource, name and subresource.
     fn read_object(&mut self, parts: &[&str]) {
         let parts = match parts {
             ["namespaces", namespace, behind @ ..] => {
@@ -199,7 +197,7 @@ impl Attributes {
         }
     }
 
-    /// Tells one object from many.
+    /// Distinguishes requests for one object from requests for many.
     fn refine_verb(&mut self, query: Option<&str>) {
         if self.name.is_some() {
             return;
@@ -215,11 +213,11 @@ impl Attributes {
         }
     }
 
-    /// A program that runs is no read, whatever the method.
-    // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of
-    // older clusters asks for `get` alone where a WebSocket opens a shell. A log
-    // is a read by WebSocket too. A verb that stands in the path says nothing of the
-    // method, and a server behind an API group of its own may go by that one.
+    /// Gives requests that run programs a verb that is not a read, whatever the method.
+    // SECURITY: `GET` of `nodes/proxy` reaches the kubelet's `exec`, and RBAC of older clusters
+    // asks only for `get` where a WebSocket opens a shell. A log by WebSocket is still a read. A
+    // verb in the path says nothing about the method, and a server behind an API group of its own
+    // may act on the method.
     fn name_what_runs(&mut self, method: &Method) {
         let runs = match self.subresource.as_deref() {
             None | Some("log") => false,
@@ -252,7 +250,7 @@ fn some(part: &str) -> Option<String> {
     Some(part).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 
-/// Decoded once. What is no UTF-8 is nobody's name.
+/// Decodes the path once. Bytes that are not UTF-8 match no name.
 fn decoded(rest: &str) -> String {
     let path = percent_decode_str(rest).decode_utf8_lossy();
     if path.starts_with('/') {

@@ -1,28 +1,25 @@
-//! Who a token speaks for.
+//! Reads from the claims of a token who it speaks for: the user identifier and the group values.
 //!
-//! In: claims of a checked token. Out: user identifier, group values. Never:
-//! a check of the token.
+//! Security: the token must be verified already; nothing here checks it.
 //!
 //! Source: Argo CD `util/jwt/jwt.go`, `server/rbacpolicy`.
 
 use serde_json::{Map, Value};
 
-/// The claim that counts only where the issuer does not say that nobody verified it.
+/// The email address. It counts unless the issuer says that it is not verified.
 pub const EMAIL: &str = "email";
 
-/// Says whether the address was verified.
+/// The claim that says whether the address was verified.
 pub const EMAIL_VERIFIED: &str = "email_verified";
 
-/// Whether the claim [`EMAIL`] may say who somebody is: `email_verified` is
-/// `true`, or is not there.
+/// Whether the claim [`EMAIL`] may identify somebody: `email_verified` is `true` or absent.
 ///
 /// Source: Kubernetes, the OIDC authenticator of kube-apiserver.
 pub fn email_may_count(claims: &Map<String, Value>) -> bool {
     matches!(claims.get(EMAIL_VERIFIED), None | Some(Value::Bool(true)))
 }
 
-/// The user: `federated_claims.user_id` when it is a text that is not empty,
-/// else `sub`, else empty.
+/// The user: `federated_claims.user_id` if it is a non-empty text, else `sub`, else empty.
 pub fn user_identifier(claims: &Map<String, Value>) -> &str {
     claims
         .get("federated_claims")
@@ -33,8 +30,8 @@ pub fn user_identifier(claims: &Map<String, Value>) -> &str {
         .unwrap_or_default()
 }
 
-/// Texts of the scope claims, in order of scopes, then of the token. A claim is
-/// a text or a list; members of a list that are no texts are left out.
+/// The texts of the scope claims, in the order of `scopes`, then of the token. A claim is a text or
+/// a list; list members that are not texts are left out.
 pub fn scope_values(claims: &Map<String, Value>, scopes: &[String]) -> Vec<String> {
     let mut values = Vec::new();
     for scope in scopes {

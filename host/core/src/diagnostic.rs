@@ -1,7 +1,7 @@
-//! What is wrong with a file an operator wrote, and where.
+//! Findings about a file an operator wrote: what is wrong and where. Each is printed as one line,
+//! `file:line:column: severity: message (hint)`.
 //!
-//! In: findings of any loader. Out: one line a finding, `file:line:column:
-//! severity: message (hint)`. Never: secret values, output of plugins.
+//! Security: a finding contains no secret value and no output of a plugin.
 
 use std::fmt;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub struct Location {
 }
 
 impl Location {
-    /// A place known to the line.
+    /// A place of which only the line is known.
     pub fn new(file: impl Into<Arc<str>>, line: u32) -> Self {
         Self {
             file: file.into(),
@@ -52,7 +52,7 @@ impl fmt::Display for Location {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
-    /// The file is not used; the last good configuration stays.
+    /// The file is not used; the last good configuration stays in force.
     Error,
     /// The file is used; it probably does not do what its author meant.
     Warning,
@@ -122,8 +122,8 @@ impl fmt::Display for Diagnostic {
     }
 }
 
-/// Findings of one load: what came out, if anything, and everything to say
-/// about it. `value` is `None` exactly when an error is among the findings.
+/// The result of one load and all its findings. `value` is `None` exactly when a finding is an
+/// error.
 #[derive(Debug)]
 pub struct Loaded<T> {
     /// The result, when no finding is an error.
@@ -142,7 +142,7 @@ impl<T> Loaded<T> {
         }
     }
 
-    /// What `make` makes of the value, with the same findings.
+    /// Applies `make` to the value and keeps the findings.
     pub fn map<U>(self, make: impl FnOnce(T) -> U) -> Loaded<U> {
         Loaded {
             value: self.value.map(make),
@@ -150,7 +150,7 @@ impl<T> Loaded<T> {
         }
     }
 
-    /// Nothing could be made of the input.
+    /// A result without a value, because the input was refused.
     pub fn refused(diagnostics: Vec<Diagnostic>) -> Self {
         Self {
             value: None,
@@ -167,7 +167,7 @@ pub fn log(finding: &Diagnostic) {
     }
 }
 
-/// At most `most` bytes of `text`, and `…` where there were more.
+/// At most `most` bytes of `text`, followed by `…` if it was cut.
 pub fn shortened(text: &str, most: usize) -> String {
     let end = text.floor_char_boundary(most);
     match text.get(..end) {
@@ -176,7 +176,7 @@ pub fn shortened(text: &str, most: usize) -> String {
     }
 }
 
-/// `text` without control characters, at most `most` bytes of it.
+/// `text` without control characters, cut to `most` bytes.
 pub fn one_line(text: &str, most: usize) -> String {
     let mut line = String::with_capacity(text.len().min(most));
     for letter in text

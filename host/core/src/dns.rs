@@ -1,23 +1,23 @@
-//! Names as Kubernetes takes them.
+//! The rules for Kubernetes names: DNS labels and subdomains.
 //!
-//! In: texts. Out: whether they are names. Never: another rule anywhere else.
+//! Invariant: every name check in the gateway uses these functions.
 
 /// Longest label, in bytes.
 pub const LABEL_BYTES: usize = 63;
 /// Longest subdomain, in bytes.
 pub const SUBDOMAIN_BYTES: usize = 253;
 
-/// Whether it is a label, as names of namespaces are: 1 to [`LABEL_BYTES`] of `a-z`,
-/// `0-9` and `-`, which is neither first nor last.
+/// Whether the text is a DNS label, as names of namespaces are: 1 to [`LABEL_BYTES`] bytes of
+/// `a-z`, `0-9` and `-`, without `-` at either end.
 ///
 /// Source: RFC 1123, section 2.1; Kubernetes, `IsDNS1123Label`.
 pub fn is_label(text: &str) -> bool {
     text.len() <= LABEL_BYTES && is_part(text)
 }
 
-/// Whether it is a subdomain, as names of most objects are: parts of `a-z`, `0-9` and
-/// `-` with dots between them, at most [`SUBDOMAIN_BYTES`] in all. A part may be longer
-/// than a label.
+/// Whether the text is a DNS subdomain, as names of most objects are: parts of `a-z`, `0-9` and
+/// `-`, separated by dots, at most [`SUBDOMAIN_BYTES`] bytes in all. A part may be longer than a
+/// label.
 ///
 /// Source: RFC 1123, section 2.1; Kubernetes, `IsDNS1123Subdomain`.
 pub fn is_subdomain(text: &str) -> bool {

@@ -1,19 +1,18 @@
-//! Glob patterns as Argo CD understands them (library gobwas/glob v0.2.3).
-//!
-//! In: a pattern an operator wrote, a text of a request. Out: whether the
-//! whole text matches. Never: time exponential in the pattern, recursion
-//! deeper than [`MAX_DEPTH`], an allocation per match of a plain pattern.
+//! Glob patterns as Argo CD understands them (library gobwas/glob v0.2.3). A pattern must match the
+//! whole text.
 //!
 //! `*` and `?` stop at separators, `**` does not; `[abc]`, `[!abc]`, `[a-z]`
 //! are one list or one range; `{a,b}` nests; `\` escapes; an unclosed `{` ends
 //! with the pattern; `]`, and outside groups `}` and `,`, are themselves.
 //! Classes match separators, as they do upstream.
 //!
-//! One defect of the library decides permissions in real policies and is kept
-//! by [`Pattern::compile`]: in `text*text` both texts may overlap, so
-//! `prod/*/x` also matches `prod/x`. [`Pattern::compile_exact`] is without it.
-//! Its defects with texts outside ASCII (patterns that fail to match) are not
-//! kept.
+//! One defect of the library decides permissions in real policies, so [`Pattern::compile`] keeps
+//! it: in `text*text` both texts may overlap, so `prod/*/x` also matches `prod/x`.
+//! [`Pattern::compile_exact`] does not have it. The library's defects with texts outside ASCII
+//! (patterns that fail to match) are not kept.
+//!
+//! Security: patterns and texts may be hostile. Matching time is never exponential in the pattern,
+//! recursion is at most [`MAX_DEPTH`] deep, and matching a plain pattern allocates nothing.
 
 use std::fmt;
 
@@ -43,10 +42,10 @@ pub enum Error {
     /// Argo CD refuses it too; such a pattern never matches there.
     #[error("{what}")]
     Syntax {
-        /// The library's own words.
+        /// The library's own message.
         what: String,
     },
-    /// The pattern is longer than [`MAX_PATTERN_BYTES`]; Argo CD takes it.
+    /// The pattern is longer than [`MAX_PATTERN_BYTES`]. Argo CD accepts it.
     #[error("pattern has {observed} bytes, at most {allowed} are allowed")]
     TooLong {
         /// Bytes of the pattern.
@@ -54,10 +53,10 @@ pub enum Error {
         /// Bytes allowed.
         allowed: usize,
     },
-    /// The pattern has a NUL; Argo CD ends it there, or only the text before.
+    /// The pattern has a NUL. Argo CD ends the pattern there, or only the text before it.
     #[error("pattern has a NUL character")]
     Nul,
-    /// Groups nest deeper than [`MAX_DEPTH`]; Argo CD takes it.
+    /// Groups nest deeper than [`MAX_DEPTH`]. Argo CD accepts it.
     #[error("pattern nests groups deeper than {allowed}")]
     TooDeep {
         /// Levels allowed.
@@ -66,8 +65,8 @@ pub enum Error {
 }
 
 impl Error {
-    /// Whether Argo CD would take the pattern and only this gateway
-    /// refuses it. Such a rule must never be dropped in silence.
+    /// Whether Argo CD would accept the pattern and only this gateway refuses it. Such a rule must
+    /// never be dropped silently.
     pub fn is_bound(&self) -> bool {
         match self {
             Self::Syntax { .. } => false,
@@ -112,16 +111,16 @@ enum Overlap {
 impl Pattern {
     /// Compiles a pattern with the library's semantics.
     ///
-    /// - `separators`: characters `*` and `?` do not cross; empty for RBAC.
+    /// - `separators`: characters that `*` and `?` do not match; empty for RBAC.
     ///
     /// # Errors
-    /// [`Error::Syntax`] where the library refuses, the other variants for
-    /// patterns over the bounds.
+    /// [`Error::Syntax`] if the library refuses the pattern; the other variants for patterns over
+    /// the bounds.
     pub fn compile(pattern: &str, separators: &[char]) -> Result<Self, Error> {
         Self::build(pattern, separators, Overlap::Kept)
     }
 
-    /// As [`Pattern::compile`], but the two texts of `text*text` never overlap.
+    /// Like [`Pattern::compile`], but the two texts of `text*text` never overlap.
     ///
     /// # Errors
     /// As [`Pattern::compile`].
@@ -171,7 +170,7 @@ impl Pattern {
         }
     }
 
-    /// The only text that matches, if there is exactly one by construction.
+    /// The only text that matches, if the pattern is a literal.
     pub fn literal(&self) -> Option<&str> {
         match &self.shape {
             Shape::Literal(literal) => Some(literal),
@@ -195,12 +194,12 @@ impl Pattern {
         matches!(self.shape, Shape::Everything)
     }
 
-    /// Text every match starts with; for an index.
+    /// Text every match starts with. An index can use it as its key.
     pub fn literal_prefix(&self) -> &str {
         &self.prefix
     }
 
-    /// Text every match ends with, empty for a literal; for an index.
+    /// Text every match ends with; empty for a literal. An index can use it as its key.
     pub fn literal_suffix(&self) -> &str {
         &self.suffix
     }
@@ -236,7 +235,7 @@ fn shape(nodes: &[Node], separators: &[char], overlap: Overlap) -> Shape {
     }
 }
 
-/// The pattern that matches only this text: every meta character escaped.
+/// A pattern that matches only this text: every meta character is escaped.
 pub fn quote_meta(text: &str) -> String {
     let mut quoted = String::with_capacity(text.len());
     for c in text.chars() {

@@ -1,8 +1,7 @@
-//! Who may write a request header field.
+//! Decides who may write a request header field: its [`Owner`].
 //!
-//! In: a field name. Out: its [`Owner`]. Never: tells `-`, `_` and `.` apart,
-//! because servers that turn fields into variables do not (RFC 3875, section
-//! 4.1.18): `Argocd_Username` is `Argocd-Username`.
+//! Security: `-`, `_` and `.` are equal in names, because servers that turn fields into variables
+//! do not tell them apart (RFC 3875, section 4.1.18): `Argocd_Username` is `Argocd-Username`.
 
 use http::HeaderName;
 
@@ -11,14 +10,14 @@ use http::HeaderName;
 pub enum Owner {
     /// Only the gateway: identity, credentials, framing, hop-by-hop.
     Host,
-    /// The operator, through a service's configuration or a plugin: backends
-    /// act on it, so a client must not say it.
+    /// The operator, through a service's configuration or a plugin. Backends act on such a field,
+    /// so clients must not set it.
     Operator,
     /// Anyone.
     Client,
 }
 
-/// Fields with these prefixes are the gateway's, lower case.
+/// Prefixes of the gateway's own fields, in lower case.
 const HOST_PREFIXES: [&str; 6] = [
     "argocd-",
     "impersonate-",
@@ -28,10 +27,9 @@ const HOST_PREFIXES: [&str; 6] = [
     "x-remote-",
 ];
 
-/// Fields with these names are the gateway's, lower case and sorted:
-/// credentials, framing, hop-by-hop (RFC 9110, section 7.6.1), who is on the
-/// other side, and the id under which a cluster's audit log has the request.
-/// `expect` is answered by the gateway itself.
+/// Names of the gateway's own fields, lower case and sorted: credentials, framing, hop-by-hop (RFC
+/// 9110, section 7.6.1), fields that say who is on the other side, and the id under which a
+/// cluster's audit log has the request. `expect` is here because the gateway answers it itself.
 pub const HOST_NAMES: [&str; 18] = [
     "audit-id",
     "authorization",
@@ -53,8 +51,8 @@ pub const HOST_NAMES: [&str; 18] = [
     "x-real-ip",
 ];
 
-/// Fields with these prefixes tell backends who calls, where from or what for, by the
-/// custom of one proxy or another.
+/// Prefixes of fields with which one proxy or another tells backends who calls, where from or what
+/// for.
 const OPERATOR_PREFIXES: [&str; 31] = [
     "cf-access-",
     "cf-connecting-",
@@ -89,9 +87,8 @@ const OPERATOR_PREFIXES: [&str; 31] = [
     "x-webauth-",
 ];
 
-/// Fields with these names say who calls, or change the method, the path or the
-/// caller's address for some backends, after the gateway decided on the ones it saw;
-/// sorted.
+/// Names of fields that say who calls, or that make some backends use another method, path or
+/// caller's address than those the gateway decided on; sorted.
 pub const OPERATOR_NAMES: [&str; 36] = [
     "client-ip",
     "fastly-client-ip",
@@ -131,8 +128,8 @@ pub const OPERATOR_NAMES: [&str; 36] = [
     "x-username",
 ];
 
-/// What of a client says how content is to be read and sent, and nothing of who it is;
-/// sorted. It passes where an extension lists the fields that may.
+/// Names of client fields that only say how content is to be read and sent, not who the client is;
+/// sorted. They pass where an extension lists the fields that may pass.
 pub const CONTENT_NAMES: [&str; 25] = [
     "accept",
     "accept-charset",
@@ -166,7 +163,7 @@ const COMPARED_BYTES: usize = 32;
 
 /// Who may write the field `name` (lower case, as `HeaderName` has it).
 pub fn owner(name: &str) -> Owner {
-    // Letters that begin none of the names: most fields end here.
+    // No name begins with these letters, so most fields end here.
     if let Some(b'b' | b'd' | b'g' | b'j' | b'n' | b'q' | b'y' | b'z') = name.as_bytes().first() {
         return Owner::Client;
     }
@@ -178,21 +175,20 @@ pub fn owner(name: &str) -> Owner {
         *to = if from.is_ascii_alphanumeric() { from } else { b'-' };
     }
     let length = name.len().min(COMPARED_BYTES);
-    // A cut name is longer than every exact name and still has its prefix.
+    // A cut name is longer than every exact name and keeps its prefix.
     folded
         .get(..length)
         .and_then(|folded| std::str::from_utf8(folded).ok())
         .map_or(Owner::Host, plain_owner)
 }
 
-/// Whether only the gateway itself may write the field `name` of a request to an upstream.
-/// Neither a client nor a plugin can.
+/// Whether only the gateway itself may write the field `name` of a request to an upstream, and
+/// neither a client nor a plugin.
 pub fn is_host_owned(name: &HeaderName) -> bool {
     owner(name.as_str()) == Owner::Host
 }
 
-/// Whether a cluster could take the field for one that says whom a request is
-/// from.
+/// Whether a cluster could read the field as an impersonation header.
 pub fn is_impersonation(name: &str) -> bool {
     let behind = name.strip_prefix("impersonate").map(str::as_bytes);
     matches!(behind, Some([first, ..]) if !first.is_ascii_alphanumeric())
@@ -209,7 +205,7 @@ fn plain_owner(name: &str) -> Owner {
     }
 }
 
-/// Fields between two neighbors only, besides those `Connection` names.
+/// Fields that concern only two adjacent hops, besides those that `Connection` names.
 /// Source: RFC 9110, section 7.6.1.
 pub const HOP_BY_HOP: [&str; 8] = [
     "connection",

@@ -1,9 +1,6 @@
-//! Paths to one value of a JSON document.
-//!
-//! In: an RFC 9535 query as an operator writes it. Out: a [`SingularPath`],
-//! which selects one value or none. Refuses: queries that may select several,
-//! and the dialects of other tools, each with what to write instead. Never: a
-//! copy of the document; a value turned into another type.
+//! Paths that select at most one value of a JSON document: a [`SingularPath`] is a singular query
+//! of RFC 9535. Queries that may select several values and the dialects of other tools are refused,
+//! each with a hint what to write instead.
 //!
 //! The parser is `jsonpath-rust`'s. It reads blanks between tokens where RFC
 //! 9535 has none (`$.a b`, `$[- 1]`) and trims Unicode blanks off names, so a
@@ -21,27 +18,27 @@ use serde_json::Value;
 
 mod hint;
 
-/// Bytes of a path.
+/// Longest path, in bytes.
 const MAX_PATH_BYTES: usize = 1024;
-/// Segments of a path.
+/// Most segments of a path.
 const MAX_SEGMENTS: usize = 64;
 
-/// Why a path cannot be used. All are mistakes of a configuration.
+/// Why a path cannot be used. Each is a mistake in a configuration.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// More text than any path needs.
+    /// The path is too long.
     #[error("the path has {observed} bytes, {MAX_PATH_BYTES} are allowed")]
     TooLong {
         /// Bytes.
         observed: usize,
     },
-    /// More segments than any document is deep.
+    /// The path has too many segments.
     #[error("the path has {observed} segments, {MAX_SEGMENTS} are allowed")]
     TooDeep {
         /// Segments.
         observed: usize,
     },
-    /// RFC 9535, but it may select several values.
+    /// It is RFC 9535 but may select several values.
     #[error(
         "`{path}` may select more than one value; only names and indexes are allowed, as in `$.data.token` or `$.tokens[0]`"
     )]
@@ -49,21 +46,21 @@ pub enum Error {
         /// The path.
         path: String,
     },
-    /// Not RFC 9535.
+    /// It is not RFC 9535.
     #[error("`{path}` is not an RFC 9535 path: {hint}")]
     Invalid {
         /// The path.
         path: String,
-        /// What to write.
+        /// What to write instead.
         hint: String,
     },
 }
 
-/// One step into a document.
+/// One step down into a document.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum Step {
     Name(String),
-    /// From the end when negative.
+    /// Counts from the end when negative.
     Index(i64),
 }
 
@@ -74,13 +71,13 @@ pub struct SingularPath {
 }
 
 impl SingularPath {
-    /// Reads a singular query, RFC 9535 section 2.3.5.1; blanks inside brackets
-    /// are allowed as in other queries.
+    /// Reads a singular query, RFC 9535 section 2.3.5.1. Blanks inside brackets are allowed, as in
+    /// other queries.
     ///
     /// - `text`: up to 1 KiB and 64 segments.
     ///
     /// # Errors
-    /// [`Error`], with what to write where that can be told.
+    /// [`Error`], with what to write instead where that is known.
     pub fn parse(text: &str) -> Result<Self, Error> {
         if text.len() > MAX_PATH_BYTES {
             return Err(Error::TooLong { observed: text.len() });
@@ -107,8 +104,8 @@ impl SingularPath {
         }
     }
 
-    /// The value there, if there is one. RFC 9535 leaves open what a name that
-    /// occurs twice means; `serde_json` keeps the last one.
+    /// The selected value, if there is one. RFC 9535 leaves open what a duplicate name means;
+    /// `serde_json` keeps the last one.
     pub fn select<'v>(&self, document: &'v Value) -> Option<&'v Value> {
         self.steps.iter().try_fold(document, |value, step| match (step, value) {
             (Step::Name(name), Value::Object(members)) => members.get(name),
@@ -117,7 +114,7 @@ impl SingularPath {
         })
     }
 
-    /// The same, to cut the value out or replace it.
+    /// Like [`SingularPath::select`], to remove or replace the value.
     pub fn select_mut<'v>(&self, document: &'v mut Value) -> Option<&'v mut Value> {
         self.steps.iter().try_fold(document, |value, step| match (step, value) {
             (Step::Name(name), Value::Object(members)) => members.get_mut(name),
@@ -139,8 +136,8 @@ impl std::str::FromStr for SingularPath {
 }
 
 impl fmt::Display for SingularPath {
-    /// The form of RFC 9535 section 2.7; a negative index stays as it is, for
-    /// what it means depends on the document.
+    /// Writes the normalized path of RFC 9535 section 2.7. A negative index stays as it is, because
+    /// its meaning depends on the document.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("$")?;
         self.steps.iter().try_for_each(|step| write_step(f, step))
@@ -176,7 +173,7 @@ fn step(segment: Segment) -> Option<Step> {
     }
 }
 
-/// Where an index points, RFC 9535 section 2.3.3.2.
+/// The position an index points to, RFC 9535 section 2.3.3.2.
 fn position(index: i64, length: usize) -> Option<usize> {
     match usize::try_from(index) {
         Ok(index) => Some(index),
@@ -184,9 +181,9 @@ fn position(index: i64, length: usize) -> Option<usize> {
     }
 }
 
-/// The same on a thread of its own. The parser looks how much of the thread's
-/// stack is left and gives up when it is little; a plugin's host calls run on
-/// other stacks, where it finds none. Only what was refused comes here.
+/// Parses again on a new thread. The parser gives up when little of the thread's stack is left. A
+/// plugin's host calls run on other stacks, where it finds none. So only texts that were refused
+/// come here.
 fn parsed_elsewhere(text: &str) -> Option<JpQuery> {
     std::thread::scope(|scope| {
         let parse = std::thread::Builder::new().spawn_scoped(scope, || parse_json_path(text).ok());
@@ -194,7 +191,7 @@ fn parsed_elsewhere(text: &str) -> Option<JpQuery> {
     })
 }
 
-/// The grammar of singular queries as one expression.
+/// Matches the grammar of singular queries as one regular expression.
 fn is_singular(text: &str) -> bool {
     static GRAMMAR: LazyLock<Option<Regex>> = LazyLock::new(|| {
         let blank = r"[ \t\n\r]*";
@@ -204,9 +201,9 @@ fn is_singular(text: &str) -> bool {
         let single = format!(r#"'(?:[{plain}"]|\\(?:{escaped}|'))*'"#);
         let double = format!(r#""(?:[{plain}']|\\(?:{escaped}|"))*""#);
         let selector = format!(r"{single}|{double}|0|-?[1-9][0-9]*");
-        // `&&\S`: the parser would trim Unicode blanks, which are letters here.
+        // `&&\S`: the parser would trim Unicode blanks, which are letters in this grammar.
         let segment = format!(r"\.[{first}&&\S][{first}0-9&&\S]*|\[{blank}(?:{selector}){blank}\]");
-        // Built from constants; were it wrong, nothing would match.
+        // Built from constants. If it were invalid, nothing would match.
         Regex::new(&format!(r"\A\$(?:{blank}(?:{segment}))*\z")).ok()
     });
     GRAMMAR.as_ref().is_some_and(|grammar| grammar.is_match(text))

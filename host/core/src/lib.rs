@@ -1,7 +1,7 @@
 //! The vocabulary that all of Tollgate shares: who asks, what of Kubernetes is asked,
 //! how names and texts are matched, and where a mistake in a file stands.
 //!
-//! Nothing here opens a file or a socket, waits, or knows a policy.
+//! Invariant: nothing here opens a file or a socket, waits, or knows a policy.
 
 pub mod access;
 pub mod address;

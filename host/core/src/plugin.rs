@@ -1,14 +1,14 @@
-//! Worlds of plugins, and the interfaces that the host has for them (`wit/`).
+//! The worlds of plugins, and the host interfaces they may import (`wit/`).
 
-/// What a plugin is, which decides what it may export.
+/// The kind of a plugin, which decides what it may export.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum World {
     /// Edits header fields.
     HeaderFilter,
-    /// Makes the credentials of clusters.
+    /// Mints credentials for clusters.
     CredentialProvider,
-    /// Makes parameters for ApplicationSets.
+    /// Generates parameters for ApplicationSets.
     Generator,
 }
 
@@ -32,7 +32,7 @@ impl World {
         }
     }
 
-    /// The interface a guest of this world exports, without version.
+    /// The interface that a guest of this world exports, without its version.
     pub fn export(self) -> &'static str {
         match self {
             Self::HeaderFilter => "tollgate:plugin/headers",
@@ -87,12 +87,12 @@ impl Import {
         }
     }
 
-    /// Whether guests of `world` can have it.
+    /// Whether guests of `world` can import it.
     pub fn is_of(self, world: World) -> bool {
         match self {
             Self::Clock | Self::Log | Self::Random => true,
             Self::Crypto | Self::Ambient | Self::Memo => world != World::HeaderFilter,
-            // Answers reach generators as they are.
+            // Generators get answers unchanged even without it.
             Self::Reveal => world == World::CredentialProvider,
         }
     }

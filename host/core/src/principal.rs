@@ -1,9 +1,9 @@
-//! What vouches for a caller.
+//! The kinds of credential that vouch for a caller.
 
 /// What vouches for the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Nothing; only where the settings allow it, on a loopback listener.
+    /// Nothing. Only if the settings allow it, on a loopback listener.
     Anonymous,
     /// A local account of Argo CD: session or API key.
     Local,

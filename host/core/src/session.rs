@@ -1,4 +1,4 @@
-//! Sessions: the credentials that people come with.
+//! Sessions: the credentials that people present.
 
 use core::fmt;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub enum AccessType {
 }
 
 impl AccessType {
-    /// The word of the wire and of records.
+    /// The name on the wire and in records.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::PersonalAccessToken => "personal_access_token",
@@ -31,10 +31,10 @@ impl AccessType {
     }
 }
 
-/// What the ids of [`SessionId::of_one_token`] begin with.
+/// Prefix of the ids made by [`SessionId::of_one_token`].
 const ONE_TOKEN: &str = "token-";
 
-/// What a session is known by: the credential a person came with.
+/// Identifies a session: the credential a person presented.
 ///
 /// Its text form is `pat:<uuid>`, `cookie:<uuid>`, `oidc:<hash>`,
 /// `oidc:token-<hash>` or `ci:<hash>`; none of them is a secret.
@@ -45,7 +45,7 @@ pub struct SessionId {
 }
 
 impl SessionId {
-    /// - `id`: without its prefix; ASCII letters, digits and `-_`.
+    /// - `id`: without the prefix; ASCII letters, digits, `-` and `_`.
     pub fn new(access_type: AccessType, id: impl Into<Arc<str>>) -> Self {
         Self {
             access_type,
@@ -53,15 +53,15 @@ impl SessionId {
         }
     }
 
-    /// Of an ID token that does not say which sign-in it is of: the next token of
-    /// the same person is another session.
+    /// For an ID token that does not say which sign-in it belongs to. The next token of the same
+    /// person is another session.
     ///
     /// - `hash`: ASCII letters and digits.
     pub fn of_one_token(hash: &str) -> Self {
         Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
     }
 
-    /// Whether ending it ends nothing but one ID token.
+    /// Whether ending this session ends only one ID token.
     pub fn is_of_one_token(&self) -> bool {
         self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
     }
@@ -83,12 +83,12 @@ impl SessionId {
         plain.then(|| Self::new(access_type, id))
     }
 
-    /// Which kind of credential.
+    /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         self.access_type
     }
 
-    /// Without the prefix.
+    /// The id without the prefix.
     pub fn id(&self) -> &str {
         &self.id
     }

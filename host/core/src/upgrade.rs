@@ -1,8 +1,7 @@
-//! Protocols that an HTTP/1.1 connection may be switched to.
+//! Protocols that an HTTP/1.1 connection may be upgraded to.
 
-/// Protocols a connection may be switched to. Everything else, `h2c` above
-/// all, would hide later requests from the gateway; it is ignored, as RFC
-/// 9110, section 7.8 allows.
+/// Protocols a connection may be upgraded to. All others, above all `h2c`, would hide later
+/// requests from the gateway; the upgrade is ignored, as RFC 9110, section 7.8 allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     /// RFC 6455.

@@ -1,11 +1,11 @@
-//! People and CI jobs, and whom a cluster sees in their place.
+//! People and CI jobs, and the identity a cluster sees in their place.
 
 use serde::{Deserialize, Serialize};
 
 /// A person, by number and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
-    /// Number in the directory; 0 for somebody only an issuer knows.
+    /// Number in the directory; 0 for a person known only to an issuer.
     pub id: i64,
     /// Name in the directory, or the mapped username.
     pub username: String,
@@ -16,25 +16,25 @@ pub struct User {
 pub struct Membership {
     /// Number of the project or group.
     pub id: i64,
-    /// Its path; empty where a platform elsewhere gave only the number.
+    /// Its path; empty if an external platform gave only the number.
     pub path: String,
-    /// From reporter up to the effective one.
+    /// Every role from reporter up to the effective one.
     pub roles: Vec<Role>,
 }
 
-/// Whom the cluster sees.
+/// The identity the cluster sees.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AccessAs {
-    /// The agent: the cluster's credential alone, nobody is impersonated.
+    /// The agent: only the cluster's credential is used, and nobody is impersonated.
     Agent,
-    /// The person, with the roles that let them in.
+    /// The person, with the roles that gave access.
     User {
         /// Listed projects, in the configuration's order.
         projects: Vec<Membership>,
         /// Listed groups, in the configuration's order.
         groups: Vec<Membership>,
     },
-    /// Whoever the issuer's `claimMappings` say.
+    /// The identity that the issuer's `claimMappings` give.
     Mapped(Identity),
     /// A CI job.
     CiJob(Box<CiJob>),
@@ -57,24 +57,24 @@ pub struct CiJob {
     pub environment: Option<(String, String)>,
 }
 
-/// What a role of a member may be, in the order of what it may do.
+/// The role of a member, in increasing order of what it may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
-    /// May look at little.
+    /// May read little.
     Guest,
-    /// May look.
+    /// May read.
     Reporter,
-    /// May change; the least that reaches agents.
+    /// May write. The lowest role that has access to agents.
     Developer,
     /// May administer.
     Maintainer,
-    /// May do all.
+    /// May do everything.
     Owner,
 }
 
 impl Role {
-    /// Every role, least first.
+    /// Every role, lowest first.
     pub const LADDER: [Self; 5] = [
         Self::Guest,
         Self::Reporter,
@@ -83,7 +83,7 @@ impl Role {
         Self::Owner,
     ];
 
-    /// The word of the wire.
+    /// The name on the wire.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Guest => "guest",
@@ -100,7 +100,7 @@ impl Role {
 pub struct Identity {
     /// Never empty.
     pub username: String,
-    /// In order, without duplicates.
+    /// In order; no duplicates.
     pub groups: Vec<String>,
     /// Empty counts as none.
     pub uid: Option<String>,

@@ -1,8 +1,7 @@
-//! YAML documents as trees that know where each value stands.
+//! YAML documents as trees in which each value has its line and column. The text may be a whole
+//! file or one value inside a file.
 //!
-//! In: the text of one file, or of one value inside a file. Out: [`Parsed`],
-//! every document that could be read and every mistake.
-//! Never: a value in an error text or in `Debug`; unbounded alias expansion.
+//! Security: no error text and no `Debug` output contains a value, and alias expansion is bounded.
 
 use std::fmt;
 use std::rc::Rc;
@@ -13,7 +12,7 @@ mod parse;
 pub use json::from_json;
 pub use parse::parse;
 
-/// What one text held.
+/// What one text contains.
 #[derive(Debug, Default)]
 pub struct Parsed {
     /// Documents in order, empty ones left out.
@@ -33,7 +32,7 @@ pub struct Problem {
     pub message: String,
 }
 
-/// A value and where it stands.
+/// A value and its position.
 #[derive(Clone)]
 pub struct Node {
     /// The value.
@@ -42,11 +41,12 @@ pub struct Node {
     pub line: u32,
     /// Column of its first character, from 1.
     pub column: u32,
-    /// Line of the first line of its text: below the `|` of a block scalar.
+    /// Line on which its text begins: for a block scalar, the line below the `|`.
     pub text_line: u32,
-    /// Nodes in this tree, aliases counted as often as they are used, long texts as several.
+    /// Nodes in this tree. An alias counts as often as it is used, and a long text counts as
+    /// several.
     weight: u64,
-    /// Collections inside one another.
+    /// Depth of nested collections.
     height: usize,
 }
 
@@ -145,7 +145,7 @@ impl Scalar {
         }
     }
 
-    /// What the scalar means; only plain scalars are more than text.
+    /// What the scalar means. A scalar that is not plain is always text.
     pub fn meaning(&self) -> Meaning {
         if self.style != Style::Plain {
             return Meaning::Text;
@@ -159,8 +159,8 @@ impl Scalar {
         }
     }
 
-    /// Whether Kubernetes, whose YAML reader follows version 1.1, takes this
-    /// for a boolean although the core schema of 1.2 does not.
+    /// Whether Kubernetes reads this as a boolean although the core schema of YAML 1.2 does not:
+    /// its YAML reader follows version 1.1.
     pub fn is_old_boolean(&self) -> bool {
         const OLD: [&str; 4] = ["yes", "no", "on", "off"];
         self.style == Style::Plain && OLD.contains(&self.text.to_ascii_lowercase().as_str())

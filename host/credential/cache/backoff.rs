@@ -1,7 +1,7 @@
-//! How long to wait after a mint failed.
+//! Computes how long to wait after a mint failed, from the kind of failure, the number of failures
+//! and the provider's own request. Reads no clock.
 //!
-//! In: the kind of failure, how often it happened, what the provider asked
-//! for. Out: a time. Never: a clock read; a wait above ten minutes.
+//! Invariant: no wait exceeds ten minutes.
 
 use std::time::Duration;
 
@@ -12,9 +12,9 @@ use super::super::{Class, LONGEST_RETRY_AFTER};
 /// Whether waits and renewals are spread by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Jitter {
-    /// They are, so that clusters of one provider do not move in step.
+    /// They are random, so that clusters of one provider do not act at the same time.
     Random,
-    /// Every time is the one computed: for tests.
+    /// They are exactly as computed. For tests.
     Off,
 }
 
@@ -25,7 +25,7 @@ impl Jitter {
             Self::Off => 0.0,
             Self::Random => {
                 let mut bytes = [0; 4];
-                // No random number is no jitter: the times stay within bounds.
+                // Without a random number there is no jitter. The times stay within bounds.
                 if SystemRandom::new().fill(&mut bytes).is_err() {
                     return 0.0;
                 }

@@ -1,8 +1,5 @@
-//! What time it is, on both clocks.
-//!
-//! In: nothing. Out: a [`Moment`]. Never: one clock believed alone: the
-//! monotonic one stands still while a machine sleeps, the wall clock is set
-//! back by people.
+//! The current [`Moment`], on two clocks. Neither is trusted alone: the monotonic clock stops while
+//! a machine sleeps, and people set the wall clock back.
 
 use std::fmt;
 use std::time::Duration;
@@ -20,8 +17,7 @@ pub struct Moment {
 }
 
 impl Moment {
-    /// This moment and some time. Times beyond what either clock can say are
-    /// the last it can.
+    /// This moment plus a duration. Saturates at the end of either clock's range.
     #[must_use]
     pub fn plus(self, more: Duration) -> Self {
         Self {
@@ -30,7 +26,7 @@ impl Moment {
         }
     }
 
-    /// Whether either clock says that the other moment has come.
+    /// Whether at least one clock says that the other moment has come.
     #[must_use]
     pub fn reaches(self, other: Self) -> bool {
         self.monotonic >= other.monotonic || self.wall >= other.wall
@@ -49,7 +45,7 @@ impl Moment {
     }
 }
 
-/// Tells the time; tests have one that stands still and jumps.
+/// A source of time. Tests use one that stands still and jumps.
 pub trait Clock: Send + Sync + 'static {
     /// Now.
     fn now(&self) -> Moment;

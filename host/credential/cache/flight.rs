@@ -1,8 +1,8 @@
-//! One mint under way: a task of the cache, not of the request that needed it.
+//! One mint in progress. It is a task of the cache, not of the request that needed it, and its
+//! outcome goes to everyone who waits.
 //!
-//! In: a slot that needs a credential. Out: an outcome for everyone who waits.
-//! Never: a mint that ends because a client went away; a panic that leaves
-//! requests waiting.
+//! Invariant: a client that disconnects does not end the mint, and a panic does not leave requests
+//! waiting.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::{Arc, Mutex, Weak};
@@ -17,8 +17,8 @@ use super::home::Home;
 use super::locked;
 use super::slot::{Lease, Slot};
 
-/// How much longer than its budget a mint may take before it is dropped: who
-/// minds the budget itself should be the one to say that it is over.
+/// How much longer than its budget a mint may take before it is dropped. This lets a mint that
+/// checks its own budget report the timeout itself.
 const GRACE: Duration = Duration::from_secs(1);
 
 /// Who gets what a mint gives.
@@ -58,7 +58,7 @@ impl Single {
         }
     }
 
-    /// The credential, for the first who asks.
+    /// The credential, for the first request that asks.
     pub(super) fn take(&self) -> Option<Lease> {
         locked(&self.lease).take()
     }
@@ -72,7 +72,7 @@ impl Drop for Single {
     }
 }
 
-/// A mint under way.
+/// A mint in progress.
 #[derive(Debug)]
 pub(super) struct Flight {
     outcome: watch::Sender<Option<Outcome>>,
@@ -85,17 +85,17 @@ impl Flight {
         }
     }
 
-    /// One more who waits.
+    /// Adds one waiter.
     pub(super) fn join(&self) -> watch::Receiver<Option<Outcome>> {
         self.outcome.subscribe()
     }
 
-    /// Whether nobody waits: all went away, or nobody ever did.
+    /// Whether nobody waits: all have gone away, or nobody ever waited.
     pub(super) fn deserted(&self) -> bool {
         self.outcome.receiver_count() == 0
     }
 
-    /// Tells everyone; the first outcome stays.
+    /// Notifies everyone who waits. Only the first outcome counts.
     pub(super) fn finish(&self, outcome: Outcome) {
         self.outcome.send_if_modified(|told| {
             let first = told.is_none();
@@ -107,7 +107,7 @@ impl Flight {
     }
 }
 
-/// What came of a mint.
+/// The result of a mint.
 pub(super) struct Landing {
     pub(super) started: Moment,
     pub(super) result: Result<Credential, MintError>,
@@ -136,7 +136,7 @@ pub(super) async fn fly(slot: Arc<Slot>, home: Arc<Home>, flight: Arc<Flight>, r
     home.keep_to_cap();
 }
 
-/// Calls the mint; a panic and a mint without end are errors of it.
+/// Calls the mint. A panic or a timeout becomes its error.
 async fn run(mint: Arc<dyn Mint>, request: MintRequest) -> Result<Credential, MintError> {
     let limit = request.budget.saturating_add(GRACE);
     let guarded = AssertUnwindSafe(async move { mint.mint(request).await }).catch_unwind();

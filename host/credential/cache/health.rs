@@ -1,7 +1,7 @@
-//! How one credential is doing, for metrics and operators.
+//! The state of one cached credential, for metrics and operators: numbers, times and the last
+//! error.
 //!
-//! In: a slot's state. Out: numbers, times and the last error. Never: a secret;
-//! what a fingerprint shows is of use in this process only.
+//! Security: it contains no secret; a fingerprint has a meaning in this process only.
 
 use std::time::Duration;
 
@@ -10,11 +10,12 @@ use serde::{Serialize, Serializer};
 
 use super::super::{Class, MintError};
 
-/// What can be said of a slot in a word.
+/// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Standing {
-    /// Nobody asked, or nobody asked for long: the next request mints.
+    /// There is no credential, because none was requested for a long time or ever. The next request
+    /// mints.
     Idle,
     /// There is a usable credential.
     Usable,
@@ -22,7 +23,7 @@ pub enum Standing {
     Stale,
     /// There is none, because minting failed.
     Failing,
-    /// No longer wanted: what it was made of is gone.
+    /// Closed, because its inputs changed or were removed.
     Closed,
 }
 
@@ -48,7 +49,7 @@ impl Standing {
 pub struct Health {
     /// In a word.
     pub standing: Standing,
-    /// How many credentials it has made; the present one's number.
+    /// Number of credentials minted so far, which is the number of the current one.
     pub generation: u64,
     /// 8 hexadecimal digits that name the present token in this process.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -59,27 +60,27 @@ pub struct Health {
     /// When the present credential ends, as its provider says.
     #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub expires_at: Option<Timestamp>,
-    /// From when on a request renews it.
+    /// From when a request renews it.
     #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub refresh_at: Option<Timestamp>,
-    /// How long the last mint took, good or bad.
+    /// How long the last mint took, whether it succeeded or not.
     #[serde(
         rename = "last_mint_seconds",
         serialize_with = "seconds",
         skip_serializing_if = "Option::is_none"
     )]
     pub last_mint: Option<Duration>,
-    /// Mints that ended, good or bad.
+    /// Completed mints, successful or not.
     pub mints: u64,
-    /// Mints that gave an error.
+    /// Failed mints.
     pub failed: u64,
-    /// The last error; it stays after a later mint was good.
+    /// The last error. It stays even after a later mint succeeded.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_error: Option<LastError>,
-    /// When the next mint may run, if a failure forbids it now.
+    /// When the next mint may run, if it must wait after a failure.
     #[serde(serialize_with = "time", skip_serializing_if = "Option::is_none")]
     pub next_attempt: Option<Timestamp>,
-    /// What the provider wants the operator to know.
+    /// Warnings of the provider for the operator.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub warnings: Vec<String>,
 }

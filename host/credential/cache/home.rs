@@ -1,8 +1,7 @@
-//! What all slots share: their list, their tasks, and the limits over all.
+//! What all slots share: their list, their tasks and revocations, and the limits over all of them.
+//! If there are too many slots, the least used one is emptied.
 //!
-//! In: slots, tasks, revocations. Out: the least used slot emptied when there
-//! are too many. Never: more mints at once than allowed; a task that outlives
-//! the cache.
+//! Invariant: no more mints run at once than allowed, and no task outlives the cache.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -28,7 +27,7 @@ use super::{Settings, locked};
 /// Revocations at once.
 const REVOCATIONS: usize = 16;
 
-/// The one place all slots of a cache know.
+/// The state that all slots of a cache share.
 #[derive(Debug)]
 pub(super) struct Home {
     pub(super) settings: Settings,
@@ -105,7 +104,7 @@ impl Home {
         }
     }
 
-    /// Empties slots that nobody used for long or whose credential is over.
+    /// Empties slots that were not used for long or whose credential has expired.
     pub(super) fn sweep(&self) {
         let slots: Vec<_> = locked(&self.slots).values().cloned().collect();
         let now = self.clock.now();
@@ -118,8 +117,8 @@ impl Home {
         }
     }
 
-    /// Waits for every task, and drops those that take too long. Gives whether
-    /// all came to their end.
+    /// Waits for every task, and drops those that take too long. Returns whether all of them
+    /// completed.
     pub(super) async fn finish(&self, within: Duration) -> bool {
         let all = poll_fn(|context| {
             loop {

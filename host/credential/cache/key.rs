@@ -1,8 +1,8 @@
-//! Which credentials are the same one: a hash of everything that went into it.
+//! The cache key of a credential: a hash of everything that determines it (plugin, configuration,
+//! secrets, cluster and grant).
 //!
-//! In: plugin, configuration, secrets, cluster, grant. Out: a [`Key`]. Never:
-//! a secret that could be found again by guessing; two inputs joined by a
-//! separator that either may contain.
+//! Security: a secret cannot be recovered from a [`Key`] by guessing, and no two inputs are joined
+//! by a separator that either may contain.
 
 use std::fmt;
 use std::sync::LazyLock;
@@ -12,16 +12,16 @@ use hmac::{Hmac, KeyInit as _, Mac as _};
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-/// Marks the layout of what is hashed.
+/// Version of the layout of the hashed data.
 const LAYOUT: &[u8] = b"tollgate credential key 1";
 
-/// Hashes of secrets are of use in this process only: whoever reads one in a
-/// log cannot try guesses against it.
+/// Keys the hashes of secrets, so that they are useful in this process only. Whoever reads one in a
+/// log cannot test guesses against it.
 static PROCESS_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
     let mut key = [0; 32];
     if SystemRandom::new().fill(&mut key).is_err() {
-        // Without random numbers no TLS works either; hashes stay apart from
-        // those of other processes by what the standard library seeds with.
+        // Without random numbers, TLS does not work either. The standard library's own seeds still
+        // make the hashes differ from those of other processes.
         for chunk in key.chunks_mut(8) {
             use std::hash::BuildHasher as _;
             chunk.copy_from_slice(&std::hash::RandomState::new().hash_one(()).to_le_bytes());
@@ -33,14 +33,14 @@ static PROCESS_KEY: LazyLock<[u8; 32]> = LazyLock::new(|| {
 /// One version of one secret value.
 #[derive(Clone, Copy)]
 pub enum SecretVersion<'a> {
-    /// Named by the store that keeps it.
+    /// Identified by its version in Kubernetes.
     Version {
         /// The value's name.
         name: &'a str,
         /// `resourceVersion` of the Kubernetes Secret it is of.
         version: &'a str,
     },
-    /// Known by its bytes alone; only a keyed hash of them is used.
+    /// Identified by its bytes. Only a keyed hash of them is used.
     Bytes {
         /// The value's name.
         name: &'a str,
@@ -79,9 +79,9 @@ pub struct Parts<'a> {
     pub abi: &'a str,
     /// Digest of the plugin's code.
     pub plugin: &'a str,
-    /// The provider's configuration; the order of its fields means nothing.
+    /// The provider's configuration. The order of its fields does not matter.
     pub config: &'a Value,
-    /// The secret values it may use; their order means nothing.
+    /// The secret values it may use. Their order does not matter.
     pub secrets: &'a [SecretVersion<'a>],
     /// Who may use it.
     pub tenancy: Tenancy<'a>,
@@ -89,13 +89,12 @@ pub struct Parts<'a> {
     pub policy: &'a str,
 }
 
-/// The name of one credential in the cache: SHA-256 over [`Parts`].
+/// The key of one credential in the cache: SHA-256 over [`Parts`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Key([u8; 32]);
 
 impl Key {
-    /// The key of some inputs: equal for equal inputs of this process, and for
-    /// no others.
+    /// The key of these inputs. Within this process, keys are equal exactly if the inputs are.
     #[must_use]
     pub fn of(parts: &Parts<'_>) -> Self {
         let Parts {
@@ -151,14 +150,14 @@ impl fmt::Debug for Key {
     }
 }
 
-/// A name of a token for logs and metrics: 8 hexadecimal digits of a hash keyed
-/// with a random key of this process.
+/// An identifier of a token for logs and metrics: 8 hexadecimal digits of a hash keyed with a
+/// random key of this process.
 #[must_use]
 pub fn fingerprint(token: &str) -> String {
     hex8(&keyed(b"token", token.as_bytes()))
 }
 
-/// A hash of secret bytes that is of no use outside this process.
+/// A keyed hash of secret bytes that is useless outside this process.
 fn keyed(purpose: &[u8], bytes: &[u8]) -> [u8; 32] {
     // A key of any length will do, says RFC 2104; `new_from_slice` cannot fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(PROCESS_KEY.as_slice()) else {
@@ -178,14 +177,13 @@ fn count(hash: &mut Sha256, number: usize) {
     hash.update((number as u64).to_be_bytes());
 }
 
-/// A part, with its length in front: no two lists of parts run together.
+/// Hashes a part with its length in front, so that no two lists of parts hash the same bytes.
 fn put(hash: &mut Sha256, part: &[u8]) {
     count(hash, part.len());
     hash.update(part);
 }
 
-/// The same with the members of objects in the order of their names, so that
-/// equal configurations are equal texts.
+/// Sorts the members of objects by name, so that equal configurations give equal texts.
 pub(crate) fn canonical(value: &Value) -> Value {
     match value {
         Value::Object(members) => {

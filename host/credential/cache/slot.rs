@@ -1,8 +1,8 @@
-//! One credential of the cache: the way of a request to it.
+//! One credential of the cache. A request gets a credential that may be used now, with its number;
+//! after a 401 of the cluster, it names the number it used and gets another credential.
 //!
-//! In: a request's deadline, or what it used when the cluster answered 401.
-//! Out: a credential that may be used now, with its number. Never: a lock, a
-//! search or an allocation on the way to a credential that is there.
+//! Invariant: a request for a credential that is present takes no lock, searches nothing and
+//! allocates nothing.
 
 mod landing;
 
@@ -23,7 +23,7 @@ use super::key::{Key, fingerprint};
 use super::times::Deadlines;
 use super::{Error, locked};
 
-/// How long no second 401 may force a mint.
+/// Minimum time between two mints forced by a 401.
 pub(super) const FORCED_EVERY: Duration = Duration::from_secs(10);
 
 /// A credential handed to one request.
@@ -31,7 +31,7 @@ pub(super) const FORCED_EVERY: Duration = Duration::from_secs(10);
 pub struct Lease {
     /// What to show the cluster.
     pub credential: Arc<Credential>,
-    /// Its number in its slot, from 1: say it when the cluster answers 401.
+    /// Its number in its slot, from 1. Pass it back when the cluster answers 401.
     pub generation: u64,
 }
 
@@ -72,13 +72,13 @@ struct Tally {
 #[derive(Debug)]
 struct State {
     life: Life,
-    /// Whom the last mint's credential was for.
+    /// Who received the credential of the last mint.
     audience: Audience,
     /// Number of the last credential made.
     generation: u64,
-    /// The mint for everyone who waits.
+    /// The mint in progress, for all requests that wait.
     flight: Option<Arc<Flight>>,
-    /// What the cluster refused, until the mint it forced lands.
+    /// The credential that the cluster refused, until the mint forced by the 401 completes.
     aside: Option<Arc<Current>>,
     /// When a 401 last forced a mint.
     forced: Option<Moment>,
@@ -98,7 +98,7 @@ enum Refusal {
     Keep,
     /// There is a newer one already.
     Newer(Lease),
-    /// A mint is under way.
+    /// A mint is in progress.
     Wait,
 }
 
@@ -110,8 +110,8 @@ pub struct Slot {
     current: ArcSwapOption<Current>,
     /// When it was last asked for, in the clock's milliseconds.
     used: AtomicU64,
-    /// Before this, in the clock's milliseconds, nothing is renewed ahead. The
-    /// highest number while a mint is under way.
+    /// Time before which no background renewal starts, in the clock's milliseconds. `u64::MAX`
+    /// while a mint is in progress.
     patience: AtomicU64,
     mint: Mutex<Arc<dyn Mint>>,
     // INVARIANT: `current` is stored under this lock only, so that the number
@@ -155,13 +155,13 @@ impl Slot {
         self.key
     }
 
-    /// The present credential if it may be used now; never waits. Renews it in
-    /// the background when its end is near.
+    /// The current credential, if it may be used now. Never waits. Renews it in the background if
+    /// it expires soon.
     #[must_use]
     pub fn cached(self: &Arc<Self>) -> Option<Lease> {
         let now = self.now();
         let millis = now.millis();
-        // One store a second: a store a request would move the line between
+        // At most one store a second: a store for every request would move the cache line between
         // cores.
         if millis.saturating_sub(self.used.load(Ordering::Relaxed)) >= 1000 {
             self.used.store(millis, Ordering::Relaxed);
@@ -177,10 +177,10 @@ impl Slot {
         Some(current.lease.clone())
     }
 
-    /// A credential that may be used now: the present one, or that of a mint
-    /// this call starts or joins.
+    /// A credential that may be used now: the current one, or the result of a mint that this call
+    /// starts or joins.
     ///
-    /// The mint goes on when the caller goes away.
+    /// The mint continues if the caller goes away.
     ///
     /// # Errors
     /// [`Error::Mint`]: minting failed, now or less than its wait ago.
@@ -197,15 +197,14 @@ impl Slot {
         }
     }
 
-    /// What to try once more with after the cluster answered 401 to the
-    /// credential of a generation; none if another try makes no sense.
+    /// The credential for one more attempt after the cluster answered 401 to the credential of
+    /// `generation`. `None` if another attempt makes no sense.
     ///
-    /// A 401 counts only against the present credential, and forces at most
-    /// one mint in ten seconds: a cluster that refuses everything keeps
-    /// being asked with what there is. Until the forced mint lands, nobody gets
-    /// the refused credential. If that mint fails because the provider cannot
-    /// be reached, the credential comes back: the cluster may have had its own
-    /// reason.
+    /// A 401 counts only against the current credential, and forces at most one mint in ten
+    /// seconds. A cluster that refuses everything is therefore still asked with the credential at
+    /// hand. Until the forced mint completes, nobody gets the refused credential. If that mint
+    /// fails because the provider cannot be reached, the credential is used again: the cluster may
+    /// have had a reason of its own.
     ///
     /// # Errors
     /// As [`Slot::get`].
@@ -222,7 +221,7 @@ impl Slot {
         }
     }
 
-    /// How it is doing.
+    /// The state of the slot.
     #[must_use]
     pub fn health(&self) -> Health {
         let now = self.now();
@@ -279,7 +278,7 @@ impl Slot {
         open.then(|| Arc::clone(&locked(&self.mint)))
     }
 
-    /// Puts the present credential away; the next request mints.
+    /// Drops the current credential. The next request mints.
     pub(super) fn empty(&self) {
         let gone = {
             let mut state = locked(&self.state);
@@ -306,8 +305,8 @@ impl Slot {
         }
     }
 
-    /// Ends a credential at its provider in the background, if it can be ended
-    /// and is not over.
+    /// Revokes a credential at its provider in the background, if it can be revoked and has not
+    /// expired.
     pub(super) fn revoke(&self, credential: &Credential) {
         let over = credential.expires_at.is_some_and(|end| end <= self.now().wall);
         let Some(revocation) = credential.revocation.clone().filter(|_| !over) else {
@@ -318,7 +317,7 @@ impl Slot {
         }
     }
 
-    /// Waits for a mint, and again when its only credential went to another.
+    /// Waits for a mint, and for another one if its only credential went to another request.
     async fn wait(self: &Arc<Self>) -> Result<Lease, Error> {
         loop {
             let mut outcome = match self.step(self.now())? {
@@ -337,7 +336,7 @@ impl Slot {
                         return Ok(lease);
                     }
                 }
-                // What a 401 had set aside may be back.
+                // The credential set aside after a 401 may be in use again.
                 Some(Outcome::Failed(error)) => return self.cached().ok_or(Error::Mint(error)),
                 Some(Outcome::Stopped) | None => return Err(Error::Stopped),
             }
@@ -366,18 +365,18 @@ impl Slot {
         Ok(Step::Wait(flight))
     }
 
-    /// Starts a mint ahead of need.
+    /// Starts a mint before the current credential expires.
     #[cold]
     fn renew(self: &Arc<Self>, now: Moment) {
-        // Whoever holds the lock is renewing, or will soon be done: this request
-        // has its credential and need not wait.
+        // Whoever holds the lock is renewing, or will soon be done. This request has its
+        // credential, so it does not wait.
         let Ok(mut state) = self.state.try_lock() else {
             return;
         };
         let due = self.current.load().as_ref().is_some_and(|it| it.deadlines.due(now));
         let patient = now.millis() >= self.patience.load(Ordering::Relaxed);
         if due && patient && state.life == Life::Open && state.flight.is_none() {
-            // Nobody waits for it, and a stopping cache mints no more.
+            // Nobody waits for the result, and a stopping cache starts no mints.
             let _ = self.depart(&mut state, Audience::Everyone, Reason::Refresh);
         }
     }
@@ -389,7 +388,7 @@ impl Slot {
         }
         let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
         let Some(current) = current else {
-            // Who got a credential for one request would get another such.
+            // Another mint would again give a credential for one request only.
             return Ok(match state.audience {
                 Audience::Everyone => Refusal::Wait,
                 Audience::One => Refusal::Keep,

@@ -1,7 +1,5 @@
-//! How long a credential serves, from how long it lives.
-//!
-//! In: a lifetime. Out: when to renew it, and when to stop using it. Never: a
-//! clock read; a credential used in its last moments.
+//! Computes from a credential's lifetime when to renew it and when to stop using it, which is
+//! before it expires. Reads no clock.
 
 use std::time::Duration;
 
@@ -9,37 +7,36 @@ use jiff::SignedDuration;
 
 use super::clock::Moment;
 
-/// Longest time before its end that a credential is put away.
+/// Longest time before its expiry at which a credential is no longer used.
 pub const LONGEST_SKEW: Duration = Duration::from_secs(30);
 
 /// The lifetime of a credential that does not say when it ends.
 pub const UNKNOWN_LIFETIME: Duration = Duration::from_secs(300);
 
-/// Part of the time before renewal that chance may take off.
+/// Largest fraction by which jitter shortens the time to renewal.
 const MOST_JITTER: f64 = 0.05;
 
 /// How long a credential lives, from the start of the request that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
-    /// So long; zero and less is already over.
+    /// A known lifetime. Zero or less means that it has expired.
     Known(SignedDuration),
-    /// Nobody says; [`UNKNOWN_LIFETIME`] is assumed.
+    /// Unknown; [`UNKNOWN_LIFETIME`] is assumed.
     Unknown,
 }
 
-/// When a credential is renewed and put away, from the start of the request
+/// When a credential is renewed and when it stops being used, relative to the start of the request
 /// that made it. `refresh` is never after `unusable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
-    /// From here on a use of it renews it in the background.
+    /// From this time, using it renews it in the background.
     pub refresh: Duration,
-    /// From here on it is not used.
+    /// From this time, it is not used.
     pub unusable: Duration,
 }
 
 impl Window {
-    /// The window of a lifetime; none if the credential may serve only those
-    /// who wait for it now.
+    /// The window of a lifetime. `None` if only the requests that wait now may use the credential.
     ///
     /// - `jitter`: 0 (renew as late as allowed) to 1 (a twentieth sooner), so
     ///   that clusters that started together do not renew together.
@@ -75,9 +72,9 @@ impl Window {
 /// A [`Window`] in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
-    /// From here on a use renews it.
+    /// From this time, using it renews it.
     pub refresh: Moment,
-    /// From here on it is not used.
+    /// From this time, it is not used.
     pub unusable: Moment,
 }
 

@@ -1,6 +1,5 @@
-//! Status codes of gRPC, which clients of Argo CD read from REST answers as well.
-//!
-//! In: an HTTP status. Out: [`Code`]. Never: a code that says less than the status.
+//! Maps HTTP statuses to status codes of gRPC, which clients of Argo CD also read from REST
+//! answers.
 
 use http::StatusCode;
 
@@ -11,29 +10,29 @@ use http::StatusCode;
 pub enum Code {
     /// The caller gave up.
     Cancelled = 1,
-    /// What is asked for cannot be.
+    /// The request is not valid.
     InvalidArgument = 3,
     /// It took too long.
     DeadlineExceeded = 4,
-    /// There is none.
+    /// The object does not exist.
     NotFound = 5,
-    /// There is one already.
+    /// The object exists already.
     AlreadyExists = 6,
-    /// The caller may not.
+    /// The caller lacks permission.
     PermissionDenied = 7,
-    /// Too much at once, or too large.
+    /// Too many requests, or too much content.
     ResourceExhausted = 8,
-    /// Not as things stand.
+    /// The current state does not allow it.
     FailedPrecondition = 9,
-    /// Somebody else was faster.
+    /// Another write came first.
     Aborted = 10,
-    /// Nothing does this.
+    /// The operation does not exist.
     Unimplemented = 12,
-    /// The gateway's own failure.
+    /// An error of the gateway.
     Internal = 13,
-    /// Not right now.
+    /// Temporarily unavailable.
     Unavailable = 14,
-    /// Nobody knows the caller.
+    /// The caller is unknown.
     Unauthenticated = 16,
 }
 
@@ -43,7 +42,7 @@ impl Code {
         self as u8
     }
 
-    /// The code that says what an HTTP status does.
+    /// The code that corresponds to an HTTP status.
     pub fn of_status(status: StatusCode) -> Self {
         match status.as_u16() {
             401 => Self::Unauthenticated,

@@ -1,7 +1,7 @@
-//! What a REST request sends: an ApplicationSet, in JSON or YAML.
+//! Decodes the ApplicationSet a REST request sends, in JSON or YAML. Answers 400 or 415 if it
+//! cannot. A body has exactly one document.
 //!
-//! In: fields and content. Out: the object. Refuses: 400, 415. Never: more than one
-//! document; a type that a page of another site may send.
+//! Security: content types that a page of another site may send are refused.
 
 use http::HeaderMap;
 use http::header::CONTENT_TYPE;
@@ -12,15 +12,15 @@ use crate::front::platform;
 use crate::grpc::MOST_VALUES;
 use tollgate_state::write;
 
-/// Characters of a mistake that an answer repeats.
+/// Characters of an error that an answer repeats.
 const SHOWN: usize = 200;
 
-/// Types that are YAML, which people who write such objects have in files.
+/// Content types of YAML, the format of people's files.
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
 
-/// Reads one object that says what it is: a page of another site can send text in
-/// the name of its reader, but neither JSON nor YAML (`text/yaml` needs a preflight
-/// too: <https://fetch.spec.whatwg.org/#cors-safelisted-request-header>).
+/// Decodes one object whose content type must be declared: a page of another site can send text on
+/// behalf of its reader, but neither JSON nor YAML (`text/yaml` also needs a preflight:
+/// <https://fetch.spec.whatwg.org/#cors-safelisted-request-header>).
 ///
 /// # Errors
 /// [`Error::ContentType`] and [`Error::Content`].
@@ -32,8 +32,8 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
     if second.is_some() {
         return Err(Error::ContentType);
     }
-    // SECURITY: a value of three bytes takes a hundred in memory, and who sends it is
-    // judged later.
+    // SECURITY: a value of three bytes can take a hundred in memory, and the sender is not
+    // authorized until later.
     let values = content
         .iter()
         .filter(|byte| matches!(byte, b',' | b'[' | b'{' | b'\n'))
@@ -56,8 +56,8 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
     Ok(value)
 }
 
-/// The set of a request for what it would generate: `{"applicationSet": …}` as Argo
-/// CD has it, or the object itself.
+/// The set in a request for a preview: `{"applicationSet": …}` as in Argo CD, or the object
+/// itself.
 pub fn generated(mut content: Value) -> Value {
     match content.get_mut("applicationSet") {
         Some(set) => set.take(),

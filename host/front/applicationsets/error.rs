@@ -1,7 +1,8 @@
-//! Why the API does not do what it is asked.
+//! The errors of the API for ApplicationSets. Each has a status, a reason for programs and
+//! sentences for people.
 //!
-//! In: errors of the stages. Out: status, a word for programs, sentences. Never:
-//! whether there is a set the caller may not see; a path of the gateway's machine.
+//! Security: no error tells whether a set exists that the caller may not see, or shows a path of
+//! the gateway's machine.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -17,16 +18,16 @@ use tollgate_state::write::Kind;
 use tollgate_state::write::batch::Failed;
 use tollgate_state::{ObjectName, write};
 
-/// Objects that an error names.
+/// Most objects that an error names.
 const NAMED: usize = 5;
 
-/// Why the API does not do what it is asked.
+/// Why the API refuses a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// The content cannot be read. (400, 413)
     #[error(transparent)]
     Content(platform::Error),
-    /// The content says that it is something else. (415)
+    /// The content type is not accepted. (415)
     #[error("the content has a type other than `application/json` and `application/yaml`")]
     ContentType,
     /// The query cannot be understood. (400)
@@ -35,21 +36,21 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// `?selector=` is none. (400)
+    /// `?selector=` is not a valid selector. (400)
     #[error(transparent)]
     Selector(selector::Error),
-    /// The object is no ApplicationSet. (400)
+    /// The object is not an ApplicationSet. (400)
     #[error(transparent)]
     Decode(decode::Error),
-    /// The object says that it is something else. (400)
+    /// The object has another `apiVersion` or `kind`. (400)
     #[error("`{key}` is another one than `{wanted}`")]
     Kind {
-        /// Which member.
+        /// Which key.
         key: &'static str,
         /// What it has to be.
         wanted: &'static str,
     },
-    /// The object has no name that Kubernetes knows. (400)
+    /// The object's name is not valid in Kubernetes. (400)
     #[error(
         "`metadata.name` is `{name}`: 1 to 253 of `a-z`, `0-9`, `-` and `.` are wanted, the first and the last a letter or digit"
     )]
@@ -57,7 +58,7 @@ pub enum Error {
         /// As it was sent.
         name: String,
     },
-    /// A `PUT` of another one than its path names. (400)
+    /// A `PUT` whose object has another name than its path. (400)
     #[error("the object is `{found}`, and the path names `{named}`: names do not change")]
     Renamed {
         /// As the object has it.
@@ -65,31 +66,31 @@ pub enum Error {
         /// As the path has it.
         named: String,
     },
-    /// The content does not say which version was changed. (409)
+    /// The content does not say which version it changes. (409)
     #[error(
         "`metadata.resourceVersion` is missing: read the ApplicationSet, and send the version together with what you changed"
     )]
     NoVersion,
-    /// The caller may not; also what is answered where there is no such set. (403, 404,
-    /// 400 where rights are not what is missing)
+    /// The caller may not do this, or there is no such set: the answer is the same. (403, 404; 400
+    /// if no right is missing)
     #[error(transparent)]
     Denied(applicationsets::Error),
-    /// The set cannot be generated. (400, 403, 502 where an input cannot be had)
+    /// The set cannot be generated. (400; 403; 502 if an input cannot be read)
     #[error(transparent)]
     Generate(#[from] generate::Error),
-    /// Others are generating, for longer than this set may take. (503)
+    /// Others were generating for longer than this set may take. (503)
     #[error("other ApplicationSets are being generated, and no place was free within {waited:?}")]
     Busy {
-        /// So long.
+        /// How long the request waited.
         waited: Duration,
     },
-    /// The work broke off. (500)
+    /// The work ended unexpectedly. (500)
     #[error("the work broke off")]
     Broken,
     /// The plan was not carried out. (409, 502, 503)
     #[error(transparent)]
     Apply(apply::Error),
-    /// The state says no.
+    /// The store of the state refused.
     #[error(transparent)]
     State(#[from] write::Error),
 }
@@ -136,7 +137,7 @@ impl Error {
         }
     }
 
-    /// What gRPC calls it.
+    /// The gRPC status code.
     pub fn grpc(&self) -> Code {
         match self {
             Self::State(write::Error::Exists(_)) => Code::AlreadyExists,
@@ -148,7 +149,7 @@ impl Error {
         }
     }
 
-    /// Stable word for programs.
+    /// Stable reason for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::Content(error) => error.code(),
@@ -177,7 +178,7 @@ impl Error {
         }
     }
 
-    /// What the caller is told.
+    /// Text for the caller.
     pub fn text(&self) -> Cow<'static, str> {
         match self {
             Self::State(error) => projects::state_text(error),
@@ -199,8 +200,7 @@ impl Error {
         }
     }
 
-    /// Everything the caller may not do, or that makes no sense, and how much more
-    /// there is.
+    /// Everything the caller may not do or that is not valid, and how many more there are.
     pub fn refusals(&self) -> (&[Refusal], usize) {
         match self {
             Self::Denied(applicationsets::Error::Refused(refused)) => (refused.refusals(), refused.more()),
@@ -215,7 +215,7 @@ impl Error {
     }
 }
 
-/// What became of a change that failed, without a path of the gateway's machine.
+/// What happened to a change that failed, without a path of the gateway's machine.
 fn undone(failed: &Failed) -> String {
     let why = projects::state_text(&failed.error);
     let rest = match (failed.undone.len(), failed.left.as_slice()) {
@@ -230,7 +230,7 @@ fn undone(failed: &Failed) -> String {
     format!("{} was not written: {why}; {rest}", failed.key)
 }
 
-/// The word of the store's errors, which for an object that is gone names its kind.
+/// The stable reason of a store error. For an object that does not exist it names the kind.
 fn state_code(error: &write::Error) -> &'static str {
     match error {
         write::Error::NotFound(key) => match key.kind {

@@ -1,19 +1,19 @@
-//! What the query of a REST request asks for.
+//! Decodes the query of a REST request into [`Query`].
 //!
-//! In: a raw query. Out: [`Query`]. Refuses: 400 for what this path does not have.
-//! Never: a parameter overlooked, which would do more than meant.
+//! Security: parameters that the path does not have are refused with 400, because ignoring one
+//! could do more than the caller meant.
 
 use super::{Delete, Error, Filter, Named, Run, Watch};
 use tollgate_applicationset::plan::Cascade;
 
-/// What a path's query may have.
+/// The parameters that a path accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameters {
     /// Lists.
     List,
     /// Watches.
     Watch,
-    /// What is about one of them.
+    /// Requests about one set.
     One,
     /// `POST`.
     Create,
@@ -28,7 +28,7 @@ pub enum Parameters {
 impl Parameters {
     fn names(self) -> &'static [&'static str] {
         match self {
-            // Argo CD's pages name the fields they read; they get all of them.
+            // Argo CD's pages name the fields they read. They get all of them.
             Self::List => &["projects", "selector", "appsetNamespace", "fields"],
             Self::Watch => &[
                 "name",
@@ -47,7 +47,7 @@ impl Parameters {
     }
 }
 
-/// What a query says.
+/// A decoded query.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     name: String,
@@ -62,16 +62,16 @@ pub struct Query {
 }
 
 impl Query {
-    /// Reads a query.
+    /// Decodes a query.
     ///
     /// # Errors
-    /// [`Error::Query`]: a name that this path does not have or that is there twice,
-    /// or a value that cannot be one.
+    /// [`Error::Query`]: a parameter that this path does not have or that is there twice, or a
+    /// value that is not valid.
     pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
-            // Of a watch, Argo CD writes the namespace in another way.
+            // For a watch, Argo CD spells the namespace parameter differently.
             let name = if name == "appSetNamespace" {
                 "appsetNamespace".into()
             } else {
@@ -109,13 +109,13 @@ impl Query {
                 let number = number.map_err(|_| wrong("has `deletions` that is no whole number".to_owned()))?;
                 self.deletions = Some(number);
             }
-            // `fields`, and what is false.
+            // `fields`, and parameters whose value is false.
             _ => {}
         }
         Ok(())
     }
 
-    /// Which ones a list is about.
+    /// The filter of a list.
     pub fn filter(self) -> Filter {
         Filter {
             projects: self.projects,
@@ -124,7 +124,7 @@ impl Query {
         }
     }
 
-    /// The one of a path.
+    /// The set that the path names.
     pub fn named(self, name: &str) -> Named {
         Named {
             name: name.to_owned(),
@@ -141,7 +141,7 @@ impl Query {
         }
     }
 
-    /// What is deleted, and how.
+    /// What to delete, and how.
     pub fn delete(self, name: &str) -> Delete {
         Delete {
             cascade: self.cascade,
@@ -150,17 +150,17 @@ impl Query {
         }
     }
 
-    /// Whether one that exists is changed.
+    /// Whether to change a set that exists.
     pub fn upsert(&self) -> bool {
         self.upsert
     }
 
-    /// Whether a change is made.
+    /// Whether to make the change.
     pub fn run(&self) -> Run {
         self.run
     }
 
-    /// Applications a change may delete.
+    /// How many Applications the change may delete.
     pub fn deletions(&self) -> Option<u64> {
         self.deletions
     }
@@ -174,7 +174,7 @@ fn boolean(name: &str, value: &str) -> Result<bool, Error> {
     }
 }
 
-/// `true` and `false` are Argo CD's words for Applications.
+/// `true` and `false` are Argo CD's values for Applications.
 fn cascade(value: &str) -> Result<Cascade, Error> {
     match value {
         "true" | "background" => Ok(Cascade::Background),

@@ -1,7 +1,7 @@
-//! A credential in the words of client-go's exec plugins.
+//! Encodes a credential as an `ExecCredential` for client-go's exec plugins. Credentials that
+//! this format cannot express are refused.
 //!
-//! In: a lease. Out: an `ExecCredential`. Refuses: credentials these words cannot
-//! say. Never: an end later than the gateway's own use of the credential ends.
+//! Invariant: it expires no later than the gateway itself stops using the credential.
 //!
 //! Source: Kubernetes, `client.authentication.k8s.io/v1`.
 
@@ -15,7 +15,7 @@ use crate::credential::cache::Lease;
 use crate::credential::cache::times::{Lifetime, Window};
 use crate::credential::clusters::ClusterAccess;
 
-/// Versions of the protocol; what they say here is the same.
+/// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Version {
     /// `client.authentication.k8s.io/v1`.
@@ -42,12 +42,11 @@ impl Version {
     }
 }
 
-/// When the gateway itself would stop using what it lent: never after its end, and
-/// now for what serves one request.
-/// None where nobody knows an end.
+/// When the gateway itself would stop using the credential: never after it expires, and now for
+/// one that serves a single request. `None` if no expiry is known.
 pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> {
     if !lease.credential.cacheable {
-        // For one request: client-go uses it once and asks again.
+        // It is for one request: client-go uses it once and asks again.
         return Some(Timestamp::now());
     }
     let expires_at = lease.credential.expires_at;
@@ -61,8 +60,8 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
     minted_at.checked_add(served).ok()
 }
 
-/// The document; none when the credential is neither token nor certificate, or
-/// needs fields of its own in each request.
+/// The document. `None` if the credential is neither a token nor a certificate, or needs fields of
+/// its own in each request.
 pub fn exec_credential(
     credential: &Credential,
     until: Option<Timestamp>,
@@ -80,7 +79,7 @@ pub fn exec_credential(
     });
     let status = document.get_mut("status").and_then(Value::as_object_mut)?;
     if let Some(until) = until {
-        // Kubernetes' times have whole seconds.
+        // Times in Kubernetes have whole seconds.
         let seconds = Timestamp::from_second(until.as_second()).unwrap_or(until);
         status.insert("expirationTimestamp".to_owned(), seconds.to_string().into());
     }

@@ -1,8 +1,8 @@
-//! Argo CD's extension configuration, checked.
+//! Reads and checks Argo CD's extension configuration: the keys `extension.config` and
+//! `extension.config.<name>` of `argocd-cm`, the Secrets they refer to, and `ArgoCDExtension`
+//! objects. The result is either all [`ExtensionSpec`]s, or every mistake with its position.
 //!
-//! In: keys `extension.config` and `extension.config.<name>` of `argocd-cm`,
-//! the Secrets they refer to, and `ArgoCDExtension` objects. Out: [`ExtensionSpec`]s, or every mistake
-//! with its place. Never: half a configuration; a secret value in a finding.
+//! Security: findings never contain the value of a secret.
 //!
 //! Source: Argo CD, proxy extensions; the first proposal for extensions
 //! (`enabled`, `idleConnTimeout`, `clusterName`); own keys are documented in
@@ -30,11 +30,11 @@ pub use spec::{
 
 const KEY: &str = "extension.config";
 
-/// Stands for a URL no request can be sent to: nothing listens on port 0, so
-/// that each request ends as 502, as with Argo CD.
+/// Stands for a URL to which no request can be sent. Nothing listens on port 0, so each request
+/// ends with 502, as with Argo CD.
 pub const UNREACHABLE: &str = "http://127.0.0.1:0/";
 
-/// What a mistake is about; Argo CD's classes first, in its order of checks.
+/// Class of a mistake. Argo CD's classes come first, in its order of checks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum ErrorClass {
     /// Not YAML, or a value of the wrong type.
@@ -59,14 +59,14 @@ pub enum ErrorClass {
     MissingHeaderValue,
     /// Two services for one cluster.
     DuplicateClusterKey,
-    /// A `$key` that leads nowhere; Argo CD uses the text as it is.
+    /// A `$key` that cannot be resolved. Argo CD uses the text as it is.
     UnknownSecret,
-    /// A value Argo CD takes or ignores and Tollgate refuses.
+    /// A value that Argo CD accepts or ignores and Tollgate refuses.
     InvalidSetting,
 }
 
 impl ErrorClass {
-    /// The class as the case tables write it.
+    /// The name of the class in the case tables.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DecodeError => "decode_error",
@@ -85,8 +85,8 @@ impl ErrorClass {
         }
     }
 
-    /// When Argo CD comes to it: decoding, validation, building the registry;
-    /// last, what it never refuses.
+    /// The phase in which Argo CD finds it: decoding, validation, building the registry. What Argo
+    /// CD never refuses comes last.
     fn phase(self) -> u8 {
         match self {
             Self::DecodeError => 0,
@@ -105,36 +105,36 @@ impl ErrorClass {
     }
 }
 
-/// What to do with a setting that Argo CD takes or ignores and Tollgate does not
+/// What to do with a setting that Argo CD accepts or ignores and Tollgate does not
 /// ([`ErrorClass::InvalidSetting`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum OwnRules {
     /// Refuse the configuration.
     #[default]
     Refuse,
-    /// Warn. The setting is left out; the URL of a service no request can be
-    /// sent to is [`UNREACHABLE`].
+    /// Warn and leave the setting out. The URL of a service to which no request can be sent
+    /// becomes [`UNREACHABLE`].
     Warn,
 }
 
 /// Where Tollgate and Argo CD may differ; the default is Tollgate's.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Options {
-    /// A `$key` that leads nowhere.
+    /// What to do with a `$key` that cannot be resolved.
     pub unknown_secret: UnknownSecret,
     /// Rules Argo CD does not have.
     pub own_rules: OwnRules,
 }
 
 impl Options {
-    /// As loose as Argo CD, to compare with it.
+    /// As permissive as Argo CD, for comparing with it.
     pub const ARGOCD: Self = Self {
         unknown_secret: UnknownSecret::KeepLiteral,
         own_rules: OwnRules::Warn,
     };
 }
 
-/// What came of a configuration.
+/// The result of reading a configuration.
 #[derive(Debug)]
 pub struct Parsed {
     /// Enabled extensions in key order, or every mistake.
@@ -144,23 +144,23 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// The mistake Argo CD would report, which stops at the first: all texts are
-    /// decoded, then validated, then registered.
+    /// The class of the mistake Argo CD would report. It stops at the first one: it decodes all
+    /// texts, then validates, then registers.
     pub fn class(&self) -> Option<ErrorClass> {
-        // `min_by_key` gives the first of equals.
+        // `min_by_key` returns the first of equals.
         self.classes.iter().copied().min_by_key(|class| class.phase())
     }
 }
 
-/// Reads all extensions as the gateway does: `$key` references and URLs must
-/// lead somewhere.
+/// Reads all extensions as the gateway does: `$key` references must resolve and URLs must be
+/// usable.
 pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
     parse_with(resources, Options::default()).specs
 }
 
 /// Reads all extensions.
 ///
-/// Every mistake is reported with its place. An extension that is not enabled
+/// Every mistake is reported with its position. An extension that is not enabled
 /// is checked and left out.
 pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
     let mut reader = Reader::new(&resources.secrets, options);
@@ -207,8 +207,8 @@ pub struct ConfigEntry<'a> {
     pub text: &'a Text,
 }
 
-/// The keys that configure extensions: all that begin with `extension.config`,
-/// of the rest one leading dot is dropped.
+/// The keys that configure extensions: all that begin with `extension.config`. One leading dot of
+/// the remainder is dropped.
 ///
 /// Source: Argo CD, `getExtensionConfigs`.
 pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
@@ -229,7 +229,7 @@ pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
         .collect()
 }
 
-/// The first document of a text; later ones are not read, as in Argo CD.
+/// The first document of a text. Later ones are ignored, as in Argo CD.
 fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -> Option<std::rc::Rc<yaml::Node>> {
     if entry.key != KEY && !entry.key.starts_with("extension.config.") {
         let message = format!("key `{}` has no dot before the extension's name", entry.key);
@@ -265,13 +265,13 @@ fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -
     Some(node)
 }
 
-/// Whether an extension may have this name: it is part of paths and file names.
+/// Whether an extension may have this name, which becomes part of paths and file names.
 fn is_safe(name: &str) -> bool {
     name.bytes()
         .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
 }
 
-/// What all extensions share while they are read.
+/// State that all extensions share while they are read.
 struct Registry<'a, 'r> {
     reader: &'r mut Reader<'a>,
     names: BTreeMap<String, Location>,
@@ -318,10 +318,10 @@ impl Registry<'_, '_> {
         self.extension(view, view, entry.name.clone());
     }
 
-    /// An `ArgoCDExtension`: one service, everything else as it is by default.
+    /// Reads an `ArgoCDExtension`: one service, with defaults for everything else.
     fn object(&mut self, object: &ExtensionObject) {
-        // Others than the operator may write these: one that cannot count is left out,
-        // and what argocd-cm says wins.
+        // Others than the operator may write these objects. One that is not valid is left out, and
+        // `argocd-cm` wins.
         let name = object.name.escape_debug();
         if !is_safe(&object.name) {
             let message = format!("ArgoCDExtension `{name}` is left out: its name has unsafe characters");
@@ -376,7 +376,7 @@ impl Registry<'_, '_> {
         }
     }
 
-    /// Reads one extension; `outer` is where `enabled` stands.
+    /// Reads one extension. `outer` is the node that has `enabled`.
     fn extension(&mut self, backend: View<'_>, outer: View<'_>, name: String) {
         let reader = &mut *self.reader;
         let services = service::services(reader, backend, &name);

@@ -1,7 +1,7 @@
 //! The extensions of one snapshot, each with its backends.
 //!
-//! In: checked specs. Out: [`Registry`]. Never: a backend rebuilt when nothing
-//! of it changed, so that a reload keeps pools, limits and streams.
+//! Invariant: a reload keeps every backend that did not change, with its pools, limits and
+//! streams.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -29,13 +29,12 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// Builds backends for `specs`. What did not change since `previous` is
-    /// taken over as it runs: backends where nothing but their place in the file
-    /// differs, counts of open requests as long as the limits are the same.
+    /// Builds backends for `specs`. Whatever did not change since `previous` is taken over as it
+    /// runs: backends that differ only in their position in the file, and counts of open requests
+    /// if the limits are the same.
     ///
     /// # Errors
-    /// A finding for each backend that cannot be built, such as a certificate
-    /// that does not parse.
+    /// A finding for each backend that cannot be built, such as a certificate that does not parse.
     pub fn build(specs: Vec<ExtensionSpec>, previous: Option<&Self>) -> Loaded<Self> {
         let mut findings = Vec::new();
         let mut extensions = HashMap::with_capacity(specs.len());
@@ -104,10 +103,10 @@ impl Extension {
         &self.limiter
     }
 
-    /// The backend for an application's cluster. One service serves every
-    /// cluster; of several, [`ExtensionSpec::service_for`] the canonical one.
-    /// Argo CD compares what the application's spec says, literally; in its
-    /// compatibility mode that comes first.
+    /// The backend for an application's cluster. A single service serves every cluster. Of
+    /// several, [`ExtensionSpec::service_for`] chooses by the canonical cluster. Argo CD compares
+    /// the literal text of the application's spec; in its compatibility mode that comparison comes
+    /// first.
     pub fn backend(
         &self,
         literal: Option<&Destination>,
@@ -128,8 +127,8 @@ impl Extension {
         self.backends.get(at)
     }
 
-    /// The service registered under a destination's own words: name and server,
-    /// or the one that is given.
+    /// The service registered under the literal text of a destination: name and server, or the one
+    /// that is given.
     fn said(&self, to: &Destination) -> Option<usize> {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
         self.spec.services.iter().position(|service| {
@@ -142,7 +141,7 @@ impl Extension {
     }
 }
 
-/// Whether two specs differ in nothing but where they were written.
+/// Whether two specs differ only in their positions in the files.
 fn is_same_elsewhere(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
     let mut moved = new.clone();
     moved.location = old.location.clone();

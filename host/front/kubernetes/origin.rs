@@ -1,8 +1,9 @@
-//! Which pages may call (CORS: <https://fetch.spec.whatwg.org/#http-cors-protocol>).
+//! Decides which pages of other origins may call (CORS:
+//! <https://fetch.spec.whatwg.org/#http-cors-protocol>), and makes [`Cors`], the fields that
+//! every answer gets. Other origins get 403.
 //!
-//! In: head of a request, the allowed origins. Out: [`Cors`], the fields of every
-//! answer. Refuses: 403. Never: an origin that is merely like an allowed one, an
-//! `Access-Control-*` field of the cluster's.
+//! Security: an origin must equal an allowed one. `Access-Control-*` fields of the cluster are
+//! not passed on.
 
 use bytes::Bytes;
 use http::header::{
@@ -17,13 +18,13 @@ use crate::authenticate::agent;
 
 /// Methods pages may use (GitLab's agent server answers the same).
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
-/// Seconds a browser remembers the answer to a preflight.
+/// Seconds for which a browser caches the answer to a preflight.
 const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
-/// Fields of answers that scripts may read: whose 401 it is, the names of the
-/// request in both audit logs, warnings of the cluster, when to come again.
+/// Response fields that scripts may read: who answered a 401, the ids of the request in both audit
+/// logs, warnings of the cluster, and when to retry.
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Audit-Id, Gitlab-Unauthorized, Retry-After, Tollgate-Decision-Id, Warning");
-/// Characters of an origin a refusal repeats.
+/// Most characters of an origin that a refusal repeats.
 const SHOWN: usize = 100;
 
 /// Why a page may not call.
@@ -41,21 +42,22 @@ pub enum Forbidden {
         /// How many there are.
         observed: usize,
     },
-    /// Browsers always say where a WebSocket comes from; the cookie alone does not.
+    /// A request for a WebSocket without an `Origin`, which browsers always send. The cookie alone
+    /// does not say where it comes from.
     #[error("a WebSocket with the session cookie needs `Origin`")]
     NoOrigin,
 }
 
-/// What an answer tells a browser.
+/// The CORS fields of an answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cors {
-    /// The allowed origin that asks, if one does.
+    /// The allowed origin that sent the request, if any.
     origin: Option<HeaderValue>,
     /// Whether answers differ by origin at all.
     varies: bool,
 }
 
-/// Lets requests of allowed origins pass, and those without origin.
+/// Lets requests of allowed origins pass, and those without an origin.
 ///
 /// SECURITY: the same-origin policy does not hold for WebSockets, and browsers add
 /// the cookie to them: there, a cookie needs an allowed `Origin` beside it.
@@ -97,8 +99,8 @@ pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
 }
 
 impl Cors {
-    /// The whole answer to `OPTIONS`, which is given here and needs no credential;
-    /// `None` for other methods. CORS fields are on it already.
+    /// The complete answer to `OPTIONS`, which the gateway gives without a credential, CORS fields
+    /// included. `None` for other methods.
     pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
         if head.method != Method::OPTIONS {
             return None;
@@ -107,7 +109,7 @@ impl Cors {
         let fields = response.headers_mut();
         self.apply(fields);
         if self.origin.is_some() {
-            // No answer but this one carries what a script may read.
+            // In a preflight answer there is nothing for a script to read.
             fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
             fields.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
             fields.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
@@ -118,8 +120,8 @@ impl Cors {
         Some(response)
     }
 
-    /// Writes the CORS fields of any answer, refusals included, in place of those
-    /// the cluster may have sent, and adds `Origin` to `Vary`.
+    /// Writes the CORS fields of any answer, refusals included. They replace those of the cluster.
+    /// Adds `Origin` to `Vary`.
     pub fn apply(&self, fields: &mut HeaderMap) {
         let foreign: Vec<HeaderName> = fields
             .keys()
@@ -154,7 +156,7 @@ fn vary_by_origin(fields: &mut HeaderMap) {
             }
         }
     }
-    // Parts of valid values, and commas: they make a valid value.
+    // Parts of valid values, joined by commas, form a valid value.
     if let Ok(merged) = HeaderValue::from_bytes(&merged) {
         fields.insert(VARY, merged);
     }

@@ -1,8 +1,8 @@
-//! Refusals as Kubernetes words them, so that kubectl and client-go show them.
+//! Encodes refusals as a `Status` (Kubernetes, `apimachinery/pkg/apis/meta/v1`), always in JSON,
+//! so that kubectl and client-go show them.
 //!
-//! In: code, a short text, the decision's id. Out: a `Status` (Kubernetes,
-//! `apimachinery/pkg/apis/meta/v1`), always JSON. Never: a code in the body that
-//! the response does not have, for then kubectl prints neither.
+//! Invariant: the code in the body equals the status of the response. Otherwise kubectl prints
+//! neither.
 
 use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS};
@@ -10,7 +10,7 @@ use http::{HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use uuid::Uuid;
 
-/// Tells a page that the gateway refused its credential, not the cluster.
+/// Tells a page that the gateway, not the cluster, refused its credential.
 pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unauthorized");
 
 /// A refusal of this front.
@@ -19,7 +19,7 @@ pub const UNAUTHORIZED_MARKER: HeaderName = HeaderName::from_static("gitlab-unau
 ///
 /// - `message`: one sentence without final period; no token, no upstream address,
 ///   nothing about what the caller may not know.
-/// - `decision`: under which operators find the rest.
+/// - `decision`: id by which operators find the details.
 pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes> {
     let status = Status {
         kind: "Status",
@@ -30,7 +30,7 @@ pub fn status(code: StatusCode, message: &str, decision: Uuid) -> Response<Bytes
         reason: reason(code),
         code: code.as_u16(),
     };
-    // Texts and a number: it cannot fail.
+    // The content is texts and a number, so this cannot fail.
     let body = serde_json::to_vec(&status).unwrap_or_default();
     let mut response = Response::new(Bytes::from(body));
     *response.status_mut() = code;

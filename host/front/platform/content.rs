@@ -1,7 +1,8 @@
-//! What a request to make something says.
+//! Decodes the JSON body of requests that create something, into [`NewToken`] or [`NewSession`].
+//! Answers 400 or 415 if it cannot.
 //!
-//! In: JSON. Out: [`NewToken`], [`NewSession`]. Refuses: 400, 415. Never: an
-//! unknown key, which would be a wish overlooked.
+//! Invariant: unknown keys are refused, because ignoring one would ignore something the caller
+//! wants.
 
 use std::time::Duration;
 
@@ -20,13 +21,13 @@ pub const CONTENT_BYTES: u64 = 16 * 1024;
 /// Longest name of a token, in characters.
 const NAME_CHARACTERS: usize = 255;
 
-/// Characters of a mistake that an answer repeats.
+/// Characters of an error that an answer repeats.
 const SHOWN: usize = 200;
 
-/// Life of a token, when the request says nothing.
+/// Lifetime of a token if the request gives none.
 const DEFAULT_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
-/// A token that is asked for.
+/// Request for a new token.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct NewToken {
@@ -34,11 +35,11 @@ pub struct NewToken {
     pub name: String,
     /// The agent it is for.
     pub agent: AgentName,
-    /// When it ends.
+    /// When it expires.
     pub expires_at: Option<Timestamp>,
-    /// How long it lives, in Go's words, such as `720h`.
+    /// Its lifetime as a Go duration, such as `720h`.
     pub lifetime: Option<String>,
-    /// For whom, when not for the caller.
+    /// Its owner, if not the caller.
     pub user: Option<String>,
 }
 
@@ -61,13 +62,13 @@ impl std::fmt::Display for AgentName {
     }
 }
 
-/// A browser session that is asked for; it has nothing to say.
+/// Request for a new browser session. It has no fields.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct NewSession {}
 
-/// Reads JSON of `T` that says that it is JSON: a page of another site can send
-/// text in the name of its reader, but not JSON.
+/// Decodes JSON of `T`, which must be declared as JSON: a page of another site can send text on
+/// behalf of its reader, but not JSON.
 ///
 /// # Errors
 /// [`Error::ContentType`] and [`Error::Content`].
@@ -87,7 +88,7 @@ pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T
 }
 
 impl NewSession {
-    /// As [`read`]; nothing at all is good as well.
+    /// Same as [`read`], but also accepts empty content.
     ///
     /// # Errors
     /// As [`read`].
@@ -100,7 +101,7 @@ impl NewSession {
 }
 
 impl NewToken {
-    /// The name without blanks around it.
+    /// The name without surrounding blanks.
     ///
     /// # Errors
     /// [`Error::Content`]: it is empty, too long or has control characters.
@@ -114,12 +115,12 @@ impl NewToken {
         Ok(name)
     }
 
-    /// When the token ends, in whole seconds.
+    /// When the token expires, in whole seconds.
     ///
-    /// - `longest`: the longest life allowed.
+    /// - `longest`: longest lifetime allowed.
     ///
     /// # Errors
-    /// [`Error::Lifetime`], and [`Error::Content`] for what is no time.
+    /// [`Error::Lifetime`], and [`Error::Content`] for text that is not a time.
     pub fn end(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
         let after = |life: Duration| now.checked_add(life).unwrap_or(Timestamp::MAX);
         let latest = after(longest);

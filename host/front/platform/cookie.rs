@@ -1,7 +1,6 @@
-//! The cookie of browser sessions, as it is set.
+//! Writes the `Set-Cookie` field of browser sessions.
 //!
-//! In: its value and the settings. Out: one `Set-Cookie`. Never: a cookie that
-//! scripts can read, or that is sent anywhere but to the Kubernetes front.
+//! Security: scripts cannot read the cookie, and browsers send it only to the Kubernetes front.
 
 use http::HeaderValue;
 use secrecy::{ExposeSecret as _, SecretString};
@@ -10,23 +9,23 @@ use zeroize::Zeroizing;
 use super::Error;
 use tollgate_config::{Kubernetes, SameSite};
 
-/// Name of the cookie, as GitLab has it.
+/// Name of the cookie, the same as GitLab's.
 pub const NAME: &str = "_gitlab_kas";
 
-/// Where the Kubernetes front is, when no public URL says more.
+/// Path of the Kubernetes front if no public URL says otherwise.
 const PATH: &str = "/k8s-proxy/";
 
-/// Whether people reach the gateway by TLS.
+/// Whether people reach the gateway over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Transport {
-    /// They do: the cookie is sent over nothing else.
+    /// They do. The cookie is sent over nothing else.
     Tls,
     /// The listener is plain, and no public URL says that TLS ends before it.
     Plain,
 }
 
 impl Transport {
-    /// By whether the listener has a certificate, and the public URL.
+    /// Determined by whether the listener has a certificate, and by the public URL.
     pub fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
         let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
         if has_certificate || public {

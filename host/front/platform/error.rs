@@ -1,21 +1,21 @@
-//! Why the API does not do what it is asked.
+//! The errors of the API for tokens, sessions, agents and audit. Each has a status, a reason for
+//! programs and a sentence for people.
 //!
-//! In: what was observed. Out: status, a word for programs, a sentence. Never:
-//! whether something exists that the caller may not see.
+//! Security: no error tells whether something exists that the caller may not see.
 
 use http::StatusCode;
 
 use crate::store;
 
-/// Why the API does not do what it is asked.
+/// Why the API refuses a request.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Nobody in the user directory is meant by the caller's token. (403)
+    /// The caller's token does not identify a user in the directory. (403)
     #[error("nobody in the user directory is meant by `{user}` of issuer `{issuer}`; {hint}")]
     NotLinked {
         /// The caller's subject.
         user: String,
-        /// What vouches for them.
+        /// The issuer or kind of credential that vouches for them.
         issuer: String,
         /// Which setting or object would link them.
         hint: &'static str,
@@ -44,16 +44,16 @@ pub enum Error {
         /// Who the agent must be shared with.
         user: String,
     },
-    /// The agent takes no tokens of the gateway. (409)
+    /// The agent does not accept tokens of the gateway. (409)
     #[error("agent `{agent}` takes ID tokens alone (`access_as: mapped`)")]
     IdTokensOnly {
         /// Its name.
         agent: String,
     },
-    /// Another platform says who may enter, so its credentials count. (409)
+    /// Another platform decides who may enter, so only its credentials count. (409)
     #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
     Elsewhere,
-    /// Nobody has this name. Only for those who may act for them. (404)
+    /// No user has this name. Only for callers who may act for the user. (404)
     #[error("there is no user `{user}` in the directory")]
     UnknownUser {
         /// As the caller named them.
@@ -77,16 +77,16 @@ pub enum Error {
         /// What is wrong with it.
         why: String,
     },
-    /// The content is no JSON by its type. (415)
+    /// The content type is not JSON. (415)
     #[error("the content has a type other than `application/json`")]
     ContentType,
-    /// The content is longer than allowed, or does not say how long it is. (413)
+    /// The content is longer than allowed, or has no declared length. (413)
     #[error("the content is longer than {allowed} bytes or does not say its length")]
     ContentLength {
-        /// Bytes.
+        /// Limit in bytes.
         allowed: u64,
     },
-    /// The token would live too long, or not at all. (400)
+    /// The token's lifetime would be too long, or zero. (400)
     #[error("the token would end {found}, allowed is up to {allowed}")]
     Lifetime {
         /// When it would end.
@@ -94,11 +94,10 @@ pub enum Error {
         /// The latest end.
         allowed: String,
     },
-    /// The person has too many tokens or browser sessions that were not yet to end.
-    /// (409)
+    /// The person has too many tokens or browser sessions that did not expire yet. (409)
     #[error("`{user}` has {found} {what}s that were not yet to end, allowed are {allowed}")]
     TooMany {
-        /// Whose.
+        /// The person.
         user: String,
         /// `token` or `session`.
         what: &'static str,
@@ -110,10 +109,10 @@ pub enum Error {
     /// `SameSite=None` without TLS. (500)
     #[error("`kubernetes.cookie.sameSite: none` needs TLS, or a `publicURL` with https")]
     Cookie,
-    /// The system gives no random bytes. (500)
+    /// The system returned no random bytes. (500)
     #[error("no secret can be made")]
     Random,
-    /// The store did not do it. (503)
+    /// The store failed. (503)
     #[error("the store does not answer, nothing was changed")]
     Store(#[from] store::Error),
 }
@@ -135,7 +134,7 @@ impl Error {
         }
     }
 
-    /// Stable word for programs.
+    /// Stable reason for programs.
     pub fn code(&self) -> &'static str {
         match self {
             Self::NotLinked { .. } => "user_not_linked",

@@ -1,7 +1,7 @@
-//! What the query of a list asks for.
+//! Decodes the query of a list into [`Query`]. Answers 400 if it cannot.
 //!
-//! In: a raw query. Out: [`Query`]. Refuses: 400 for what is not asked for by
-//! this name. Never: a parameter overlooked, which would show more than meant.
+//! Security: unknown parameters are refused, because ignoring one could show more than the caller
+//! meant.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -11,10 +11,9 @@ use uuid::Uuid;
 
 use super::Error;
 
-/// Events of one answer when the caller does not say how many.
+/// Events of one answer if the caller gives no limit.
 const EVENTS: u32 = 100;
-/// Most rows of one answer, and how many tokens and sessions it has when the caller does
-/// not say.
+/// Most rows of one answer, and the number of tokens and sessions if the caller gives no limit.
 const MOST: u32 = 1_000;
 
 /// Whose things are listed.
@@ -29,7 +28,7 @@ pub enum Whose {
     All,
 }
 
-/// What a list is asked for.
+/// The query of a list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Whose.
@@ -46,7 +45,7 @@ pub struct Query {
     pub after: Option<String>,
 }
 
-/// Which parameters a list has.
+/// The parameters that a list accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Parameters {
     /// `user` alone.
@@ -68,11 +67,11 @@ impl Parameters {
 }
 
 impl Query {
-    /// Reads a query. `user=*` is everybody.
+    /// Decodes a query. `user=*` stands for everybody.
     ///
     /// # Errors
-    /// [`Error::Query`]: a name that this list does not have or that is there
-    /// twice, or a value that cannot be one.
+    /// [`Error::Query`]: a parameter that this list does not have or that is there twice, or a
+    /// value that is not valid.
     pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
@@ -99,20 +98,20 @@ impl Query {
         Ok(query)
     }
 
-    /// How many events are answered.
+    /// How many events to return.
     pub fn events(&self) -> u32 {
         self.limit.unwrap_or(EVENTS)
     }
 
-    /// How many tokens or sessions are answered.
+    /// How many tokens or sessions to return.
     pub fn rows(&self) -> u32 {
         self.limit.unwrap_or(MOST)
     }
 
-    /// The position that the cursor of an earlier answer stands for.
+    /// The position that the cursor of an earlier answer encodes.
     ///
     /// # Errors
-    /// [`Error::Query`]: no answer of this list had it.
+    /// [`Error::Query`]: no answer of this list contained the cursor.
     pub fn position<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
         let Some(text) = &self.after else {
             return Ok(None);
@@ -145,7 +144,7 @@ impl Query {
     }
 }
 
-/// The cursor that stands for a position.
+/// Encodes a position as a cursor.
 pub fn cursor(position: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }

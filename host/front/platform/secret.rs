@@ -1,7 +1,7 @@
-//! Secrets of tokens and browser sessions.
+//! Makes the secrets of tokens and browser sessions: random text in a form that people and
+//! scanners recognize.
 //!
-//! In: nothing. Out: random text that people and scanners can tell from other
-//! text. Never: less than 256 random bits; a copy that stays in memory.
+//! Security: a secret has at least 256 random bits, and no copy of it stays in memory.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;
@@ -28,8 +28,8 @@ pub fn token() -> Result<SecretString, Error> {
     Ok(SecretString::from(text.as_str()))
 }
 
-/// The value of a cookie, or a CSRF token: 32 random bytes, base64url. It stays
-/// the same when it is form-decoded.
+/// The value of a cookie, or a CSRF token: 32 random bytes in base64url. Form decoding does not
+/// change it.
 ///
 /// # Errors
 /// [`Error::Random`].

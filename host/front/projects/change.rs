@@ -1,8 +1,8 @@
-//! Changes of AppProjects: `spec.destinationServiceAccounts`.
+//! Changes `spec.destinationServiceAccounts` of AppProjects. It refuses an object that differs
+//! elsewhere, adding an entry that exists, removing one that does not, and entries Argo CD would
+//! refuse.
 //!
-//! In: an AppProject as it is stored, what somebody sends or asks for. Out: the
-//! object to store. Refuses: what differs elsewhere, entries that are there or are
-//! not, entries Argo CD would refuse. Never: another key of the object changed.
+//! Invariant: no other key of the object changes.
 
 use serde_json::{Map, Value};
 
@@ -14,16 +14,16 @@ use tollgate_state::DestinationServiceAccount;
 /// The one key of `spec` that is written.
 const ENTRIES: &str = "destinationServiceAccounts";
 
-/// Why an AppProject is not changed so.
+/// Why a change of an AppProject is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// Something else than the entries differs.
+    /// Something other than the entries differs.
     #[error("`{key}` differs from what is stored; only `spec.destinationServiceAccounts` can be changed here")]
     Differs {
         /// Path of the key, such as `spec.roles`.
         key: String,
     },
-    /// It is not of the shape of an AppProject.
+    /// It does not have the shape of an AppProject.
     #[error("`{key}` is not {expected}")]
     Shape {
         /// Path of the key.
@@ -42,7 +42,7 @@ pub enum Error {
     Absent,
 }
 
-/// An entry as it is written.
+/// An entry in its written form.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
     /// Pattern of the cluster's API server URL.
@@ -70,7 +70,7 @@ impl Entry {
     }
 }
 
-/// The object with the entry behind the others.
+/// Appends the entry to the object.
 ///
 /// # Errors
 /// [`Error::Present`], [`Error::Shape`]. Source: Argo CD, `argocd proj
@@ -85,7 +85,7 @@ pub fn add(stored: &Value, entry: &Entry) -> Result<Value, Error> {
     Ok(object)
 }
 
-/// The object without the entry.
+/// Removes the entry from the object.
 ///
 /// # Errors
 /// [`Error::Absent`], [`Error::Shape`]. Source: Argo CD, `argocd proj
@@ -123,14 +123,13 @@ fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
         .ok_or_else(|| shape("spec.destinationServiceAccounts", "a list"))
 }
 
-/// What is stored, with the entries of what somebody sent.
+/// Returns the stored object with the entries of the one that was sent.
 ///
-/// An absent key and `null` are one. Of `metadata` and what stands beside `spec`,
-/// only what is sent is compared; what is not sent stays. Of `spec`, every key has
-/// to be as it is stored.
+/// An absent key and `null` are equal. Of `metadata` and the keys beside `spec`, only what is sent
+/// is compared; what is not sent stays. Every key of `spec` has to be as it is stored.
 ///
 /// # Errors
-/// [`Error::Differs`] names the first key that does, by name; [`Error::Shape`].
+/// [`Error::Differs`] names the first key that differs, in order of names; [`Error::Shape`].
 pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let shape = |key: &str, expected| Error::Shape {
         key: key.to_owned(),
@@ -171,12 +170,12 @@ pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let mut object = stored.clone();
     let entries = entries_mut(&mut object)?;
     *entries = wanted;
-    // None where there were none is no change.
+    // Sending no entries where none were stored is no change.
     let is_nothing = entries.is_empty() && own.get(ENTRIES).is_none_or(Value::is_null);
     Ok(if is_nothing { stored.clone() } else { object })
 }
 
-/// What the version and its like say is not the caller's.
+/// Whether the caller does not control the key, such as the version.
 fn is_kept(key: &str) -> bool {
     matches!(
         key,
@@ -206,7 +205,7 @@ pub fn validate(object: &Value, semantics: ServiceAccountSemantics) -> Result<()
     Err(Error::Invalid(found.iter().map(named).collect()))
 }
 
-/// The entries as the gateway judges them; each has its key for a place.
+/// The entries as the gateway judges them. Each has its key as its position.
 ///
 /// # Errors
 /// [`Error::Shape`], naming the entry by its number from 0.

@@ -1,7 +1,5 @@
-//! What mode enforce would do with a request that mode audit lets pass.
-//!
-//! In: an Application, what is asked of its cluster. Out: why enforce would refuse
-//! it. Never: a reason to refuse it now; a change of anything in the cluster.
+//! Determines why mode enforce would refuse a request that mode audit lets pass. The request is
+//! not refused for it, and nothing in the cluster changes.
 //!
 //! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, asked in the
 //! account's name, which every authenticated identity may create.
@@ -23,10 +21,10 @@ use tollgate_policy::impersonate::Impersonation;
 
 /// Bytes of a cluster's reason that records keep.
 const REASON_BYTES: usize = 256;
-/// Longest wait for an answer: the caller waits as long.
+/// Longest wait for an answer. The caller waits as long.
 const WITHIN: Duration = Duration::from_secs(5);
 
-/// Why enforce would refuse the request; none where it would pass.
+/// Why enforce would refuse the request. `None` if it would pass.
 ///
 /// Waits at most 5 s. Cancel safe.
 pub(super) async fn objection(

@@ -1,8 +1,8 @@
-//! Whom a cluster is told a request for an Application is from.
+//! Determines the identity that a request for an Application has in the cluster: the permit's
+//! account, with the person behind it in `extra` where the cluster allows it.
 //!
-//! In: a permit, what the cluster takes along. Out: the account, with the person
-//! behind it where the cluster lets that pass. Never: a key the cluster would refuse
-//! the whole request for; another account than the permit's.
+//! Invariant: only keys of `extra` that the cluster takes are sent, because it would refuse the
+//! whole request for any other.
 
 use std::sync::{Arc, LazyLock};
 
@@ -15,16 +15,16 @@ use tollgate_policy::impersonate::service_account::Account;
 
 static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Impersonation::Nobody));
 
-/// Whom the cluster is told.
+/// The identity that the cluster sees.
 #[derive(Debug)]
 pub(super) struct Told {
     pub(super) impersonation: Arc<Impersonation>,
-    /// The account, where something travels along with it.
+    /// The account, if `extra` is sent with it.
     pub(super) accompanied: Option<Account>,
 }
 
 impl Desk {
-    /// Whom the cluster is told.
+    /// Determines the identity that the cluster sees.
     pub(super) fn told(&self, permit: &ApplicationPermit) -> Told {
         let alone = |impersonation: &Arc<Impersonation>| Told {
             impersonation: Arc::clone(impersonation),

@@ -1,11 +1,8 @@
-//! Whether the object of a request is in the Application's resource tree.
+//! Determines whether the object of a request is in the Application's resource tree.
 //!
-//! In: what a request is about, how objects are tracked. Out: [`Owned`]. Never: a word
-//! of the request itself believed; a difference between an object that is not there and
-//! one that is another's.
-//!
-//! Security: the objects are read with the identity that is about to act, so that nobody
-//! learns what the Application's account may not see.
+//! Security: nothing the request itself says is believed. The objects are read with the identity
+//! that is about to act, so that nobody learns what the Application's account may not see. An
+//! object that does not exist gives the same answer as one that is not the Application's.
 //!
 //! Source: Argo CD, `getAppRecursive` of `controller/cache/cache.go`: an object without
 //! owners is the Application's when it is tracked, another one when an owner is.
@@ -28,22 +25,21 @@ use tollgate_policy::application_request::{Owned, Whom};
 use tollgate_policy::applications::{Identity, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 
-/// Objects read for one request, at most: a Pod of a CronJob is the fourth below an
-/// object that is tracked.
+/// Most objects read for one request: a Pod of a CronJob is the fourth below a tracked object.
 const OBJECTS: usize = 8;
 /// Longest wait for all of them.
 const WITHIN: Duration = Duration::from_secs(10);
-/// Longest answer about one, in bytes: what etcd keeps of an object, and more.
+/// Longest answer about one object, in bytes: etcd's limit of an object, and some more.
 const ANSWER_BYTES: usize = 4 * 1024 * 1024;
-/// Metadata alone, where the server knows how to give it.
+/// Requests metadata alone, if the server supports it.
 const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
-/// What names in paths have besides letters and digits.
+/// Characters of names in paths besides letters and digits.
 const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
 
-/// What callers read of an object that is another's, or is not there.
+/// The text for an object that is not the Application's, or does not exist.
 const NOT_OWNED: &str = "the object is not a resource of this application";
 
-/// What is asked of a cluster, for whom.
+/// A search for the owners of an object, with the identity that asks.
 pub(super) struct Search<'a> {
     pub(super) discovery: &'a Discovery,
     pub(super) cluster: &'a Arc<ClusterAccess>,
@@ -61,7 +57,7 @@ struct Wanted {
     kind: Kind,
     namespace: Option<String>,
     name: String,
-    /// That of an owner; the object of a request has any.
+    /// The uid of an owner. The object of a request may have any.
     uid: Option<String>,
 }
 
@@ -108,7 +104,7 @@ impl Search<'_> {
         }
     }
 
-    /// Looks from the object up its owners, the nearest first.
+    /// Searches the object's owners for a tracked one, nearest first.
     async fn find_owner(&self, wanted: Wanted) -> Result<bool, Error> {
         let mut asking = Asking::begin(self.cluster).await?;
         let mut next = VecDeque::from([wanted]);
@@ -126,14 +122,14 @@ impl Search<'_> {
                         next.extend(self.owner(owner, &wanted).await);
                     }
                 }
-                // Another owner may still tell.
+                // Another owner may still be the Application's.
                 Err(error) => failed = Some(error),
             }
         }
         failed.map_or(Ok(false), Err)
     }
 
-    /// The metadata of an object; none where there is no such one.
+    /// Reads the metadata of an object. `None` if it does not exist.
     async fn read(&self, asking: &mut Asking<'_>, wanted: &Wanted) -> Result<Option<ObjectMeta>, Error> {
         let path = wanted.path();
         let question = Question {
@@ -158,12 +154,12 @@ impl Search<'_> {
         Ok(is_it.then_some(live))
     }
 
-    /// What an owner reference names, in the namespace of what it owns or in none.
+    /// The object an owner reference names, in the namespace of the owned object or in none.
     async fn owner(&self, owner: &OwnerReference, owned: &Wanted) -> Option<Wanted> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let resource = plural(&owner.kind);
         let found = self.discovery.find(self.cluster, group, version, &resource).await;
-        // Guessed, and right only if the cluster says the same.
+        // The resource is guessed, and used only if the cluster confirms it.
         let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
         let namespace = match kind.scope {
             Scope::Cluster => None,

@@ -1,7 +1,6 @@
-//! What a change is answered with.
+//! Builds the answers to changes from plans.
 //!
-//! In: plans. Out: documents. Never: the difference to an Application the caller may
-//! not see.
+//! Security: an answer has no diff of an Application the caller may not see.
 
 use serde_json::{Map, Value, json};
 
@@ -10,17 +9,17 @@ use tollgate_applicationset::Refusal;
 use tollgate_applicationset::plan::{Action, Change, Plan};
 use tollgate_state::write::batch::Left;
 
-/// A set that is only looked at.
+/// A set that is only previewed.
 pub(super) struct Preview {
-    /// As it would be stored.
+    /// The set as it would be stored.
     pub(super) set: Value,
-    /// What it generates, as the templates give it.
+    /// The Applications it generates, as the templates produce them.
     pub(super) applications: Vec<Value>,
     /// What that would change.
     pub(super) review: Review,
 }
 
-/// The word of an action for people: what becomes of an object.
+/// The word for an action, for people.
 fn word(action: Action) -> &'static str {
     match action {
         Action::Create => "create",
@@ -30,12 +29,12 @@ fn word(action: Action) -> &'static str {
     }
 }
 
-/// What becomes of the Applications of a plan that is carried out.
+/// The changes to the Applications of a plan that is carried out.
 pub(super) fn changes(plan: &Plan) -> Value {
     plan.changes.iter().map(|change| Value::Object(entry(change))).collect()
 }
 
-/// A set as it is stored now, and what that took.
+/// A set as it is stored now, and the changes that led to it.
 pub(super) fn stored(set: Value, action: Action, changes: Value) -> Value {
     let mut answer = set;
     if let Some(members) = answer.as_object_mut() {
@@ -45,8 +44,8 @@ pub(super) fn stored(set: Value, action: Action, changes: Value) -> Value {
     answer
 }
 
-/// What became of the Applications of a deleted set, and which of them are still there:
-/// the cluster deletes those by their owner references.
+/// The changes to the Applications of a deleted set, and which of them still exist: the cluster
+/// deletes those by their owner references.
 pub(super) fn deleted(changes: Value, left: &[Left]) -> Value {
     let mut members = serde_json::Map::from_iter([("changes".to_owned(), changes)]);
     if !left.is_empty() {
@@ -56,7 +55,7 @@ pub(super) fn deleted(changes: Value, left: &[Left]) -> Value {
     Value::Object(members)
 }
 
-/// What storing a set would do, as Argo CD's dry run says it, and more.
+/// What storing a set would do, in the form of Argo CD's dry run, with additions.
 pub(super) fn dry_run(preview: Preview) -> Value {
     let Preview { set, review, .. } = preview;
     let review = &review;
@@ -89,7 +88,7 @@ pub(super) fn generated(preview: Preview) -> Value {
     Value::Object(answer)
 }
 
-/// What stands in the way of a plan that is only looked at.
+/// What prevents a previewed plan.
 fn refused(review: &Review) -> Map<String, Value> {
     let Some(refused) = &review.refused else {
         return Map::new();
@@ -107,7 +106,7 @@ fn refusal(refusal: &Refusal) -> Value {
     json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason })
 }
 
-/// Changes with their diffs, where the caller may see both sides.
+/// Changes with their diffs, if the caller may see both sides.
 fn previews(review: &Review) -> Value {
     let all = review.plan.changes.iter().zip(&review.visible);
     let all = all.map(|(change, visible)| {
@@ -136,7 +135,7 @@ fn entry(change: &Change) -> Map<String, Value> {
     entry
 }
 
-/// An Application as `status.resources` has it; nothing for one that goes.
+/// An Application in the form of `status.resources`. `None` for one that is deleted.
 fn resource(change: &Change) -> Option<Value> {
     change.result()?;
     let mut resource = json!({

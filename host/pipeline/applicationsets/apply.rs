@@ -1,10 +1,11 @@
-//! Carrying a plan out.
+//! Carries out an approved plan and reports what was written. A plan with problems, or with more
+//! deletions than the caller named, is refused.
 //!
-//! In: an approved plan, a writer. Out: what was written. Refuses: a plan with problems,
-//! more deletions than were named. Never: some of a plan done without a word about it.
+//! The set is written first, so that Argo CD's controller works towards the same state.
+//! Applications are then created, then updated, and deleted last, because a deletion cannot be
+//! undone.
 //!
-//! The set comes first, so that Argo CD's controller works towards the same; then what
-//! is made, what changes, and last what goes, which a cluster does not take back.
+//! Invariant: a plan that was carried out only in part is reported as such.
 
 use futures_util::future::join_all;
 use serde_json::Value;
@@ -20,63 +21,63 @@ use tollgate_state::write::{self, Key, Kind, Stored, Version, Writer};
 /// Deletions under way at once.
 const AT_ONCE: usize = 8;
 
-/// Problems and objects that an error names.
+/// Most problems and objects that an error names.
 const NAMED: usize = 5;
 
-/// What a plan is carried out with.
+/// How to carry out a plan.
 #[derive(Clone, Debug)]
 pub(crate) struct Options {
-    /// Applications that may be deleted without naming their number.
+    /// Most Applications that are deleted without naming their number.
     pub max_deletions: u64,
     /// The number of Applications the caller expects to be deleted.
     pub confirmed: Option<u64>,
-    /// Says when objects of a folder were made.
+    /// The time at which objects of a folder are created.
     pub clock: Clock,
 }
 
 /// What was written.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
-    /// The set as it is stored now; none when it was deleted.
+    /// The set as it is stored now. `None` if it was deleted.
     pub set: Option<Value>,
-    /// What became of it and of its Applications.
+    /// What was done with the set and its Applications.
     pub done: Vec<(Key, Action)>,
-    /// Applications of a deleted set that are still there, and why: the cluster deletes
-    /// them by their owner references.
+    /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
+    /// owner references.
     pub left: Vec<Left>,
 }
 
 /// Why a plan was not carried out.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// Something stands in the way.
+    /// The plan has problems.
     #[error("{}", listed(.0))]
     Problems(Vec<Problem>),
-    /// Too many Applications would go.
+    /// Too many Applications would be deleted.
     #[error(
         "the change deletes {observed} applications, at most {allowed} are deleted without naming their number; name exactly {observed} to go ahead"
     )]
     Deletions {
-        /// So many.
+        /// Number of deletions.
         observed: u64,
         /// Allowed.
         allowed: u64,
     },
-    /// Another number was named.
+    /// The caller named another number of deletions.
     #[error("the change deletes {observed} applications, and {named} were named")]
     Confirmed {
-        /// So many.
+        /// Number of deletions.
         observed: u64,
-        /// Named.
+        /// Number that was named.
         named: u64,
     },
-    /// A write failed; all that was written before it is undone, but for what is named.
+    /// A write failed. All earlier writes are undone, except those that are named.
     #[error("{} was not written: {}; {}", .0.key, .0.error, undone(.0))]
     Failed(Box<Failed>),
 }
 
 impl Error {
-    /// What the store said, where it is the store that refused.
+    /// The store's error, if the store refused.
     pub fn write(&self) -> Option<&write::Error> {
         match self {
             Self::Failed(failed) => Some(&failed.error),
@@ -120,13 +121,13 @@ fn undone(failed: &Failed) -> String {
     )
 }
 
-/// Carries an approved plan out, wholly or not at all.
+/// Carries out an approved plan, wholly or not at all.
 ///
 /// # Errors
-/// [`Error::Failed`] says what was written, undone, and could not be undone; the others
-/// come before anything is written.
+/// [`Error::Failed`] says what was written, undone, and could not be undone. The others come
+/// before anything is written.
 ///
-/// A batch that has begun goes on when the future is dropped.
+/// A batch that has begun continues if the future is dropped.
 pub(crate) async fn apply(writer: &Writer, approved: Approved, options: &Options) -> Result<Outcome, Error> {
     carry_out(writer, approved.into_plan(), options).await
 }
@@ -177,8 +178,8 @@ fn done(plan: &Plan) -> Vec<(Key, Action)> {
         .collect()
 }
 
-/// In a folder all is one change of files, and what a cluster would say of new objects
-/// is said here.
+/// In a folder everything is one change of files. What a cluster would add to new objects is added
+/// here.
 async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Outcome, Box<Failed>> {
     let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match plan.set.action {
@@ -225,7 +226,7 @@ async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>>
     }
 }
 
-/// The Applications name the set's uid, which the cluster gives it.
+/// The Applications name the set's uid, which the cluster assigns.
 async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, Box<Failed>> {
     let set_key = key(Kind::ApplicationSet, &plan.set.name);
     let set = write(Kind::ApplicationSet, plan.set.clone(), Propagation::Background);
@@ -253,12 +254,12 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
     Err(failed)
 }
 
-/// Once the set is gone the cluster deletes what it owned, whatever happens here.
+/// Once the set is deleted the cluster deletes what it owned, whatever happens here.
 async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>> {
     let propagation = propagation(plan.cascade);
     let set = write(Kind::ApplicationSet, plan.set, propagation);
     if plan.cascade == Cascade::Orphan {
-        // While the set is there all can be undone.
+        // As long as the set exists, everything can be undone.
         let writes = ordered(plan.changes).into_iter().chain(set).collect();
         return writer.batch(writes).await.map(|_| Outcome::default());
     }
@@ -313,7 +314,7 @@ fn write(kind: Kind, change: Change, propagation: Propagation) -> Option<Write> 
                 let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
                 version.filter(|version| !version.is_empty()).map(Version::new)
             };
-            // A `PUT` says itself what it is based on.
+            // A `PUT` itself names the version it is based on.
             let based_on = version(&after).or_else(|| version(&before));
             Some(Write::Replace {
                 key,
@@ -331,7 +332,7 @@ fn write(kind: Kind, change: Change, propagation: Propagation) -> Option<Write> 
     }
 }
 
-/// New Applications refer to the set by the uid it has now.
+/// New Applications refer to the set by its current uid.
 fn adopt(plan: &mut Plan) {
     let Some(set) = &plan.set.after else { return };
     let owner = Owner::of(&plan.set.name.name, set);
@@ -342,7 +343,7 @@ fn adopt(plan: &mut Plan) {
     }
 }
 
-/// What a cluster says of an object that is new.
+/// Adds what a cluster adds to a new object.
 fn born(change: &mut Change, now: &str) {
     let metadata = change.after.as_mut().and_then(|after| after.get_mut("metadata"));
     if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
@@ -352,7 +353,7 @@ fn born(change: &mut Change, now: &str) {
     }
 }
 
-/// The generation counts changes of the spec, where somebody began to count.
+/// Increments the generation, which counts changes of the spec, if the object has one.
 fn grown(change: &mut Change) {
     let (Some(before), Some(after)) = (&change.before, &mut change.after) else {
         return;

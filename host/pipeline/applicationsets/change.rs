@@ -1,7 +1,6 @@
-//! Making, changing and deleting ApplicationSets, and what that would do.
+//! Creates, changes and deletes ApplicationSets, and previews what that would do.
 //!
-//! In: what is wanted. Out: what was done, or would be. Never: a write of what was not
-//! approved; a preview that writes.
+//! Security: only approved plans are written, and a preview writes nothing.
 
 use std::sync::Arc;
 
@@ -22,13 +21,13 @@ use tollgate_config::SetChecks;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{self, Version};
 
-/// How often an upsert is tried that others come in between.
+/// How often an upsert is retried when other writes come in between.
 ///
 /// Source: Argo CD, `server/applicationset`, `updateAppSet`.
 const TRIES: u32 = 10;
 
 impl Desk<'_, '_> {
-    /// Makes a set, or with `upsert` changes the stored one.
+    /// Creates a set, or with `upsert` changes the stored one.
     pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
         let sent = self.sent(create.set)?;
         if create.run == Run::Dry {
@@ -68,13 +67,14 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// What making a set comes to, and the set as it shall be.
+    /// Determines which operation creating a set amounts to, and the resulting set.
     fn creation(
         &self,
         (sent, upsert): (&ApplicationSet, bool),
         existing: &Existing,
     ) -> Result<(Operation, ApplicationSet), Rejection> {
-        // SECURITY: whether a guess of a set is right is not said to those who may not see it.
+        // SECURITY: callers who may not see the stored set do not learn whether they guessed it
+        // right.
         let is_shown = self.checks() == SetChecks::Argocd || self.may_see(&sent.name, existing)?;
         Ok(match &existing.set {
             None => (Operation::Create, sent.clone()),
@@ -84,11 +84,11 @@ impl Desk<'_, '_> {
         })
     }
 
-    /// Puts a set in place of the stored one.
+    /// Replaces the stored set.
     pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
         let asked = self.named(&update.named);
         let mut object = update.set;
-        // What the path says counts where the object says nothing.
+        // The path counts where the object gives no name or namespace.
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             for (key, value) in [("name", &asked.name), ("namespace", &asked.namespace)] {
                 let own = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
@@ -126,7 +126,7 @@ impl Desk<'_, '_> {
         self.carry_out(cleared, (set, existing), update.deletions).await
     }
 
-    /// What a set would generate.
+    /// Previews what a set would generate.
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
         let sent = self.sent(set)?;
         let existing = self.seen(&sent.name, &sent).await?;
@@ -144,7 +144,7 @@ impl Desk<'_, '_> {
         let asking = (Operation::Delete, &name, None);
         let existing = match checks {
             SetChecks::Generated => self.existing(asking, Extent::Namespace).await?,
-            // Argo CD does not look at the namespace here.
+            // Argo CD does not check the namespace here.
             SetChecks::Argocd => self.stored(asking, Extent::Namespace).await?,
         };
         let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
@@ -165,8 +165,8 @@ impl Desk<'_, '_> {
         })
     }
 
-    /// What is stored, without a set the caller may not see: previews of it say as much
-    /// as of one that is not there.
+    /// Reads what is stored, but leaves out a set the caller may not see: a preview then looks as
+    /// if the set did not exist.
     async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<Existing, Rejection> {
         let asking = (Operation::Preview, name, Some(sent));
         let mut existing = self.existing(asking, Extent::Namespace).await?;
@@ -176,7 +176,7 @@ impl Desk<'_, '_> {
         Ok(existing)
     }
 
-    /// What a set would generate and change, as `answer` puts it.
+    /// Previews what a set would generate and change, in the form `answer` gives.
     async fn preview(
         &mut self,
         set: ApplicationSet,
@@ -198,12 +198,12 @@ impl Desk<'_, '_> {
         .await
     }
 
-    /// Does work off the threads that serve; what it looks up is for the record.
+    /// Runs work off the threads that serve. The checks it makes go to the record.
     async fn at_work<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&Bench<'_>, &mut Vec<Check>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
-        // Those so far are for the record also when the work is not begun.
+        // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
         let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
         let done = self.room.work(whose, self.principal.key(), move |bench| {
@@ -217,7 +217,7 @@ impl Desk<'_, '_> {
         Ok(done?)
     }
 
-    /// Generates what has to be, and writes.
+    /// Generates what is needed, and writes.
     async fn carry_out(
         &mut self,
         cleared: Cleared,
@@ -242,11 +242,11 @@ impl Desk<'_, '_> {
         Ok(answer::stored(stored, planned.action, planned.changes))
     }
 
-    /// Carries an approved plan out.
+    /// Carries out an approved plan.
     ///
-    /// The whole sequence goes on when the caller goes away, with the record of it: a set
-    /// without its Applications, or a record that says nothing was done, would be worse
-    /// than a late answer to nobody.
+    /// The whole sequence continues, with its record, if the caller goes away. A set without its
+    /// Applications, or a record that says nothing was done, would be worse than an answer nobody
+    /// reads.
     async fn write(&mut self, approved: Approved, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
         let settings = self.snapshot.config.application_sets.as_ref();
         let options = Options {
@@ -297,7 +297,7 @@ struct Planned {
     before: Option<Value>,
 }
 
-/// Has a plan approved.
+/// Gets a plan approved.
 fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
     let (action, before) = (plan.set.action, plan.set.before.clone());
@@ -310,8 +310,8 @@ fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<C
     })
 }
 
-/// Holds the version that was sent against the stored one, before work is done that
-/// would be for nothing.
+/// Compares the version that was sent with the stored one, before doing work that would be in
+/// vain.
 fn based_on(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
     let version = |object: &Value| {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);

@@ -1,7 +1,6 @@
-//! What happened to an ApplicationSet.
+//! Lists the control plane's Events about an ApplicationSet the caller may see.
 //!
-//! In: a set the caller may see. Out: the control plane's Events about it. Never: an
-//! Event about another object, or about an earlier set of the name.
+//! Security: Events about other objects, or about an earlier set of the same name, are left out.
 
 use k8s_openapi::api::core::v1::Event;
 use kube::api::{Api, ListParams};
@@ -14,11 +13,11 @@ use crate::rejection::Rejection;
 use tollgate_state::source::Place;
 use tollgate_state::write;
 
-/// Events of one answer.
+/// Most Events of one answer.
 const EVENTS: u32 = 500;
 
 impl Desk<'_, '_> {
-    /// The Events about a set; none where the state is a folder.
+    /// Lists the Events about a set. None if the state is a folder.
     pub(super) async fn events(&mut self, named: &Named, place: Place) -> Result<Value, Rejection> {
         let name = self.named(named);
         let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;

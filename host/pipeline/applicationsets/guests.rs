@@ -1,7 +1,6 @@
-//! Generators that plugins provide.
+//! Runs generators that plugins provide, with Secrets of the control plane.
 //!
-//! In: loaded plugins, Secrets of the control plane. Out: sets of parameters. Never: a
-//! value of a Secret that the operator's grant does not name.
+//! Security: a plugin gets only values of Secrets that the operator's grant names.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -23,7 +22,7 @@ pub(super) struct Plugins<'a> {
     pub secrets: &'a BTreeMap<String, Arc<Secret>>,
     /// The ApplicationSet that generates.
     pub set: &'a ObjectName,
-    /// Where calls run; the caller waits outside of it.
+    /// The runtime for calls. The caller waits outside of it.
     pub runtime: Handle,
 }
 

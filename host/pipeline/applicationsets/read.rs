@@ -1,7 +1,6 @@
-//! Looking at ApplicationSets.
+//! Gets and lists the ApplicationSets the caller may see.
 //!
-//! In: which ones. Out: them, those the caller may see. Never: a set of a namespace
-//! that is not permitted.
+//! Security: sets of namespaces that are not permitted are never read.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,14 +19,14 @@ use tollgate_state::ObjectName;
 use tollgate_state::write::Kind;
 
 impl Desk<'_, '_> {
-    /// Those the caller may see, by name.
+    /// Lists the sets the caller may see, by name.
     pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
         let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
         let mut found: Vec<(ObjectName, Value)> = Vec::new();
         let projects = self.projects();
         let none = BTreeSet::new();
         for namespace in self.namespaces(&filter.namespace)? {
-            // SECURITY: who sees nothing of a namespace has nothing of it read.
+            // SECURITY: nothing is read from a namespace for a caller who sees nothing in it.
             if !self.sees_any(&namespace, &projects)? {
                 continue;
             }
@@ -52,7 +51,7 @@ impl Desk<'_, '_> {
         Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
     }
 
-    /// One set, if the caller may see it.
+    /// Returns one set, if the caller may see it.
     pub(super) async fn get(&mut self, named: &Named) -> Result<Value, Rejection> {
         let name = self.named(named);
         let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
@@ -60,10 +59,10 @@ impl Desk<'_, '_> {
         existing.set.ok_or_else(|| Error::absent(&name).into())
     }
 
-    /// Its Applications.
+    /// Returns its Applications.
     ///
-    /// Argo CD's controller writes down which they are; where it is not at work, and
-    /// what it has not seen yet, the Applications themselves say whose they are.
+    /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
+    /// an Application yet, the Applications themselves name their owner.
     pub(super) async fn tree(&mut self, named: &Named) -> Result<Value, Rejection> {
         let name = self.named(named);
         let existing = self.existing((Operation::Get, &name, None), Extent::Owned).await?;
@@ -100,11 +99,11 @@ impl Desk<'_, '_> {
         Ok(json!({ "nodes": nodes.into_values().collect::<Vec<_>>() }))
     }
 
-    /// Where sets are looked for: the one that is asked for, else all there are.
+    /// The namespaces in which to look for sets: the requested one, or else all.
     fn namespaces(&self, asked: &str) -> Result<BTreeSet<String>, Rejection> {
         let rights = self.rights()?;
         if !asked.is_empty() {
-            // As Argo CD, a list of what is not permitted is empty.
+            // As in Argo CD, the list of a namespace that is not permitted is empty.
             let permitted = rights.namespace(asked).is_ok();
             return Ok(permitted.then(|| asked.to_owned()).into_iter().collect());
         }
@@ -118,8 +117,8 @@ impl Desk<'_, '_> {
         Ok(all)
     }
 
-    /// For each set whose own project is a template, the projects of the Applications it
-    /// owns, as the snapshot has them.
+    /// For each set whose own project is a template, the projects of the Applications it owns in
+    /// the snapshot.
     fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
         match self.checks() {
             SetChecks::Generated => projects(&self.snapshot.resources),
@@ -127,8 +126,7 @@ impl Desk<'_, '_> {
         }
     }
 
-    /// Whether there may be a set of the namespace that the caller sees, as far as the
-    /// snapshot knows.
+    /// Whether the snapshot leaves it possible that the namespace has a set the caller may see.
     fn sees_any(&self, namespace: &str, projects: &BTreeMap<ObjectName, BTreeSet<String>>) -> Result<bool, Rejection> {
         if !self.is_watched(namespace) {
             return Ok(true);
@@ -155,7 +153,7 @@ pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
     }
 }
 
-/// A stored set's labels; what is no text is none.
+/// A stored set's labels. Values that are not text are left out.
 pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
     let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
     let pairs = labels.into_iter().flatten();
@@ -163,7 +161,7 @@ pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
     texts.collect()
 }
 
-/// Whether a set is of one of the projects; of any where none is named.
+/// Whether a set is in one of the projects. With no projects, every set is.
 ///
 /// - `owned`: projects of its Applications, where they are known.
 pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
@@ -176,13 +174,13 @@ pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) 
         || (project.contains("{{") && rendered.any(|one| !one.is_empty() && projects.iter().any(|asked| asked == one)))
 }
 
-/// The project a set's template names, perhaps a template itself.
+/// The project a set's template names, which may be a template itself.
 pub(super) fn literal_project(set: &Value) -> &str {
     let project = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
     project.unwrap_or_default()
 }
 
-/// What the controller wrote down of a set's Applications.
+/// The Applications the controller recorded in the set's status.
 fn resources(set: &Value) -> &[Value] {
     let listed = set.pointer("/status/resources").and_then(Value::as_array);
     listed.map(Vec::as_slice).unwrap_or_default()

@@ -1,7 +1,5 @@
-//! REST in front of the API for ApplicationSets, as Argo CD's gateway has it.
-//!
-//! In: head, content and route; an answer. Out: a [`Request`]; an HTTP response.
-//! Never: a decision.
+//! The REST transport of the API for ApplicationSets, as Argo CD's gateway has it: turns requests
+//! into a [`Request`], and answers into HTTP responses. It decides nothing.
 
 use bytes::Bytes;
 use futures_util::StreamExt as _;
@@ -20,18 +18,18 @@ use crate::front::platform;
 use crate::rejection::Rejection;
 use crate::route::{ApplicationSetRoute, Wish};
 
-/// How events are written one after the other.
+/// How a stream of events is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Encoding {
-    /// A line of JSON each.
+    /// One line of JSON for each event.
     Lines,
-    /// As browsers' `EventSource` reads them.
+    /// The format of browsers' `EventSource`.
     /// Source: <https://html.spec.whatwg.org/#server-sent-events>
     ServerSent,
 }
 
 impl Encoding {
-    /// What the client asks for.
+    /// The encoding the client asks for.
     pub(super) fn of(fields: &HeaderMap) -> Self {
         let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
         if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
@@ -61,7 +59,7 @@ impl Encoding {
     }
 }
 
-/// What a REST request asks for.
+/// Decodes what a REST request asks for.
 ///
 /// # Errors
 /// Content or query cannot be read.
@@ -116,9 +114,9 @@ async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
     Ok(content::read(fields, &content)?)
 }
 
-/// An answer that is not kept: the next write needs the version of now.
+/// An answer that must not be cached, because the next write needs the current version.
 ///
-/// - `until`: the end of the caller's credential, and the decision that let them in.
+/// - `until`: when the caller's credential expires, and the decision that let them in.
 /// - `held`: kept until the answer ended.
 pub(super) fn answer(
     answer: Answer,

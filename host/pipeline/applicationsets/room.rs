@@ -1,8 +1,7 @@
-//! What all requests about ApplicationSets share: repositories, and who may generate.
+//! What all requests about ApplicationSets share: the cache of repositories, and the limits on
+//! how many sets are generated at once, in total (settings) and for each person ([`OF_PERSON`]).
 //!
-//! In: settings; work on sets. Out: what it came to.
-//! Refuses: more at once than the settings and [`OF_PERSON`] allow. Never: work that
-//! goes on for somebody who went away.
+//! Invariant: work on a set stops when nobody waits for it any more.
 
 use std::collections::VecDeque;
 use std::num::NonZeroU32;
@@ -31,45 +30,46 @@ use tollgate_state::ObjectName;
 
 use super::watch::Turns;
 
-/// Sets that are generated for one person at once.
+/// Most sets that are generated for one person at once.
 const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
-/// Requests of one person that read objects where they are stored, or write them, at
-/// once. A write counts until it is done, also when its caller went away.
+/// Most requests of one person at once that read objects where they are stored, or write them. A
+/// write counts until it is done, even if its caller went away.
 const READERS_OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
-/// Requests that read many objects at once, for each set that is worked on.
+/// Requests that read many objects at once, for each set that is being generated.
 const READING: usize = 2;
 
-/// Writes under way at once; more wait.
+/// Most writes under way at once. More wait.
 const WRITES: usize = 1024;
 
-/// Sets remembered that were written just now.
+/// Most sets remembered that were written just now.
 const WRITTEN: usize = 64;
 
-/// How long they are remembered where the source does not say so.
+/// How long they are remembered if the source does not say so.
 const WRITTEN_FRESH: Duration = Duration::from_secs(10);
 
-/// Sets that are begun for each that is worked on: the others wait, for a thread each.
+/// Sets that are begun, for each that is being generated. The others wait, each occupying a
+/// thread.
 const BEGUN: usize = 8;
 
-/// How often who waits for a place looks whether somebody still waits for them.
+/// How often a waiting request checks whether its caller still waits.
 const STEP: Duration = Duration::from_millis(100);
 
-/// What the requests share.
+/// State that all requests about ApplicationSets share.
 #[derive(Debug)]
 pub struct Room {
-    /// What was read of repositories.
+    /// The cache of repositories.
     pub(super) store: Store,
-    /// Sets that are worked on now.
+    /// Sets being generated now.
     running: Arc<Semaphore>,
-    /// Those among them, and those that wait for a repository or a plugin.
+    /// Sets being generated, and those that wait for a repository or a plugin.
     begun: Arc<Semaphore>,
-    /// Those of each person, waiting ones among them.
+    /// Sets of each person, waiting ones included.
     persons: Arc<Limiter>,
-    /// Those who read or write objects where they are stored.
+    /// Requests of each person that read or write objects where they are stored.
     readers: Arc<Limiter>,
-    /// Those who read many of them.
+    /// Requests that read many objects.
     reading: Arc<Semaphore>,
     /// Writes under way.
     writes: Arc<Semaphore>,
@@ -77,7 +77,7 @@ pub struct Room {
     pub(super) turns: Turns,
     /// The latest sets that were written here.
     written: Mutex<VecDeque<Written>>,
-    /// Says when objects were made.
+    /// The time at which objects are created.
     pub(super) clock: Clock,
 }
 
@@ -86,21 +86,21 @@ pub struct Room {
 struct Written {
     name: ObjectName,
     at: Instant,
-    /// What the snapshot had of it by then.
+    /// What the snapshot had of it at that time.
     was: Option<Arc<Value>>,
     now: Option<Arc<Value>>,
     projects: Vec<String>,
 }
 
-/// What is known of a set without a question to where it is stored.
+/// What is known of a set without reading it where it is stored.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Known {
     pub(super) set: Option<Arc<Value>>,
-    /// Projects of its Applications, where it was written just now.
+    /// Projects of its Applications, if it was written just now.
     pub(super) projects: Option<Vec<String>>,
 }
 
-/// What work on a set is done with, off the threads that serve.
+/// What work on a set needs, off the threads that serve.
 pub(super) struct Bench<'a> {
     room: &'a Room,
     snapshot: &'a Snapshot,
@@ -110,10 +110,10 @@ pub(super) struct Bench<'a> {
 }
 
 impl Room {
-    /// An empty room.
+    /// Makes an empty room.
     ///
     /// # Errors
-    /// There is no place for repositories on disk.
+    /// No folder on disk can be used for repositories.
     pub fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
         let per_person = PersonLimitSpec {
             concurrency: Some(OF_PERSON),
@@ -142,14 +142,13 @@ impl Room {
         })
     }
 
-    /// What is known of a set: as it was written here just now, else as the snapshot has
-    /// it.
+    /// What is known of a set: as it was written here just now, or else as the snapshot has it.
     pub(super) fn known(&self, name: &ObjectName, snapshot: &Snapshot) -> Known {
         let has = snapshot.resources.application_sets.get(name);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
         written.retain(|one| one.at.elapsed() < WRITTEN_FRESH);
         let latest = written.iter().rev().find(|one| one.name == *name);
-        // Once the snapshot says something else than then it is the newer one.
+        // A snapshot that changed since the write is newer than the write.
         let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
         match latest {
             Some(one) => Known {
@@ -170,7 +169,7 @@ impl Room {
         fresh.any(|one| one.name.namespace == namespace)
     }
 
-    /// Remembers a set as it is stored now; none where it was deleted.
+    /// Remembers a set as it is stored now. `None` if it was deleted.
     ///
     /// - `was`: what the snapshot had before the write.
     pub(super) fn wrote(
@@ -192,18 +191,18 @@ impl Room {
         });
     }
 
-    /// A person's place among those who read and write objects where they are stored.
+    /// Takes one of the person's slots for reading and writing objects where they are stored.
     ///
     /// # Errors
-    /// The person has as many already.
+    /// All slots of the person are taken.
     pub(super) fn reader(&self, person: u64) -> Result<Permit, Rejection> {
         Ok(self.readers.acquire(person)?)
     }
 
-    /// Waits for a place among those who read many objects.
+    /// Waits for a slot to read many objects.
     ///
     /// # Errors
-    /// There was none within `time`.
+    /// No slot was free within `time`.
     pub(super) async fn reading(&self, time: Duration) -> Result<OwnedSemaphorePermit, Rejection> {
         let free = Arc::clone(&self.reading).acquire_owned();
         match tokio::time::timeout(time, free).await {
@@ -212,26 +211,26 @@ impl Room {
         }
     }
 
-    /// A place among the writes under way.
+    /// Takes a slot among the writes under way.
     pub(super) async fn writing(&self) -> Result<OwnedSemaphorePermit, Rejection> {
         let place = Arc::clone(&self.writes).acquire_owned().await;
         Ok(place.map_err(|_| Error::Broken)?)
     }
 
-    /// Waits until no write is under way, also of those whose callers went away.
+    /// Waits until no write is under way, including those whose callers went away.
     pub async fn finish(&self) {
         let all = u32::try_from(WRITES).unwrap_or(u32::MAX);
-        // It is closed nowhere.
+        // The semaphore is never closed.
         let _ = self.writes.acquire_many(all).await;
     }
 
-    /// Does what takes long for a big set: generating, planning, judging and showing.
+    /// Runs work that takes long for a big set: generating, planning, judging and showing.
     ///
-    /// Dropping the future ends the work at its next look at the clock.
+    /// If the future is dropped, the work ends the next time it checks the deadline.
     ///
     /// # Errors
-    /// The person has too much at work; the others have, for longer than the work may
-    /// take; the work's own.
+    /// The person has too much work under way; others keep all slots for longer than the work may
+    /// take; or the work's own error.
     pub(super) async fn work<T: Send + 'static>(
         self: &Arc<Self>,
         (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
@@ -255,7 +254,7 @@ impl Room {
         }
         let room = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
-            // Until the work ends, whoever still waits for it.
+            // Held until the work ends, even if its caller stops waiting.
             let _held: (Permit, _) = (held, begun);
             let _left = Left(place);
             let desk = applicationsets::Desk::new(&snapshot, &caller).ok_or(Error::Broken)?;
@@ -271,11 +270,10 @@ impl Room {
 }
 
 impl Bench<'_> {
-    /// The Applications of a set, as its templates give them.
+    /// Generates the Applications of a set, as its templates produce them.
     ///
     /// # Errors
-    /// A generator's or a template's; [`Error::Generate`] as well where a bound is
-    /// reached.
+    /// That of a generator or a template. [`Error::Generate`] also if a limit is exceeded.
     pub(super) fn generate(&self, cleared: &Cleared, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
         let resources = &self.snapshot.resources;
         let clusters = ClusterInput::all(resources);
@@ -297,14 +295,14 @@ impl Bench<'_> {
     }
 }
 
-/// The project whose repositories a set may use; none where it is a template.
+/// The project whose repositories a set may use. `None` if it is a template.
 fn project(set: &ApplicationSet) -> &str {
     let project = set.spec.template.pointer("/spec/project");
     let project = project.and_then(Value::as_str).unwrap_or_default();
     if project.contains("{{") { "" } else { project }
 }
 
-/// A place among the sets that are worked on.
+/// A slot among the sets being generated.
 #[derive(Clone, Debug)]
 struct Place {
     all: Arc<Semaphore>,
@@ -312,7 +310,7 @@ struct Place {
 }
 
 impl Place {
-    /// One that is not taken yet.
+    /// Makes a slot that is not taken yet.
     fn new(all: &Arc<Semaphore>) -> Self {
         Self {
             all: Arc::clone(all),
@@ -353,8 +351,7 @@ impl budget::Place for Place {
     }
 }
 
-/// Leaves a place when the work is done, well or not: the budget lives on with whoever
-/// asked.
+/// Releases a slot when the work is done, successful or not. The budget lives on with the caller.
 struct Left(Place);
 
 impl Drop for Left {
@@ -363,7 +360,7 @@ impl Drop for Left {
     }
 }
 
-/// Ends the work when its caller goes away.
+/// Ends the work if its caller goes away.
 struct GivenUp(Arc<Budget>);
 
 impl Drop for GivenUp {

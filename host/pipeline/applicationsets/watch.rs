@@ -1,10 +1,11 @@
-//! What becomes of ApplicationSets, as it happens.
+//! Watches ApplicationSets: sends an event for each set that changed while the caller may see it.
 //!
-//! In: snapshots by which everything open was judged. Out: an event for each set that
-//! changed, while the caller may see it. Never: an event of a snapshot in which the
-//! caller is nobody any more; a set as it was while the caller could not see it; a queue
-//! without a bound: what was not sent yet is compared anew; a comparison on the threads
-//! that serve.
+//! Memory is bounded, because no events are queued: what was not sent yet is compared anew.
+//! Comparisons run off the threads that serve.
+//!
+//! Security: events come only from snapshots by which every open exchange was judged. None comes
+//! from a snapshot in which the caller is unknown, and none shows a set as it was while the
+//! caller could not see it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -30,7 +31,7 @@ mod turns;
 
 pub(super) use turns::Turns;
 
-/// What becomes of a set, as Kubernetes says it.
+/// What happened to a set, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Event {
     Added,
@@ -48,48 +49,48 @@ impl Event {
     }
 }
 
-/// A set, and whether it is one of those that are watched.
+/// A set, and whether it is among those watched.
 #[derive(Clone, Debug)]
 struct Looked {
     set: Arc<Value>,
-    /// Projects of its Applications, where its own is a template.
+    /// Projects of its Applications, if its own is a template.
     owned: BTreeSet<String>,
     is_shown: bool,
 }
 
-/// All sets there are.
+/// All sets.
 type Sets = BTreeMap<ObjectName, Looked>;
 
-/// What it follows from whether somebody may see a set, the set aside.
+/// Everything but the set itself that decides whether somebody may see it.
 struct Rules {
     rbac: Arc<Rbac>,
     policy: Option<Arc<ApplicationSetsPolicy>>,
 }
 
-/// Somebody who watches.
+/// One watch.
 struct Watcher {
     room: Arc<Room>,
     judged: watch::Receiver<Arc<Snapshot>>,
-    /// Generation of the snapshot that was looked at last.
+    /// Generation of the snapshot that was compared last.
     generation: u64,
     principal: Arc<Principal>,
     wanted: Watch,
     selector: Selector,
-    /// What was looked at last.
+    /// The sets as they were compared last.
     looked: Sets,
     rules: Option<Rules>,
-    /// What is to be sent before anything is compared again.
+    /// Events to send before the next comparison.
     queue: VecDeque<Told>,
 }
 
 impl Desk<'_, '_> {
-    /// Events until the caller goes away. As in Argo CD, one that is named comes first
+    /// Streams events until the caller goes away. As in Argo CD, a set that is named is first sent
     /// as it is.
     pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
         let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
         let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
-        // First the signal: what changes from now on is not missed.
+        // Subscribe first, so that no change from now on is missed.
         let judged = self.open.judged();
         let snapshot = self.current.load_full();
         let mut watcher = Watcher {
@@ -105,7 +106,7 @@ impl Desk<'_, '_> {
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
         let compared = self.room.turns.run(self.principal.key(), compared).await;
-        // As if there were no such front, once it is closed.
+        // Once the front is closed, answer as if it did not exist.
         let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
         if watcher.wanted.name.is_empty() {
             watcher.queue.clear();
@@ -121,7 +122,7 @@ impl Desk<'_, '_> {
 }
 
 impl Watcher {
-    /// The next event; none when the front is closed, or the gateway ends.
+    /// The next event. `None` if the front is closed or the gateway stops.
     async fn next(mut self) -> Option<(Told, Self)> {
         loop {
             if let Some(event) = self.queue.pop_front() {
@@ -134,8 +135,8 @@ impl Watcher {
         }
     }
 
-    /// Compares with the newest snapshot there is when its turn comes; none where the
-    /// front is closed.
+    /// Compares with the newest snapshot when it is this watch's turn. `None` if the front is
+    /// closed.
     fn renewed(mut self) -> Option<Self> {
         let snapshot = Arc::clone(&self.judged.borrow_and_update());
         if snapshot.generation > self.generation {
@@ -145,7 +146,7 @@ impl Watcher {
         Some(self)
     }
 
-    /// Queues what differs from what was looked at last; none where the front is closed.
+    /// Queues the differences from the last comparison. `None` if the front is closed.
     fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
         let now = self.look(snapshot)?;
         let told = changed(&self.looked, &now).into_iter();
@@ -160,8 +161,8 @@ impl Watcher {
         Some(())
     }
 
-    /// All sets, with those the caller watches and may see: by the same judgment as in a
-    /// list. Only what could have become another answer is judged.
+    /// All sets, with those the caller watches and may see, judged as in a list. Only sets whose
+    /// answer could have changed are judged.
     fn look(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
         let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
         let desk = applicationsets::Desk::new(snapshot, &caller)?;
@@ -211,8 +212,8 @@ impl Watcher {
     }
 }
 
-/// What became of the sets that are shown. One that is not shown any more is gone, as
-/// it was when it was shown last.
+/// The changes of the sets that are shown. A set that is no longer shown counts as deleted, in its
+/// state when it was last shown.
 fn changed(before: &Sets, now: &Sets) -> Vec<(Event, Arc<Value>)> {
     let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
         let looked = sets.get(name).filter(|looked| looked.is_shown);

@@ -1,7 +1,7 @@
-//! The agents a person may use.
+//! Lists the agents a person may use, from the directory and the agents of the snapshot.
 //!
-//! In: the directory and the agents of the snapshot. Out: a list. Never: an
-//! agent that is neither shared with the caller nor theirs to administer.
+//! Security: the list holds only agents that are shared with the caller or that the caller may
+//! administer.
 
 use http::Response;
 
@@ -12,12 +12,12 @@ use crate::front::platform::query::{Query, Whose};
 use crate::front::platform::{AgentView, Error};
 use crate::record::Check;
 
-/// Who has one of these for all users of an agent administers it.
+/// A caller who has one of these rights for all users of an agent administers it.
 const ADMINISTERS: [Right; 3] = [Right::GetTokens, Right::GetSessions, Right::GetAudit];
 
 impl Desk<'_> {
-    /// Agents shared with the caller, or with somebody else, or all that the
-    /// caller administers.
+    /// Lists the agents shared with the caller or with somebody else, or all that the caller
+    /// administers.
     pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
         let (person, is_mine) = match &query.whose {
@@ -44,8 +44,8 @@ impl Desk<'_> {
         Ok(items(&views))
     }
 
-    /// Of the agents shared with somebody else, those the caller administers for
-    /// them.
+    /// Of the agents shared with somebody else, lists those the caller administers for that
+    /// person.
     fn list_agents_of(&self, name: &str, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
         let user = self.agents.user_named(name);
@@ -66,8 +66,7 @@ impl Desk<'_> {
         Ok(items(&views))
     }
 
-    /// For each agent, whether the caller administers it, for everybody or one
-    /// person.
+    /// Whether the caller administers each agent, for everybody or for one person.
     fn administered(&self, user: Option<&str>) -> Vec<bool> {
         let objects: Vec<String> = self
             .agents

@@ -1,7 +1,6 @@
-//! What was written down, for those it concerns.
+//! Answers queries of the audit log, newest events first.
 //!
-//! In: what is asked for. Out: events, newest first. Never: an event of another
-//! person or of an agent the caller may not read the audit log of.
+//! Security: callers see their own events, and those of agents whose audit log they may read.
 
 use http::Response;
 
@@ -18,7 +17,7 @@ impl Desk<'_> {
     pub(super) async fn list_audit(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
         let agents = self.readable(wish, checks)?;
         let named = match &wish.query.whose {
-            // Somebody the directory does not know has no number to look for.
+            // A person who is not in the directory has no number to search for.
             Whose::User(name) if wish.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
             Whose::User(_) | Whose::Mine | Whose::All => wish.user,
         };
@@ -34,8 +33,7 @@ impl Desk<'_> {
         Ok(items(&views))
     }
 
-    /// The agents whose events are shown; none means that it makes no
-    /// difference.
+    /// The agents whose events are shown. `None` means that agents make no difference.
     fn readable(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Option<Vec<AgentId>>, Error> {
         let asked = wish.query.agent.is_some().then(|| Vec::from_iter(wish.agent));
         if wish.is_mine {

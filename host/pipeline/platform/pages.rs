@@ -1,37 +1,37 @@
-//! One page of a list whose rows RBAC judges one by one.
+//! Builds one page of a list whose rows RBAC judges one by one.
 //!
-//! Invariant: a page asks the store at most [`QUESTIONS`] times, and its cursor names
-//! nothing but the last item of the page.
+//! Invariant: a page asks the store at most [`QUESTIONS`] times, and its cursor names only the
+//! last item of the page.
 
 use crate::front::platform::Error;
 
-/// Rows of one question to the store.
+/// Rows of one query to the store.
 pub(super) const ROWS: u32 = 1_000;
 
-/// Questions to the store for one page.
+/// Queries to the store for one page.
 const QUESTIONS: u32 = 10;
 
-/// The last row of an answer of the store, where more may follow.
+/// The last row of an answer of the store, if more may follow.
 pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
     let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
     rows.last().filter(|_| is_full)
 }
 
-/// A page that is put together.
+/// A page that is being collected.
 pub(super) struct Gathering<T, P> {
-    /// What the caller may see. One more than the page has room for says that another
-    /// page follows.
+    /// The items the caller may see. One more than fits on the page means that another page
+    /// follows.
     items: Vec<(P, T)>,
     most: usize,
-    /// Position behind which the next question begins.
+    /// Position after which the next query begins.
     after: Option<P>,
     questions: u32,
     is_complete: bool,
 }
 
 impl<T, P: Clone> Gathering<T, P> {
-    /// - `after`: position behind which the page begins.
-    /// - `most`: items of the page.
+    /// - `after`: position after which the page begins.
+    /// - `most`: most items of the page.
     pub(super) fn new(after: Option<P>, most: u32) -> Self {
         Self {
             items: Vec::new(),
@@ -42,19 +42,19 @@ impl<T, P: Clone> Gathering<T, P> {
         }
     }
 
-    /// Whether to ask the store once more.
+    /// Whether to query the store once more.
     pub(super) fn goes_on(&self) -> bool {
         !self.is_complete && self.items.len() <= self.most && self.questions < QUESTIONS
     }
 
-    /// Position behind which to ask.
+    /// Position after which to query.
     pub(super) fn after(&self) -> Option<P> {
         self.after.clone()
     }
 
-    /// Takes what the caller may see of one answer of the store.
+    /// Adds the items of one answer of the store that the caller may see.
     ///
-    /// - `end`: the last position of the answer; none where nothing follows.
+    /// - `end`: last position of the answer. `None` if nothing follows.
     pub(super) fn take(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
         self.questions = self.questions.saturating_add(1);
         self.items.extend(visible);
@@ -62,10 +62,11 @@ impl<T, P: Clone> Gathering<T, P> {
         self.after = end;
     }
 
-    /// The page, and the position behind which the next one begins; none after the last.
+    /// Returns the page and the position after which the next one begins. The last page has no
+    /// position.
     ///
     /// # Errors
-    /// [`Error::Query`]: there was nothing to show in as many rows as one page reads.
+    /// [`Error::Query`]: the rows that one page may read held nothing to show.
     pub(super) fn finish(mut self) -> Result<(Vec<T>, Option<P>), Error> {
         let is_last = self.is_complete && self.items.len() <= self.most;
         self.items.truncate(self.most);

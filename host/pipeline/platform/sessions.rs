@@ -1,7 +1,7 @@
-//! Sessions of every kind: listed and ended; those of browsers also made.
+//! Lists and ends sessions of every kind, and makes those of browsers. A new browser session
+//! returns its cookie and its CSRF token once.
 //!
-//! In: what is asked for. Out: sessions, and a cookie with its CSRF token once.
-//! Never: a session ended by somebody it does not concern.
+//! Security: only those a session concerns can end it.
 
 use std::cmp::Reverse;
 
@@ -23,20 +23,20 @@ use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 
-/// What came of a revocation.
+/// The result of a revocation.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Revoked {
     revoked: String,
-    /// Requests, watches, logs and tunnels that this replica closed at once; the
-    /// others follow within a second.
+    /// Requests, watches, logs and tunnels that this replica closed at once. Other replicas follow
+    /// within a second.
     closed: u32,
-    /// What is not ended by it.
+    /// What the revocation does not end.
     #[serde(skip_serializing_if = "Option::is_none")]
     note: Option<&'static str>,
 }
 
-/// Of ID tokens that do not say which sign-in they are of.
+/// For ID tokens that do not identify their sign-in.
 const ONE_TOKEN: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the issuer's next \
                          token of this person is let in; block the user in the directory to end that too";
 
@@ -50,7 +50,7 @@ impl Revoked {
     }
 }
 
-/// A new browser session; its cookie is in the head of the answer.
+/// A new browser session. Its cookie is in the header of the answer.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Made<'a> {
@@ -62,7 +62,7 @@ struct Made<'a> {
 impl Desk<'_> {
     pub(super) async fn list_sessions(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
         let owned = self.owned(Right::GetSessions, wish, checks)?;
-        // Browser sessions that were not used are for all agents.
+        // Browser sessions that were not used are valid for all agents.
         let has_unused = wish.query.agent.is_none() && (wish.is_mine || self.could_see(Right::GetSessions, None, wish));
         let mut page = Gathering::new(wish.query.position(Position::is_sound)?, wish.query.rows());
         while page.goes_on() {
@@ -137,8 +137,8 @@ impl Desk<'_> {
         Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
-    /// Whether the caller may end a session of this use: at this agent, or of its
-    /// person anywhere.
+    /// Whether the caller may end a session with this use: at this agent, or anywhere for its
+    /// person.
     fn may_end(&self, about: &About, checks: &mut Vec<Check>) -> bool {
         let mut may = |agent| {
             let object = self.object(agent, &about.user.username);
@@ -147,8 +147,8 @@ impl Desk<'_> {
         self.is_mine(&about.user) || may(about.agent_id) || (about.agent_id.is_some() && may(None))
     }
 
-    /// Whose a session is, for each agent, with its one spelling. Of credentials
-    /// that were made elsewhere nothing but their use is known.
+    /// Returns whose a session is, for each agent, with the session's canonical spelling. Of
+    /// credentials that were made elsewhere only their use is known.
     async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<About>), Error> {
         let services = self.services;
         let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
@@ -170,15 +170,15 @@ impl Desk<'_> {
             | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
         };
         match kept {
-            // SECURITY: what comes in is known by this spelling of the number; a
-            // revocation of another one would shut nobody out.
+            // SECURITY: later requests are identified by this spelling of the number. Revoking
+            // another spelling would lock nobody out.
             Some((id, about)) => Ok((SessionId::new(session.access_type(), id.to_string()), vec![about])),
             None => Ok((session.clone(), services.sessions.used(session).await?)),
         }
     }
 
-    /// Some of the sessions seen at work, one row for each agent whichever replicas saw
-    /// it. Browser sessions that were not used follow the last of them.
+    /// Lists sessions seen in use, one row for each agent regardless of the replica. Unused
+    /// browser sessions follow the last of them.
     async fn at_work(
         &self,
         owned: &Owned,
@@ -195,7 +195,7 @@ impl Desk<'_> {
         Ok((views.collect(), Some(end)))
     }
 
-    /// Some of the browser sessions that were not used lately.
+    /// Lists browser sessions that were not used lately.
     async fn unused(
         &self,
         owned: &Owned,
@@ -218,14 +218,14 @@ impl Desk<'_> {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 enum Position {
-    /// At work.
+    /// Sessions in use.
     AtWork(UsedFor),
-    /// A browser session that was not used; without a value, before the first.
+    /// Unused browser sessions. `None` is the position before the first.
     Unused(Option<MadeAt>),
 }
 
 impl Position {
-    /// Whether it could be one of the list: the databases take not every text.
+    /// Whether it can be a position of the list: the databases do not accept every text.
     fn is_sound(&self) -> bool {
         match self {
             Self::AtWork((session, _)) => SessionId::parse(session).is_some(),

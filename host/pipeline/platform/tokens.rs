@@ -1,7 +1,7 @@
-//! Personal access tokens: made, listed, ended.
+//! Makes, lists and revokes personal access tokens. A token's secret is shown once, when it is
+//! made.
 //!
-//! In: what is asked for. Out: a token's secret once, and tokens without it.
-//! Never: a token for an agent that is not shared with its owner.
+//! Security: a token is only made for an agent that is shared with its owner.
 
 use std::sync::Arc;
 
@@ -118,7 +118,7 @@ impl Desk<'_> {
         Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
     }
 
-    /// For whom a token is made: the caller, or somebody they may make it for.
+    /// The person a token is made for: the caller, or somebody they may make it for.
     fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<Check>) -> Result<User, Error> {
         let name = match (&asked.user, &self.person) {
             (None, _) => return self.me().cloned(),
@@ -132,7 +132,7 @@ impl Desk<'_> {
         unblocked(user)
     }
 
-    /// The agent, where a token of this person would let them in.
+    /// Returns the agent if a token of this person would be accepted there.
     fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
         let found = self.named(agent);
         let share = found.and_then(|found| self.agents.share(found.id, user.id));

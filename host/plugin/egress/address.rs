@@ -1,6 +1,4 @@
-//! Which addresses a plugin's request may go to.
-//!
-//! In: an address. Out: nothing, or the range that refuses it.
+//! Decides which addresses a plugin's request may go to, and names the range of a refused one.
 
 use std::net::IpAddr;
 

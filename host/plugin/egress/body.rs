@@ -1,8 +1,8 @@
-//! What comes back.
+//! Reads a response body of at most [`MAX_RESPONSE_BODY_BYTES`] into a [`Response`].
 //!
-//! In: frames. Out: a [`Response`], whole. Refuses: more than
-//! [`MAX_RESPONSE_BODY_BYTES`]. Never: a part of a body taken for all of it; a
-//! copy of it left behind in memory that was outgrown.
+//! Invariant: a truncated body is never returned as a whole one.
+//!
+//! Security: memory that the body outgrew keeps no copy of it.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ pub const MAX_RESPONSE_BODY_BYTES: usize = 1024 * 1024;
 
 /// An answer, whatever its status.
 pub struct Response {
-    /// Status; also 3xx, for nothing is followed.
+    /// Status. May be 3xx, because redirects are not followed.
     pub status: StatusCode,
     /// Header fields; they may hold secrets.
     pub headers: HeaderMap,
@@ -46,8 +46,8 @@ impl fmt::Debug for Response {
 /// Reads a body to its end.
 ///
 /// # Errors
-/// [`Error::TooLarge`] as soon as it is known; what `failed` makes of a
-/// connection that ends early.
+/// [`Error::TooLarge`] as soon as it is known. For a connection that ends early, the error that
+/// `failed` returns.
 pub(super) async fn read(
     mut incoming: Incoming,
     failed: impl Fn(hyper::Error) -> Error,

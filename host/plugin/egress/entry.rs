@@ -1,8 +1,7 @@
-//! One line of an allow-list.
+//! One entry of an allow-list: `host`, `host:port`, or an object with `host`, `port`, `private`,
+//! `loopback` and `ca`. Entries that are wider than their author may think are refused.
 //!
-//! In: `host`, `host:port`, or an object with `host`, `port`, `private`,
-//! `loopback`, `ca`. Out: an [`Entry`]. Refuses: whatever is wider than its
-//! author may think. Never: trust in other authorities than those of the entry.
+//! Security: an entry with authorities of its own trusts no others.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -25,7 +24,7 @@ const MAX_HOST_BYTES: usize = 253;
 /// Why an entry cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum EntryError {
-    /// A bare `*` would be everything.
+    /// A bare `*`, which would allow every host.
     #[error("`*` alone is not an entry; name a host, or `*.` and a suffix")]
     BareWildcard,
     /// A `*` elsewhere than as the whole first label.
@@ -34,12 +33,12 @@ pub enum EntryError {
         /// The entry.
         entry: String,
     },
-    /// A URL in place of a host.
+    /// A URL instead of a host.
     #[error("`{entry}`: an entry is a host and a port, without {part}")]
     Part {
         /// The entry; without what stands before an `@`.
         entry: String,
-        /// What is too much.
+        /// The part that does not belong there.
         part: &'static str,
     },
     /// No host.
@@ -59,7 +58,7 @@ pub enum EntryError {
         /// The entry.
         entry: String,
     },
-    /// A port in the text and another in the field.
+    /// One port in the text and a different one in the field.
     #[error("`{entry}` has a port, and `port` says another one")]
     TwoPorts {
         /// The entry.
@@ -71,13 +70,13 @@ pub enum EntryError {
         /// The entry.
         entry: String,
     },
-    /// Both ways to reach further.
+    /// Both `private` and `loopback`.
     #[error("`{entry}`: `private` and `loopback` exclude each other")]
     BothReaches {
         /// The entry.
         entry: String,
     },
-    /// An address no request to it could pass the check.
+    /// An address to which no request could pass the check.
     #[error("`{entry}` is refused as `{}`{}", code.as_str(), advice(*code))]
     Address {
         /// The entry.
@@ -152,7 +151,7 @@ impl Pattern {
         Ok(Self { host, port })
     }
 
-    /// Whether the host is meant, whatever the port.
+    /// Whether the pattern matches the host, regardless of the port.
     pub fn matches_host(&self, host: &Host<String>) -> bool {
         match (&self.host, host) {
             (HostPattern::Exact(expected), _) => expected == host,
@@ -163,7 +162,7 @@ impl Pattern {
         }
     }
 
-    /// Whether host and port are meant; 443 where the pattern names none.
+    /// Whether the pattern matches host and port. The port is 443 if the pattern names none.
     pub fn matches(&self, host: &Host<String>, port: u16) -> bool {
         self.port() == port && self.matches_host(host)
     }
@@ -253,7 +252,7 @@ impl Entry {
         self.reach
     }
 
-    /// The authorities believed, when they are not the system's.
+    /// The trusted authorities, if they are not the system's.
     pub(super) fn tls(&self) -> Option<&Arc<rustls::ClientConfig>> {
         self.tls.as_ref()
     }
@@ -275,7 +274,7 @@ fn authorities(entry: &str, ca: &str) -> Result<Arc<rustls::ClientConfig>, Entry
     })
 }
 
-/// Refuses what belongs to URLs but not to entries, by its own name.
+/// Refuses the parts of a URL that an entry cannot have, and names the part.
 fn refuse_url_parts(text: &str) -> Result<(), EntryError> {
     // What stands before an `@` may be a password.
     let shown = text.rsplit('@').next().unwrap_or_default();
@@ -302,7 +301,7 @@ fn refuse_url_parts(text: &str) -> Result<(), EntryError> {
     })
 }
 
-/// Splits at the colon before the port, which is none inside brackets.
+/// Splits at the colon before the port. A colon inside brackets does not count.
 fn split_port(text: &str) -> Result<(&str, Option<u16>), EntryError> {
     let Some((host, port)) = text.rsplit_once(':').filter(|(_, port)| !port.contains(']')) else {
         return Ok((text, None));

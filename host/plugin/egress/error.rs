@@ -1,7 +1,6 @@
-//! Why a plugin's request did not get an answer.
+//! Reasons why a plugin's request got no response: a stable code, and a sentence for operators.
 //!
-//! In: a rule or a step that failed. Out: a stable code and a sentence for
-//! operators. Never: a path, query, header value or body.
+//! Security: neither contains a path, query, header value or body.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -97,7 +96,7 @@ impl Denied {
         }
     }
 
-    /// A host that leads to an address which is out of bounds.
+    /// A host that resolves to a forbidden address.
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
         let advice = match code {
             DenyCode::Address(Range::Private) => "; `private: true` on the entry permits it",
@@ -115,7 +114,7 @@ impl Denied {
     }
 }
 
-/// What was going on when the time ran out.
+/// The step at which the time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Waiting for the host's turn under the rate limit.
@@ -175,7 +174,7 @@ pub enum Error {
         /// What the system said.
         reason: String,
     },
-    /// The two do not agree on TLS; most often the certificate is not trusted.
+    /// The TLS handshake failed, most often because the certificate is not trusted.
     #[error("no TLS with `{host}`: {reason}")]
     Tls {
         /// The host.

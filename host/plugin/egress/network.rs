@@ -1,7 +1,7 @@
-//! The seam between the rules and the network.
+//! The interface between the egress rules and the network: resolving a name, and connecting to an
+//! address that passed the check.
 //!
-//! In: a name, an address that passed the check. Out: addresses, a stream.
-//! Never: a name resolved again when connecting.
+//! Security: connecting never resolves a name again.
 
 use std::fmt;
 use std::io;
@@ -15,8 +15,8 @@ pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
 
-/// Name resolution and connections. The address check stands between the two
-/// calls, so an implementation decides nothing.
+/// Name resolution and connections. The caller checks the addresses between the two calls, so an
+/// implementation decides nothing.
 pub trait Network: fmt::Debug + Send + Sync + 'static {
     /// Every address of `host`, which is an A-label name, never an address.
     ///

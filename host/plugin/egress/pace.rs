@@ -1,9 +1,7 @@
-//! How often one host may be asked, over all plugins and clusters.
+//! Limits how often one host is asked, across all plugins and clusters. Issuers throttle accounts,
+//! not callers: to them, five hundred clusters that start at once are one customer.
 //!
-//! In: a host. Out: its turn. Never: a wait beyond the request's deadline.
-//!
-//! Issuers throttle accounts, not callers: five hundred clusters that start at
-//! once are one customer to them.
+//! Invariant: nobody waits beyond the deadline of the request.
 
 use std::num::NonZeroU32;
 use std::time::Duration;
@@ -18,8 +16,8 @@ use tokio::time::Instant;
 const PER_SECOND: NonZeroU32 = NonZeroU32::new(10).unwrap();
 /// Requests to one host at once, after a quiet time.
 const BURST: NonZeroU32 = NonZeroU32::new(20).unwrap();
-/// Hosts remembered before those at rest are forgotten. Entries with a
-/// wildcard let a configuration choose names.
+/// Hosts remembered before idle ones are forgotten. The number is limited because an entry with a
+/// wildcard lets a configuration choose names.
 const MAX_HOSTS: usize = 1024;
 
 /// Tokio's clock, which tests can stop.
@@ -53,8 +51,7 @@ impl Pace {
         }
     }
 
-    /// Waits for the host's turn. Gives `false`, at once, when that comes only
-    /// after `deadline`.
+    /// Waits for the host's turn. Returns `false` immediately if that comes only after `deadline`.
     pub(super) async fn turn(&self, host: &str, deadline: Instant) -> bool {
         if self.hosts.len() > MAX_HOSTS {
             self.hosts.retain_recent();

@@ -1,8 +1,7 @@
-//! What a plugin sends.
+//! Builds the HTTP message of a plugin's request from a target, query, header values and body, with
+//! the secrets filled in. Fields that the host owns and messages that are too large are refused.
 //!
-//! In: a target, query, header values and body, with secrets filled in. Out: a
-//! message for the wire. Refuses: fields the host owns, and what is too large.
-//! Never: a value in `Debug` or in an error.
+//! Security: no value appears in `Debug` or in an error.
 
 use std::fmt;
 use std::time::Duration;
@@ -24,7 +23,7 @@ const MAX_QUERY_BYTES: usize = 16 * 1024;
 const MAX_HEADERS: usize = 64;
 /// Bytes of all header names and values of a request.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
-/// Who asks, where the plugin says nothing.
+/// The `User-Agent` if the plugin sets none.
 const AGENT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
 /// The methods token endpoints have.
@@ -79,7 +78,7 @@ impl fmt::Debug for Request {
     }
 }
 
-/// A request that may be written, and to where.
+/// A checked request and its target.
 pub(super) struct Ready {
     pub(super) target: Target,
     method: http::Method,
@@ -89,7 +88,7 @@ pub(super) struct Ready {
 }
 
 impl Request {
-    /// Tests what the target's rules do not cover.
+    /// Checks everything that the target's rules do not cover.
     ///
     /// # Errors
     /// [`Error::InvalidRequest`], naming the part.

@@ -1,7 +1,7 @@
-//! The allow-list of one plugin.
+//! The allow-list of one plugin: it turns a URL into a [`Target`], or names the rule that refuses
+//! it.
 //!
-//! In: entries, a URL. Out: a [`Target`], or the rule that refuses it. Never:
-//! an allow without an entry.
+//! Invariant: nothing is allowed without an entry.
 
 use url::Host;
 
@@ -10,7 +10,7 @@ use super::target::{self, Target};
 use super::{entry::Entry, entry::EntryError};
 use tollgate_config::EgressEntry;
 
-/// What one plugin may reach; nothing when empty.
+/// The hosts that one plugin may reach. An empty list allows none.
 #[derive(Clone, Debug, Default)]
 pub struct Rules {
     entries: Vec<Entry>,
@@ -20,8 +20,8 @@ impl Rules {
     /// Checks each entry; reads the files their `ca` names.
     ///
     /// # Errors
-    /// Every entry that cannot be used, in the order given. One bad entry
-    /// refuses the list: a list that allows less than it says is a riddle.
+    /// Every entry that cannot be used, in the order given. One bad entry refuses the whole list,
+    /// because a list that allows less than it says would be confusing.
     pub fn new<'a>(specs: impl IntoIterator<Item = &'a EgressEntry>) -> Result<Self, Vec<EntryError>> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         for spec in specs {
@@ -48,8 +48,8 @@ impl Rules {
     /// # Errors
     /// The first rule it breaks. The text names the host, never more.
     ///
-    /// The first entry in list order
-    /// that means host and port decides on reach and authorities.
+    /// The first entry in list order that matches host and port decides on address ranges and
+    /// authorities.
     pub fn allow(&self, url: &str) -> Result<Target, Denied> {
         let target::Location { host, port, path } = target::read(url)?;
         let meant = |entry: &&Entry| entry.pattern().matches(&host, port);

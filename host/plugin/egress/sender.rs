@@ -1,8 +1,7 @@
-//! Sends one request and reads one answer.
+//! Sends one [`Request`], whose target passed the rules, and reads its [`Response`].
 //!
-//! In: a [`Request`], whose target passed the rules. Out: a [`Response`]. Never:
-//! an address that was not checked, a second resolution, a redirect, a
-//! connection used twice.
+//! Security: connects only to a checked address, resolves the name only once, follows no redirect
+//! and uses each connection once.
 
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, Weak};
@@ -30,7 +29,7 @@ use super::request::{Ready, Request};
 use super::target::Target;
 use super::tls;
 
-/// Time for one address to accept a connection.
+/// Maximum time for one address to accept a connection.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Addresses tried before a host counts as down.
 const MAX_ADDRESSES: usize = 4;
@@ -52,12 +51,12 @@ impl Default for Sender {
     }
 }
 
-/// The tasks of one connection. They end, and the connection with them, when
-/// this is dropped, also where a server reads nothing more.
+/// The tasks of one connection. Dropping it ends the tasks and the connection, even if the server
+/// has stopped reading.
 #[derive(Default)]
 struct Driver(Arc<Mutex<JoinSet<()>>>);
 
-/// Spawns for hyper. Weak, for the tasks themselves hold it.
+/// Spawns tasks for hyper. The reference is weak, because the tasks themselves hold it.
 #[derive(Clone)]
 struct DriverExecutor(Weak<Mutex<JoinSet<()>>>);
 
@@ -105,12 +104,12 @@ impl Deadline {
 }
 
 impl Sender {
-    /// One with the machine's own network.
+    /// A sender on the machine's own network.
     pub fn new() -> Self {
         Self::with_network(Arc::new(System))
     }
 
-    /// One with another network, for tests and replays.
+    /// A sender on another network, for tests and replays.
     pub fn with_network(network: Arc<dyn Network>) -> Self {
         Self {
             network,
@@ -124,7 +123,7 @@ impl Sender {
     /// for its turn counts against the request's timeout.
     ///
     /// # Errors
-    /// See [`Error`]. A status, also a bad one, is no error.
+    /// See [`Error`]. No status counts as an error, not even 4xx or 5xx.
     ///
     /// Cancel safe: dropping the future closes the connection.
     pub async fn send(&self, request: Request) -> Result<Response, Error> {
@@ -262,7 +261,7 @@ async fn exchange(
     }
 }
 
-/// What a broken exchange was. The text of hyper's errors has no content.
+/// Converts an error of hyper. The text of hyper's errors contains no message content.
 fn failure(host: &str, error: &hyper::Error) -> Error {
     let host = host.to_owned();
     if let Some(cause) = tls_cause(error) {

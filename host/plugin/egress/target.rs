@@ -1,8 +1,7 @@
-//! A URL that passed the rules.
+//! Parses a guest's URL into a [`Target`] that passed the rules.
 //!
-//! In: a URL as a guest wrote it. Out: a [`Target`]. Refuses: everything a
-//! parser would mend, before the parser sees it. Never: two parsers that could
-//! understand the same text differently.
+//! Security: everything that a URL parser would silently repair is refused before the parser sees
+//! it, so that no two parsers can understand the same text differently.
 
 use std::net::IpAddr;
 
@@ -24,7 +23,7 @@ pub struct Target {
 }
 
 impl Target {
-    /// The host, as A-labels, or an address; what certificates are for.
+    /// The host, as A-labels, or an address. The certificate must be valid for it.
     pub fn host(&self) -> &Host<String> {
         &self.host
     }
@@ -44,12 +43,12 @@ impl Target {
         &self.entry
     }
 
-    /// Whether a manifest's pattern means this target too.
+    /// Whether a manifest's pattern matches this target too.
     pub fn matches(&self, pattern: &Pattern) -> bool {
         pattern.matches(&self.host, self.port)
     }
 
-    /// What stands in `Host`: no port when it is 443.
+    /// The value of `Host`, without the port if it is 443.
     pub(super) fn authority(&self) -> String {
         match self.port {
             super::entry::HTTPS_PORT => self.host.to_string(),
@@ -112,7 +111,7 @@ pub(super) fn read(text: &str) -> Result<Location, Denied> {
     parse(text, authority)
 }
 
-/// The one parse. What it gives is what is connected to.
+/// Parses the URL once. The result is what the sender connects to.
 fn parse(text: &str, authority: &str) -> Result<Location, Denied> {
     let malformed = || Denied::new(DenyCode::Malformed, "the URL cannot be read");
     let url = Url::parse(text).map_err(|_| malformed())?;
@@ -143,7 +142,7 @@ fn parse(text: &str, authority: &str) -> Result<Location, Denied> {
     })
 }
 
-/// What follows `https://`, in any case; a third slash is no host.
+/// The text after `https://`, in upper or lower case. A third slash means an empty host.
 fn after_scheme(text: &str) -> Option<&str> {
     let (scheme, rest) = text.split_once("://")?;
     scheme.eq_ignore_ascii_case("https").then_some(rest)

@@ -1,7 +1,7 @@
-//! TLS of a plugin's requests.
+//! The TLS client configuration of a plugin's requests.
 //!
-//! In: authorities. Out: a client configuration. Never: a certificate that is
-//! not verified, also not because it was verified before: nothing is resumed.
+//! Security: every connection verifies the certificate. Sessions are not resumed, so an earlier
+//! verification does not count.
 
 use std::sync::{Arc, OnceLock};
 
@@ -11,12 +11,12 @@ use rustls::{ClientConfig, RootCertStore};
 use crate::forward::TlsError;
 use crate::forward::tls::{own_roots, system_roots};
 
-/// A configuration that believes the authorities of `pem` only.
+/// A configuration that trusts only the authorities in `pem`.
 pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, TlsError> {
     with_roots(own_roots(pem)?)
 }
 
-/// A configuration that believes the system's authorities; made once.
+/// A configuration that trusts the system's authorities. Made once.
 pub(super) fn with_system_authorities() -> Result<Arc<ClientConfig>, TlsError> {
     static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
     if let Some(config) = CONFIG.get() {

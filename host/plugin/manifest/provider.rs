@@ -1,8 +1,7 @@
-//! The part of a manifest that only credential providers have.
+//! The part of a manifest that only credential providers have: hosts, secrets, audiences and
+//! captures. It becomes [`ProviderTerms`], or a finding with its line for every mistake.
 //!
-//! In: hosts, secrets, audiences, captures as they are written. Out:
-//! [`ProviderTerms`], or every mistake by line. Never: a secret that may go where
-//! nobody wrote that it may.
+//! Security: a secret may go only where the manifest says that it may.
 
 use http::HeaderName;
 use serde::Deserialize;
@@ -64,7 +63,7 @@ pub(super) struct Asked {
 }
 
 impl Asked {
-    /// A place in it, when there is anything.
+    /// The position of its first part, if there is any.
     fn first(&self) -> Option<&Spanned<String>> {
         let texts = [&self.hosts, &self.visible, &self.response_headers, &self.output_headers];
         let texts = texts.into_iter().flatten();

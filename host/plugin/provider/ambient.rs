@@ -1,7 +1,7 @@
-//! Identities of the pod the gateway runs in.
+//! The guest interface to the identities of the gateway's pod. Guests get tokens and keys as
+//! handles.
 //!
-//! In: what manifest and grant name. Out: tokens and keys, as handles. Never: an
-//! audience that is not granted by name.
+//! Security: an audience must be granted by name.
 
 use std::fmt;
 
@@ -16,8 +16,8 @@ use super::secret::Secret;
 use crate::plugin::bindings::provider::tollgate::plugin::ambient as wit;
 use crate::plugin::budget::State;
 
-/// Where the pod's identities come from. The real one reads projected files and
-/// asks link-local addresses; tests put others in its place.
+/// A source of the pod's identities. The real one reads projected files and asks link-local
+/// addresses; tests replace it.
 pub trait Ambient: Send + Sync + fmt::Debug + 'static {
     /// A projected ServiceAccount token for `audience`, read again each time.
     fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
@@ -61,7 +61,7 @@ pub struct AwsCredentials {
 /// Why there is no identity.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AmbientError {
-    /// It cannot be got now, or not at all here.
+    /// It is not available now, or not in this environment.
     #[error("{0}")]
     Unavailable(String),
     /// Its source refuses.
@@ -143,7 +143,7 @@ impl wit::Host for State {
 }
 
 impl Call {
-    /// The pod's identities, unless `check` asks.
+    /// The pod's identities. `None` during `check`.
     fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
         (self.phase != Phase::Check).then(|| self.outside.ambient.clone())
     }

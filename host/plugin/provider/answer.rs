@@ -1,14 +1,13 @@
-//! What of an answer reaches the guest.
+//! Decides which parts of an HTTP response reach the guest: a body without secrets, and the
+//! captured strings.
 //!
-//! In: an answer, the captures asked for, what the manifest lets the guest read.
-//! Out: a body without secrets, and the captured strings. Never: a string of a
-//! successful answer that the manifest does not name.
+//! Security: from a successful response, the guest reads only the strings that the manifest names.
 
 use zeroize::{Zeroize as _, Zeroizing};
 
 use tollgate_core::json_path::SingularPath;
 
-/// A body, fit for a guest, and what was cut out of it.
+/// A body without secrets for a guest, and the strings captured from it.
 pub(crate) struct Answer {
     pub(crate) body: Vec<u8>,
     /// One for each path, in order.
@@ -23,7 +22,7 @@ impl std::fmt::Debug for Answer {
     }
 }
 
-/// Which strings of a successful answer stay.
+/// Which strings of a successful response the guest may see.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Shown<'a> {
     /// All but the captured ones: the guest may reveal secrets.
@@ -32,8 +31,8 @@ pub(crate) enum Shown<'a> {
     Named(&'a [SingularPath]),
 }
 
-/// Cuts `body` of an answer with a 2xx status. What is not JSON is of no use
-/// and stays in the host, unless the guest may see everything.
+/// Removes the hidden strings from the `body` of a 2xx response. A body that is not JSON stays in
+/// the host, unless the guest may see everything.
 pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: Shown<'_>) -> Answer {
     let Ok(mut document) = serde_json::from_slice::<serde_json::Value>(body) else {
         let body = match shown {

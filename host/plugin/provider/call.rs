@@ -1,7 +1,7 @@
-//! What the host holds for one call of a provider.
+//! The host's state during one call of a provider: the terms, the values of the cluster's Secret,
+//! and the handles and secrets that the call creates.
 //!
-//! In: terms, values of the cluster's Secret. Out: handles, texts with secrets in
-//! them. Never: anything kept when the call ends, but what `memo` was told to.
+//! Invariant: nothing outlives the call except what the guest stored through `memo`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,8 +22,8 @@ use super::terms::Terms;
 use crate::plugin::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 use crate::plugin::egress::{Rules, Sender};
 
-/// Secrets of one call, also of those that were dropped: they are looked for in
-/// every answer until the call ends.
+/// Maximum secrets of one call. Dropped ones count, because every response is searched for them
+/// until the call ends.
 const SECRETS_MOST: usize = 256;
 /// Bytes of them all.
 const SECRETS_MOST_BYTES: usize = 1 << 20;
@@ -46,7 +46,7 @@ impl WallClock for SystemClock {
     }
 }
 
-/// Which export runs, which decides what may be asked for.
+/// The export that runs. It decides which functions the guest may call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Phase {
     /// `check`: nothing but pure functions.
@@ -57,12 +57,12 @@ pub(crate) enum Phase {
     Revoke,
 }
 
-/// Whether remembered credentials may be used.
+/// Whether credentials stored through `memo` may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Freshness {
     /// They may.
     Any,
-    /// The cluster refused what came of them.
+    /// They may not: the cluster refused a credential made from them.
     Fresh,
 }
 
@@ -86,7 +86,7 @@ impl fmt::Debug for Material {
     }
 }
 
-/// What the host reaches out with.
+/// What the host uses to reach the outside.
 #[derive(Clone, Debug)]
 pub(crate) struct Outside {
     pub(crate) rules: Arc<Rules>,
@@ -117,7 +117,7 @@ pub struct Exchange {
     pub milliseconds: u64,
 }
 
-/// Parts put together, and where the whole may go; anywhere without a secret.
+/// Concatenated parts, and where they may be sent: anywhere if they contain no secret.
 pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
 
 /// What the host refused in a call.
@@ -140,10 +140,10 @@ pub(crate) struct Call {
     pub(crate) memo: Arc<Memo>,
     pub(crate) redactor: Redactor,
     pub(crate) transcript: Transcript,
-    /// What the host itself refused; it decides how a failure counts.
+    /// What the host itself refused. It decides the class of a failure.
     pub(crate) verdict: Verdict,
     pub(crate) requests_left: u32,
-    /// Whether bodies reach the guest as they came.
+    /// Whether bodies reach the guest unchanged.
     pub(crate) reveals: bool,
     table: ResourceTable,
     secrets_left: usize,
@@ -211,17 +211,17 @@ impl Call {
         self.table.push(secret).map_err(|_| SecretError::TooLarge)
     }
 
-    /// The secret of a handle. A handle that was never given out traps.
+    /// The secret of a handle. A handle that the guest never received traps.
     pub(crate) fn secret(&self, handle: &Resource<Secret>) -> wasmtime::Result<&Secret> {
         Ok(self.table.get(handle)?)
     }
 
-    /// Takes a secret out, when the guest hands it over or drops it.
+    /// Removes a secret when the guest hands it over or drops it.
     pub(crate) fn take(&mut self, handle: Resource<Secret>) -> wasmtime::Result<Secret> {
         Ok(self.table.delete(handle)?)
     }
 
-    /// Texts and encoded secrets, put together, and where the whole may go.
+    /// Concatenates texts and encoded secrets, and computes where the result may be sent.
     pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
@@ -244,7 +244,7 @@ impl Call {
         Ok(Ok((out, reach)))
     }
 
-    /// An upper bound of what parts can become.
+    /// An upper bound for the length of the concatenated parts.
     fn length(&self, parts: &[Part]) -> wasmtime::Result<usize> {
         let mut length: usize = 0;
         for part in parts {

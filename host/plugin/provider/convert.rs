@@ -1,8 +1,8 @@
-//! From a guest's words to the host's.
+//! Converts what a guest's `mint` returned into a [`Credential`] or a [`MintError`], checked and
+//! redacted.
 //!
-//! In: what `mint` returned. Out: a [`Credential`] or [`MintError`], checked and
-//! redacted. Never: a field only the gateway may write; a secret that was not
-//! meant for the cluster.
+//! Security: a credential cannot set a field that only the gateway may write, and cannot contain
+//! a secret that may not go to the cluster.
 
 use std::time::Duration;
 
@@ -27,11 +27,11 @@ const FIELDS_MOST: usize = 16;
 const FIELDS_MOST_BYTES: usize = 32 << 10;
 /// Bytes of a certificate and its issuers.
 const CHAIN_MOST_BYTES: usize = 64 << 10;
-/// What a guest may call otherwise.
+/// Reason reported when a guest exceeded its requests, whatever it says itself.
 const OVER_BUDGET: &str = "more requests than a call may send";
 
 impl Call {
-    /// The credential a guest made, held against the rules.
+    /// The credential that a guest made, checked against the rules.
     pub(crate) fn credential(&mut self, made: exports::Credential) -> Result<Credential, MintError> {
         let exports::Credential {
             token,
@@ -78,7 +78,7 @@ impl Call {
         })
     }
 
-    /// What the cluster gets beside the token.
+    /// The fields that the cluster gets in addition to the token.
     fn fields_for_cluster(
         &mut self,
         headers: Vec<(String, Resource<Secret>)>,
@@ -114,8 +114,8 @@ impl Call {
         Ok(fields)
     }
 
-    /// What revokes, with where it may go: `revoke` is another call, and must
-    /// not send it further than this one could.
+    /// The secret for `revoke`, with the hosts it may be sent to. `revoke` is a separate call, and
+    /// must not send the secret further than this call could.
     fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
         let secret = self.taken(handle)?;
         let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
@@ -127,7 +127,7 @@ impl Call {
         Ok(SecretString::from(kept))
     }
 
-    /// Warnings of a guest, fit to be shown.
+    /// Warnings of a guest, redacted for display.
     pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(WARNINGS_MOST);
         kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
@@ -208,7 +208,7 @@ impl Call {
     }
 }
 
-/// What the host knows, and the guest's words where they say something else.
+/// The host's reason, followed by the guest's message if that is different.
 fn beside(reason: &str, message: &str) -> String {
     if message.is_empty() || message.contains(reason) || reason.contains(message) {
         reason.to_owned()

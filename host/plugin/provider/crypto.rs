@@ -1,6 +1,6 @@
-//! The interface `crypto`: keys stay handles.
+//! The interface `crypto`: digests, signatures and derived keys, computed from handles and parts.
 //!
-//! In: handles, parts. Out: digests, signatures, derived keys. Never: a key.
+//! Security: a guest never sees the bytes of a key.
 
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{

@@ -1,7 +1,7 @@
-//! Intermediate credentials, kept between the calls for one cluster.
+//! Keeps a guest's intermediate credentials between calls for the same cluster, until they expire.
 //!
-//! In: entries of a guest. Out: the same, until they end. Never: an entry for
-//! another cluster, configuration or secret; anything on disk.
+//! Security: an entry is never returned for another cluster, configuration or secret, and never
+//! written to disk.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -36,8 +36,8 @@ struct Entry {
     expires_at: u64,
 }
 
-/// What a cluster's provider remembers. Dropped with the cluster's
-/// configuration, and the secrets with it.
+/// The entries that a cluster's provider stored. They and their secrets are dropped with the
+/// cluster's configuration.
 #[derive(Default)]
 pub(crate) struct Memo {
     entries: Mutex<Vec<Entry>>,
@@ -62,15 +62,15 @@ impl Memo {
         self.entries().clear();
     }
 
-    /// Drops what has ended by `now`. Gives whether anything is left.
+    /// Drops the entries that expired by `now`. Returns whether any are left.
     fn sweep(&self, now: u64) -> bool {
         let mut entries = self.entries();
         entries.retain(|entry| entry.expires_at > now);
         !entries.is_empty()
     }
 
-    /// Sees to it that entries go when they end, also when nobody asks for them
-    /// any more. At most one task, until there is nothing to wait for.
+    /// Makes sure that entries are dropped when they expire, even if nobody asks for them any more.
+    /// At most one task runs, until no entry is left.
     fn watch(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
         if memo.swept.swap(true, Ordering::AcqRel) {
             return;

@@ -1,8 +1,8 @@
-//! The interface `egress`: one request of a guest, written and sent by the host.
+//! The interface `egress`: the host builds one request from a guest's parts and handles, sends it
+//! and returns a response without secrets. It refuses hosts that manifest or grant do not name,
+//! secrets that may not go to that host, and more requests than a call may send.
 //!
-//! In: parts with handles in them. Out: an answer without secrets. Refuses: hosts
-//! manifest or grant do not name, secrets that may not go there, more requests
-//! than a call may send. Never: a body, query or field in the transcript.
+//! Security: the transcript contains no body, query or header field.
 
 use std::time::Duration;
 
@@ -20,14 +20,14 @@ use crate::plugin::budget::State;
 use crate::plugin::egress::{Error, Method, Request, Response, Target};
 use tollgate_core::json_path::SingularPath;
 
-/// Fields and query parameters that are written at all, and the bytes of their
-/// values: a handle is small and its bytes are not. What a request may have is
-/// less, and tested when it is whole.
+/// Maximum fields and query parameters that are written at all, and maximum bytes of their values,
+/// because a small handle can stand for many bytes. The limits of a request are lower, and are
+/// checked on the whole request.
 const FIELDS_MOST: usize = 256;
 const FIELDS_MOST_BYTES: usize = 256 << 10;
 /// Paths of one request.
 const CAPTURES_MOST: usize = 16;
-/// Time a guest has left when its last request ran out of time.
+/// Time that a guest has left after its last request timed out.
 const LAST_WORDS: Duration = Duration::from_millis(200);
 /// Bytes of one response field that reach the guest.
 const FIELD_MOST_BYTES: usize = 4 << 10;
@@ -66,7 +66,7 @@ struct Prepared {
 type Written<T> = wasmtime::Result<Result<T, wit::EgressError>>;
 
 impl Call {
-    /// Remembers that the host refused, so that no guest can call it passing.
+    /// Records that the host refused, so that a guest cannot report the failure as temporary.
     fn refused(&mut self, error: wit::EgressError) -> wit::EgressError {
         // The first one: what follows may be made up to hide it.
         if self.verdict == Verdict::Nothing {
@@ -157,7 +157,7 @@ impl Call {
         Err(denied("egress.manifest", &message))
     }
 
-    /// Parts as bytes, when all their secrets may go to `target`.
+    /// The parts as bytes, if all their secrets may be sent to `target`.
     fn parts(&self, parts: &[Part], target: &Target) -> Written<Zeroizing<Vec<u8>>> {
         let (bytes, reach) = match self.write(parts)? {
             Ok(written) => written,
@@ -219,7 +219,7 @@ impl Call {
         });
     }
 
-    /// What the guest gets of an answer.
+    /// Converts a response for the guest.
     fn answer(
         &mut self,
         target: &Target,

@@ -1,10 +1,10 @@
-//! The pod's identities, from where clouds and Kubernetes put them.
+//! Fetches the pod's identities from cloud metadata services and from Kubernetes, as the setting
+//! `plugins.ambient` says. The operator writes that setting, or the pod's environment provides it.
 //!
-//! In: the settings `plugins.ambient`, which the operator writes or the pod's
-//! environment gives. Out: tokens and keys. Never: a proxy, a redirect, an address
-//! other than those fixed here; a token kept.
+//! These link-local services speak plain HTTP, so the host asks them and guests cannot.
 //!
-//! Plain HTTP is what these link-local services speak; that is why guests do not.
+//! Security: requests use no proxy, follow no redirect and go only to the addresses fixed here.
+//! No token is kept.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -24,12 +24,12 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 const TOKEN_MOST_BYTES: u64 = 64 << 10;
 /// Seconds a token of the API server's is asked for.
 const TOKEN_SECONDS: u32 = 3600;
-/// GCE's metadata server by address: its name could be pointed elsewhere.
+/// GCE's metadata server, by address because its name could resolve elsewhere.
 const GCE: &str = "http://169.254.169.254/computeMetadata/v1/instance/service-accounts/default/token";
 /// Azure's instance metadata service.
 const IMDS: &str = "http://169.254.169.254/metadata/identity/oauth2/token";
 
-/// What the pod has.
+/// The pod's identities.
 #[derive(Debug)]
 pub struct PodIdentities {
     config: tollgate_config::Ambient,
@@ -63,8 +63,8 @@ impl PodIdentities {
         self.requested(api, audience).await
     }
 
-    /// A token of the pod's own account, for an audience nobody projected.
-    /// Source: Kubernetes, `TokenRequest`.
+    /// A token of the pod's own account, for an audience without a projected token. Source:
+    /// Kubernetes, `TokenRequest`.
     async fn requested(&self, api: &tollgate_config::KubernetesApi, audience: &str) -> Result<Bearer, AmbientError> {
         use secrecy::ExposeSecret as _;
 
@@ -224,7 +224,7 @@ async fn json(what: &str, sent: reqwest::Result<reqwest::Response>) -> Result<Va
     })
 }
 
-/// The short name services give their errors; the rest may have secrets in it.
+/// The service's short error code. The rest of the body may contain secrets.
 fn code(body: &[u8]) -> Option<String> {
     #[derive(Deserialize)]
     struct Refused {
@@ -240,7 +240,7 @@ fn code(body: &[u8]) -> Option<String> {
     word.then(|| format!(" ({})", refused.code))
 }
 
-/// What both clients have in common.
+/// Settings that both clients share.
 fn client() -> reqwest::ClientBuilder {
     reqwest::Client::builder()
         .no_proxy()
@@ -248,7 +248,7 @@ fn client() -> reqwest::ClientBuilder {
         .timeout(TIMEOUT)
 }
 
-/// A token file as it is now, without the line break files end in.
+/// The current content of a token file, without a trailing line break.
 pub(crate) async fn read(path: &Path) -> Result<SecretString, AmbientError> {
     let metadata = tokio::fs::metadata(path).await.map_err(|error| file(path, &error))?;
     if metadata.len() > TOKEN_MOST_BYTES {

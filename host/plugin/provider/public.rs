@@ -1,20 +1,18 @@
-//! Values of a cluster's Secret that its own configuration makes public.
+//! Finds the values of a cluster's Secret that the cluster's own configuration makes public. The
+//! configuration has Go templates, as the plugin `webapi` takes them; a value is public if a
+//! template uses it in a URL or in a condition. A value that is only sent stays secret.
 //!
-//! In: a configuration with Go templates in it, as the plugin `webapi` takes them.
-//! Out: names whose values stand in a URL or decide a condition. Never: a name
-//! that is only sent: it stays secret.
-//!
-//! Whoever writes the configuration writes the Secret too, and by using a value
-//! where no secret can stand he says that it is none. The guest cannot widen this:
-//! the host reads the templates itself.
+//! Security: the author of the configuration also writes the Secret, and declares a value public
+//! by using it where no secret can stand. A guest cannot widen this, because the host reads the
+//! templates itself.
 
 use std::collections::BTreeSet;
 
 use serde_json::Value;
 use tollgate_template::{Context, Template};
 
-/// The names in a configuration of the plugin `webapi`. A template that does not
-/// parse names nothing; `check` says what is wrong with it.
+/// The names of public values in a configuration of the plugin `webapi`. A template that does not
+/// parse contributes none; `check` reports the mistake.
 pub fn webapi_public_values(config: &Value) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     let mut add = |value: &Value, context: Context| {

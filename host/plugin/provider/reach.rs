@@ -1,7 +1,6 @@
-//! Where a secret may go.
+//! Decides which hosts a secret may be sent to, from the manifest and the cluster's configuration.
 //!
-//! In: the manifest's words about hosts, a cluster's configuration. Out: yes or
-//! no for a host. Never: a wider reach by putting secrets together.
+//! Security: combining secrets never widens the set of allowed hosts.
 
 use std::fmt;
 use std::sync::Arc;
@@ -39,14 +38,13 @@ impl HostTemplate {
         Ok(template)
     }
 
-    /// The host for `config`; nothing when a member is missing or what comes out
-    /// is no host.
+    /// The host for `config`. `None` if a member is missing or the result is not a host.
     pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
         HostPattern::parse(&self.filled_in(config)?)
     }
 
-    /// The same as an operator writes it in a grant: `*`, or a host with a port
-    /// other than 443.
+    /// The host for `config` as an operator writes it in a grant: `*`, or a host with a port other
+    /// than 443.
     pub(crate) fn written(&self, config: &Value) -> Option<String> {
         let text = self.filled_in(config)?;
         HostPattern::parse(&text)?;
@@ -70,7 +68,7 @@ impl HostTemplate {
         }
     }
 
-    /// Whether a member is all there is.
+    /// Whether the template consists of one member only.
     fn whole(&self) -> bool {
         let mut pieces = self
             .0
@@ -79,7 +77,7 @@ impl HostTemplate {
         matches!((pieces.next(), pieces.next()), (Some(Piece::Field(_)), None))
     }
 
-    /// A member's text, when it may stand in this template.
+    /// A member's text, if it is allowed in this template.
     fn filled<'a>(&self, text: &'a str) -> Option<&'a str> {
         let label = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
         let good = !text.contains('*') && (self.whole() || text.bytes().all(label));
@@ -106,7 +104,7 @@ impl TextTemplate {
         pieces(text).map(Self)
     }
 
-    /// The text for `config`; nothing when a member is missing.
+    /// The text for `config`. `None` if a member is missing.
     pub(crate) fn expand(&self, config: &Value) -> Option<String> {
         joined(&self.0, config)
     }
@@ -125,7 +123,7 @@ fn joined(pieces: &[Piece], config: &Value) -> Option<String> {
     })
 }
 
-/// As the manifest has it.
+/// Formats it as the manifest has it.
 fn write(pieces: &[Piece], f: &mut fmt::Formatter<'_>) -> fmt::Result {
     pieces.iter().try_for_each(|piece| match piece {
         Piece::Text(plain) => f.write_str(plain),
@@ -156,7 +154,7 @@ fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
         .and_then(Value::as_str)
 }
 
-/// Hosts a manifest means.
+/// A host pattern of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum HostPattern {
     /// Every host that is granted.
@@ -182,7 +180,7 @@ impl HostPattern {
     }
 }
 
-/// Where one secret's bytes may go.
+/// Where the bytes of one secret may be sent.
 #[derive(Clone, Debug)]
 pub(crate) struct Reach {
     /// A host must be in every list.
@@ -191,7 +189,7 @@ pub(crate) struct Reach {
 }
 
 impl Reach {
-    /// To `hosts`, and into the credential or not.
+    /// Allows `hosts`; `cluster` says whether it may become part of the credential.
     pub(crate) fn new(hosts: Arc<[HostPattern]>, cluster: bool) -> Self {
         Self {
             lists: vec![hosts],
@@ -199,12 +197,12 @@ impl Reach {
         }
     }
 
-    /// Nowhere: good as a key only.
+    /// Allows nothing: the secret can be used only as a key.
     pub(crate) fn nowhere() -> Self {
         Self::new(Arc::new([]), false)
     }
 
-    /// Only where both may go.
+    /// Allows only what both allow.
     pub(crate) fn and(&self, other: &Self) -> Self {
         let mut lists = self.lists.clone();
         for list in &other.lists {
@@ -225,8 +223,7 @@ impl Reach {
             .all(|list| list.iter().any(|pattern| pattern.matches(host, port)))
     }
 
-    /// One line that [`Self::of_line`] reads: `+` or `-` for the cluster, then
-    /// the lists.
+    /// A line for [`Self::of_line`]: `+` or `-` for the cluster, then the lists.
     pub(crate) fn to_line(&self) -> String {
         let pattern = |pattern: &HostPattern| match pattern {
             HostPattern::Any => "*".to_owned(),
@@ -237,7 +234,7 @@ impl Reach {
         format!("{}{}", if self.cluster { '+' } else { '-' }, lists.join("|"))
     }
 
-    /// What [`Self::to_line`] wrote; nothing for any other text.
+    /// Parses the output of [`Self::to_line`]. `None` for any other text.
     pub(crate) fn of_line(line: &str) -> Option<Self> {
         let (cluster, lists) = match line.strip_prefix('+') {
             Some(lists) => (true, lists),

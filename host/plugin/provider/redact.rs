@@ -1,7 +1,6 @@
-//! Takes secrets out of what people and guests read.
+//! Removes the secrets of a call from texts and bodies that people or guests read.
 //!
-//! In: texts and bodies, the secrets of a call. Out: the same without them. Never:
-//! a promise that a guest cannot find another way to write one.
+//! This is best effort: a guest may still find another way to encode a secret.
 
 use std::ops::Range;
 use std::sync::{Arc, LazyLock};
@@ -19,9 +18,9 @@ use tollgate_core::diagnostic::one_line;
 
 /// Bytes of a message that are kept.
 pub(crate) const MESSAGE_BYTES: usize = 512;
-/// Secrets shorter than this are looked for nowhere: they would be found everywhere.
+/// Secrets shorter than this are not searched for, because they would match by chance.
 const SHORTEST: usize = 6;
-/// What stands where a secret stood.
+/// Replaces a secret.
 const MARK: &str = "[redacted]";
 
 /// Texts that look like credentials, whoever made them.
@@ -65,8 +64,8 @@ impl Redactor {
 
     /// Replaces every known secret within `bytes`, however it is encoded.
     ///
-    /// All are looked for in the same bytes before any is cut: a secret that is
-    /// part of another one must not hide the rest of it.
+    /// All secrets are searched for before any is replaced, so that a secret that is part of
+    /// another one does not hide the rest of it.
     pub(crate) fn cut(&self, bytes: &mut Vec<u8>, mark: &[u8]) {
         let mut found: Vec<Range<usize>> = Vec::new();
         // No form has fewer bytes than the secret.
@@ -95,7 +94,8 @@ impl Redactor {
     }
 }
 
-/// What a secret looks like in what others write: none twice, none too short.
+/// The encoded forms in which a secret may appear, without duplicates and without those that are
+/// too short.
 fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |form: Zeroizing<Vec<u8>>| {
@@ -166,8 +166,8 @@ fn escaped(text: &[u8], escape: impl Fn(u8) -> Option<String>) -> Zeroizing<Vec<
     out
 }
 
-/// The letters of base64 that are the same whatever stands before and behind,
-/// when `shift` bytes stand before (modulo 3): so `user:secret` is found too.
+/// The base64 characters that do not depend on the text before and after the secret, if `shift`
+/// bytes (modulo 3) precede it. This also finds `user:secret`.
 fn core_of(secret: &[u8], shift: usize, engine: &GeneralPurpose) -> Zeroizing<Vec<u8>> {
     let mut padded = Zeroizing::new(vec![0; shift]);
     padded.reserve_exact(secret.len());

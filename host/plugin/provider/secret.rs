@@ -1,7 +1,7 @@
-//! Bytes a guest holds only a handle of.
+//! Secret bytes that a guest holds only by handle: values of a cluster's Secret, captures, tokens
+//! of the pod, and what a guest derives from them.
 //!
-//! In: values of a cluster's Secret, captures, tokens of the pod, what a guest
-//! makes of them. Out: encoded copies, wiped when dropped. Never: bytes in `Debug`.
+//! Security: the bytes are wiped on drop and never appear in `Debug`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -20,13 +20,13 @@ const RESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b
 /// Bytes of one secret.
 pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
-/// Whether a guest put the bytes together.
+/// Whether a guest composed the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Making {
-    /// They came to the host as they are.
+    /// No: the host received them in this form.
     Given,
-    /// A guest's words stand around them. Nothing is read out of these: who may
-    /// write half of a document learns the other half from what can be read.
+    /// Yes: a guest combined them with its own text. The guest may read nothing out of them,
+    /// because whoever writes half of a document could learn the other half that way.
     Composed,
 }
 
@@ -58,7 +58,7 @@ impl Secret {
         })
     }
 
-    /// The same, put together by a guest.
+    /// Like [`Self::new`], for bytes that a guest composed.
     pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, reach: Reach) -> Result<Self, SecretError> {
         let made = Self::new(bytes, reach)?;
         Ok(Self {
@@ -67,7 +67,7 @@ impl Secret {
         })
     }
 
-    /// A part of this one, which goes where this one may go.
+    /// A part of this secret, with the same allowed hosts.
     pub(crate) fn part(&self, bytes: Zeroizing<Vec<u8>>) -> Result<Self, SecretError> {
         let part = Self::new(bytes, self.reach.clone())?;
         Ok(Self {
@@ -84,7 +84,7 @@ impl Secret {
         &self.bytes
     }
 
-    /// The bytes, to be looked for in what must not contain them.
+    /// The bytes, for finding them in texts that must not contain them.
     pub(crate) fn shared(&self) -> Arc<Zeroizing<Vec<u8>>> {
         Arc::clone(&self.bytes)
     }
@@ -97,7 +97,7 @@ impl Secret {
         std::str::from_utf8(&self.bytes).map_err(|_| SecretError::BadFormat)
     }
 
-    /// Takes time by the length only.
+    /// Compares in a time that depends only on the length.
     pub(crate) fn equals(&self, other: &Self) -> bool {
         verify_slices_are_equal(&self.bytes, &other.bytes).is_ok()
     }
@@ -108,7 +108,7 @@ impl Secret {
         self.part(Zeroizing::new(text.as_bytes().to_vec()))
     }
 
-    /// The same for a guest, which learns nothing of what it wrote itself.
+    /// Like [`Self::jwt_times`], for a guest. `None` for bytes that a guest composed.
     pub(crate) fn told_times(&self) -> Option<JwtTimes> {
         match self.making {
             Making::Given => self.jwt_times(),
@@ -155,7 +155,7 @@ fn instant(seconds: f64) -> Option<u64> {
     good.then_some((seconds * 1000.0) as u64)
 }
 
-/// `bytes` as `encoding` writes them, behind what `out` has.
+/// Appends `bytes` to `out`, encoded with `encoding`.
 pub(crate) fn encode(bytes: &[u8], encoding: Encoding, out: &mut Zeroizing<Vec<u8>>) -> Result<(), SecretError> {
     match encoding {
         Encoding::Raw => out.extend_from_slice(bytes),

@@ -1,6 +1,6 @@
-//! The interfaces `secrets`, `reveal`, `json-path` and `provider-types`.
+//! The host side of the interfaces `secrets`, `reveal`, `json-path` and `provider-types`.
 //!
-//! In: handles. Out: handles. Never: a secret's bytes to a guest without `reveal`.
+//! Security: a guest gets handles, and the bytes of a secret only through `reveal`.
 
 use secrecy::ExposeSecret;
 use wasmtime::component::Resource;

@@ -1,7 +1,7 @@
-//! What manifest and configuration together let one provider do for one cluster.
+//! Computes what manifest and configuration together allow a provider to do for one cluster.
+//! [`Terms`] are made once for each cluster, from [`ProviderTerms`] and the configuration.
 //!
-//! In: [`ProviderTerms`] and a configuration. Out: [`Terms`], made once a cluster.
-//! Never: a host, secret or field the manifest does not name.
+//! Security: terms contain only hosts, secrets and fields that the manifest names.
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub(crate) struct ProviderTerms {
     pub(crate) secrets: Vec<SecretTerm>,
     /// Audiences of the pod's own tokens.
     pub(crate) audiences: Vec<AudienceTerm>,
-    /// Where values captured from answers may go besides the credential.
+    /// Where values captured from responses may be sent, in addition to the credential.
     pub(crate) captures: Vec<CaptureTerm>,
     /// Strings of answers it may read: RFC 9535 singular queries.
     pub(crate) visible: Vec<TextTemplate>,
@@ -36,13 +36,13 @@ pub(crate) struct ProviderTerms {
 pub(crate) struct SecretTerm {
     /// Its name; `*` for all.
     pub(crate) name: String,
-    /// Where it may go; nothing for every host of the manifest.
+    /// Where it may be sent. `None` for every host of the manifest.
     pub(crate) hosts: Option<Vec<HostTemplate>>,
     /// Whether it may become part of the credential.
     pub(crate) cluster: bool,
     /// Whether the guest may read it.
     pub(crate) public: bool,
-    /// Strings of the JSON document it is that the guest may read.
+    /// Strings that the guest may read, if the value is a JSON document.
     pub(crate) public_fields: Vec<SingularPath>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct CaptureTerm {
     pub(crate) cluster: bool,
 }
 
-/// The same for one configuration.
+/// The terms for one configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Terms {
     hosts: Arc<[HostPattern]>,
@@ -124,7 +124,7 @@ impl Terms {
         self.hosts.iter().any(|pattern| pattern.matches(host, port))
     }
 
-    /// What may be done with the value `name`; its own entry wins over `*`.
+    /// What may be done with the value `name`. Its own entry takes precedence over `*`.
     pub(crate) fn secret(&self, name: &str) -> Option<&Named> {
         let named = |wanted: &str| self.secrets.iter().find(|term| term.name == wanted);
         named(name).or_else(|| named("*"))
@@ -142,8 +142,8 @@ impl Terms {
         found.map_or_else(|| Reach::new(Arc::new([]), true), |(_, reach)| reach.clone())
     }
 
-    /// Where identities of the pod that are no bearer tokens may go, and what the
-    /// guest makes itself.
+    /// Where secrets that the guest makes itself, and identities of the pod that are not bearer
+    /// tokens, may be sent.
     pub(crate) fn everywhere(&self) -> Reach {
         Reach::new(Arc::clone(&self.hosts), true)
     }

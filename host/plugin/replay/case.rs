@@ -1,7 +1,6 @@
-//! The words of a transcript.
+//! The YAML format of a transcript's [`Case`].
 //!
-//! In: YAML. Out: [`Case`], or what is wrong with it. Never: a key that is passed
-//! over, for a misspelled expectation would expect nothing.
+//! Invariant: an unknown key is an error, because a misspelled expectation would check nothing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -58,7 +57,7 @@ impl Case {
     }
 }
 
-/// A request and what it is answered. One side may be missing.
+/// A request and its answer. Either may be missing.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Step {
@@ -68,7 +67,7 @@ pub(super) struct Step {
     pub(super) answer: Option<Answer>,
 }
 
-/// A request, as far as the case says.
+/// The expected parts of a request.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectedRequest {
@@ -92,13 +91,13 @@ pub(super) struct ExpectedRequest {
     pub(super) assertion: Option<ExpectedJwt>,
 }
 
-/// What should come of it.
+/// The expected result.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Expected {
     #[serde(default)]
     pub(super) token: Option<String>,
-    /// Null is unknown; nothing is said when it is missing.
+    /// Null means unknown. A missing value is not compared.
     #[serde(default, deserialize_with = "said")]
     pub(super) expiry: Option<Value>,
     #[serde(default)]
@@ -120,10 +119,10 @@ pub(super) struct Expected {
     pub(super) retry_after_s: Option<u64>,
     #[serde(default)]
     pub(super) correlation: Option<String>,
-    /// Parts of warnings; an empty list is none at all.
+    /// Parts of the expected warnings. An empty list expects none.
     #[serde(default)]
     pub(super) warnings: Option<Vec<String>>,
-    /// Values that must be in what revokes.
+    /// Values that the revocation must contain.
     #[serde(default)]
     pub(super) revoke: Option<Value>,
     /// Words for readers.
@@ -145,7 +144,7 @@ impl Expected {
     }
 }
 
-/// Tells null from missing.
+/// Distinguishes null from a missing value.
 fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Value>, D::Error> {
     Value::deserialize(deserializer).map(Some)
 }
@@ -153,7 +152,7 @@ fn said<'de, D: serde::Deserializer<'de>>(deserializer: D) -> Result<Option<Valu
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawCase {
-    /// Read before the rest, so that every mistake has a name.
+    /// Read before the rest, so that every mistake can name the case.
     #[serde(default, rename = "id")]
     _id: Option<String>,
     now: String,
@@ -249,7 +248,7 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
 }
 
 impl RawCase {
-    /// Holds it against itself.
+    /// Checks that it is consistent.
     fn checked(self, id: &str) -> Result<Case, String> {
         if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "exchange") {
             return Err(format!("kind `{kind}` is not replayed, only `exchange` is"));
@@ -319,7 +318,7 @@ impl From<RawReason> for Reason {
     }
 }
 
-/// Requests and answers in one list, whichever form they came in.
+/// Combines requests and answers into one list, from either form of a case.
 fn plan(
     requests: Option<Vec<Step>>,
     expected: Vec<ExpectedRequest>,

@@ -1,7 +1,6 @@
-//! Requests, held against what a case expects.
+//! Compares the requests that were sent with those a case expects, and describes the differences.
 //!
-//! In: the plan of a case, what was sent. Out: differences, in words. Never: a
-//! request more or less that goes unnoticed.
+//! Invariant: a missing or additional request is always a difference.
 
 use std::collections::BTreeMap;
 
@@ -195,7 +194,7 @@ impl Differences<'_> {
     }
 }
 
-/// Texts one after the other, or that there are none.
+/// Joins texts into a list, or says that there are none.
 fn listed(texts: &[String]) -> String {
     match texts {
         [] => "nothing".to_owned(),

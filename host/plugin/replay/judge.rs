@@ -1,7 +1,7 @@
-//! Credentials and errors, held against what a case expects.
+//! Compares the credential or error of a mint with what a case expects, and makes the [`Outcome`]
+//! to show.
 //!
-//! In: what a mint gave. Out: differences, and an [`Outcome`] to show. Never: the
-//! token.
+//! Security: the token is never shown.
 
 use jiff::Timestamp;
 use secrecy::ExposeSecret;
@@ -12,7 +12,7 @@ use super::case::Expected;
 use super::labels::Labels;
 use crate::credential::{Credential, MintError};
 
-/// What came of a case, without secrets.
+/// The result of a case, without secrets.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
 pub enum Outcome {
@@ -29,8 +29,8 @@ pub enum Outcome {
     },
     /// There is none.
     Error {
-        /// When the gateway would try again: `retryable`, `denied`, `config`,
-        /// `permanent`.
+        /// The class, which decides when the gateway would try again: `retryable`, `denied`,
+        /// `config`, `permanent`.
         class: &'static str,
         /// For machines.
         code: String,

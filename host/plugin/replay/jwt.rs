@@ -1,7 +1,5 @@
-//! JWTs that requests carry, held against what a case expects.
-//!
-//! In: a JWT, header and claims of the case. Out: differences. Never: a word about
-//! the signature: whether the issuer takes it only the issuer knows.
+//! Compares a JWT in a request with the header and claims that a case expects. The signature is
+//! not checked: only the issuer can say whether it accepts it.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +9,7 @@ use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::Value;
 
-/// A JWT, as far as the case says.
+/// The expected parts of a JWT.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct ExpectedJwt {
@@ -24,14 +22,14 @@ pub(super) struct ExpectedJwt {
     /// The whole of it.
     #[serde(default)]
     sample: Option<String>,
-    /// With an id no run can have; for readers.
+    /// A sample with a fixed id, which no run produces. For readers only.
     #[serde(default, rename = "sample_with_fixed_jti")]
     _sample_with_fixed_jti: Option<String>,
 }
 
 impl ExpectedJwt {
-    /// What differs in `jwt` at `now`. Claims are named, values are shown, for
-    /// neither is secret; the signature is not shown.
+    /// Differences of `jwt` at `now`. They show names and values of claims, which are not secret,
+    /// but not the signature.
     pub(super) fn differences(&self, jwt: &str, now: Timestamp) -> Vec<String> {
         let mut parts = jwt.split('.').map(part);
         let (Some(Some(header)), Some(Some(Value::Object(claims)))) = (parts.next(), parts.next()) else {

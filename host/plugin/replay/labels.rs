@@ -1,7 +1,8 @@
-//! Names for the secrets of a case, so that differences can be read aloud.
+//! Replaces the secrets of a case by labels such as `<secret apiKey>`, so that differences can be
+//! printed.
 //!
-//! In: texts of requests. Out: the same with `<secret apiKey>` where that value
-//! stood. Never: a secret of the case, its encodings or a token in a text.
+//! Security: no text that is printed contains a secret of the case, one of its encodings, or a
+//! token.
 
 use std::sync::Arc;
 
@@ -19,9 +20,9 @@ const ANSWER_BYTES: usize = 8;
 /// Bytes of a difference that are shown.
 const SHOWN_BYTES: usize = 400;
 
-/// Secrets by what they are called.
+/// Secrets with their labels.
 pub(super) struct Labels {
-    /// The longest first, for one may begin another.
+    /// Sorted by length, the longest first, because one may be a prefix of another.
     known: Vec<(Zeroizing<String>, String)>,
     redactor: Redactor,
 }
@@ -81,7 +82,7 @@ impl Labels {
         }
     }
 
-    /// `text` in one line, with names where secrets stood.
+    /// `text` in one line, with labels instead of secrets.
     pub(super) fn show(&self, text: &str) -> String {
         let mut shown = text.to_owned();
         for (value, label) in &self.known {
@@ -94,7 +95,7 @@ impl Labels {
         self.redactor.line(&shown, SHOWN_BYTES)
     }
 
-    /// A field's value; credentials only by name or by length.
+    /// A field's value. Credentials are shown only by label or length.
     pub(super) fn field(&self, name: &str, value: &str) -> String {
         if !matches!(name, "authorization" | "proxy-authorization" | "cookie") {
             return self.show(value);
@@ -107,14 +108,14 @@ impl Labels {
         }
     }
 
-    /// What a token is called; its length when nobody knows it.
+    /// The label of a token, or its length if it is unknown.
     pub(super) fn token(&self, token: &str) -> String {
         let known = self.known.iter().find(|(known, _)| known.as_str() == token);
         known.map_or_else(|| format!("<{} bytes>", token.len()), |(_, label)| label.clone())
     }
 }
 
-/// Whether what stands at `path` is called a secret, however short it is.
+/// Whether the value at `path` is named like a secret, and counts as one however short it is.
 fn is_secretive(path: &str) -> bool {
     const WORDS: [&str; 4] = ["token", "secret", "password", "key"];
     let name = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();

@@ -1,7 +1,5 @@
-//! The pod and the clock of a case.
-//!
-//! In: `ambient` and `now`. Out: identities, a clock that stands. Never: a file or
-//! an address of the machine.
+//! The pod's identities (`ambient`) and the stopped clock (`now`) of a case. Neither reads a file
+//! or an address of the machine.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -12,7 +10,7 @@ use serde_json::Value;
 
 use crate::plugin::provider::{Ambient, AmbientError, AwsCredentials, Bearer, WallClock};
 
-/// A clock that stands until it is set.
+/// A clock that stands still until it is set.
 #[derive(Debug, Default)]
 pub(super) struct Frozen(Mutex<Timestamp>);
 

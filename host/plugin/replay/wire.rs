@@ -1,11 +1,8 @@
-//! A network within the process.
+//! An in-memory network: TLS servers behind public addresses that give a case's answers in order
+//! and record the requests. It opens no socket.
 //!
-//! In: answers in order. Out: TLS servers behind public addresses, and what they
-//! were asked. Never: a socket.
-//!
-//! The servers speak real TLS, with certificates of an authority that lives as
-//! long as the replay: so the sender above is the one of the gateway, with every
-//! check it has, and needs no way around any of them.
+//! The servers speak real TLS, with certificates of an authority made for the replay. So the sender
+//! above is the gateway's own, with every check it has, and bypasses none of them.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -28,7 +25,7 @@ use tokio_rustls::TlsAcceptor;
 use super::case::{Answer, Fail};
 use crate::plugin::egress::{Network, Stream};
 
-/// Where every name leads. Public, for private ones need a word in the grant.
+/// The address of every name. It is public, because private ones need a setting in the grant.
 const ADDRESS: IpAddr = IpAddr::V4(Ipv4Addr::new(93, 184, 216, 34));
 /// Bytes on their way.
 const PIPE_BYTES: usize = 64 * 1024;
@@ -38,7 +35,7 @@ const PIPE_BYTES: usize = 64 * 1024;
 pub(super) struct Attempt {
     /// Host, without port.
     pub(super) host: String,
-    /// What arrived; nothing where it failed before.
+    /// The request as it arrived. `None` if it failed before.
     pub(super) seen: Option<Seen>,
 }
 
@@ -82,7 +79,7 @@ impl Wire {
         })
     }
 
-    /// Puts the answers of another case in place.
+    /// Replaces the answers by those of another case.
     pub(super) fn play(&self, answers: impl Iterator<Item = Option<Answer>>) {
         *lock(&self.script) = Script {
             answers: answers.collect(),
@@ -90,7 +87,7 @@ impl Wire {
         };
     }
 
-    /// What left so far.
+    /// The requests sent so far.
     pub(super) fn attempts(&self) -> Vec<Attempt> {
         lock(&self.script).attempts.clone()
     }
@@ -111,7 +108,7 @@ impl Script {
         self.answers.front()?.as_ref()?.fail
     }
 
-    /// The next request does not arrive.
+    /// Records that the next request does not arrive.
     fn lose(&mut self, host: String) {
         self.answers.pop_front();
         self.attempts.push(Attempt { host, seen: None });
@@ -222,8 +219,8 @@ fn write(answer: Answer) -> io::Result<http::Response<Full<Bytes>>> {
     response.body(Full::new(Bytes::from(body))).map_err(io::Error::other)
 }
 
-/// Takes connections for `name`, which a client that asks for an address does
-/// not say.
+/// An acceptor of TLS connections for `name`, which a client that connects to an address does not
+/// send.
 fn acceptor(authority: Arc<Authority>, name: &str) -> io::Result<TlsAcceptor> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let config = ServerConfig::builder_with_provider(provider)
@@ -276,7 +273,7 @@ impl Authority {
         })
     }
 
-    /// The certificate of `name`; nothing when none can be made for it.
+    /// The certificate of `name`. `None` if none can be made for it.
     fn certificate(&self, name: &str) -> Option<Arc<CertifiedKey>> {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = made.get(name) {

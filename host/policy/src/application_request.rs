@@ -1,9 +1,9 @@
-//! What a request into a cluster in an Application's name is to Argo CD, and what was found
-//! out about it.
+//! Classifies a request into a cluster that is made in an Application's name: whether it reads or
+//! writes, which Argo CD permission it needs besides those on the Application, and what it does to
+//! which object.
 //!
-//! In: [`Attributes`]. Out: whether it reads or writes, what RBAC it needs besides, and
-//! what it does to which object. Never: a request taken for a read that may change
-//! something; one about several objects, or about none yet, taken for one about one.
+//! Security: whatever is not certainly a read counts as a write, and whatever is not certainly
+//! about one existing object is [`Operation::Other`].
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use tollgate_core::attributes::Attributes;
 
 use crate::impersonate::Impersonation;
 
-/// Subresources of pods behind which programs run.
+/// Subresources of pods that run programs or open connections.
 const RUNS: [&str; 3] = ["attach", "exec", "portforward"];
 /// Group and resource of pods.
 const PODS: (&str, Option<&str>) = ("", Some("pods"));
 /// Group and resource of Secrets.
 const SECRETS: (&str, Option<&str>) = ("", Some("secrets"));
-/// Reviews about whoever asks: group and resource. They keep nothing.
+/// Group and resource of reviews about the caller. The API server stores nothing for them.
 const ABOUT_ONESELF: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
@@ -27,15 +27,15 @@ const ABOUT_ONESELF: [(&str, &str); 3] = [
 /// Whether a request may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Access {
-    /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and
-    /// `OPTIONS` of other paths, reviews about oneself.
+    /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and `OPTIONS` of
+    /// other paths, reviews about the caller.
     Read,
-    /// Everything else: dry runs, what runs programs, verbs nobody knows.
+    /// Everything else, including dry runs, requests that run programs, and unknown verbs.
     Write,
 }
 
 impl Access {
-    /// The word of policies.
+    /// The value of the policy input.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Read => "read",
@@ -43,7 +43,7 @@ impl Access {
         }
     }
 
-    /// What a request is.
+    /// Classifies a request.
     pub fn of(attributes: &Attributes) -> Self {
         let path_only = !attributes.resource_request && attributes.upgrade.is_none();
         let reads = match attributes.verb.as_str() {
@@ -58,19 +58,18 @@ impl Access {
     }
 }
 
-/// What Argo CD asks for besides `applications`.
+/// The permission that Argo CD requires besides those on `applications`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Need {
     /// For logs of pods.
     Logs,
-    /// For what runs programs or opens connections into the cluster: `exec`,
-    /// `attach`, `portforward`, `proxy`, and every upgrade but those of logs and
-    /// watches.
+    /// For requests that run programs or open connections into the cluster: `exec`, `attach`,
+    /// `portforward`, `proxy`, and every upgrade but those of logs and watches.
     Exec,
 }
 
 impl Need {
-    /// What a request needs besides; most need nothing.
+    /// What a request needs besides; `None` for most.
     pub fn of(attributes: &Attributes) -> Option<Self> {
         let is_log = attributes.api_group.is_empty()
             && attributes.resource.as_deref() == Some("pods")
@@ -82,7 +81,7 @@ impl Need {
         }
     }
 
-    /// Resource and action of Argo CD's RBAC; the object is the Application's.
+    /// Resource and action in Argo CD's RBAC. The object is the Application's.
     pub const fn rbac(self) -> (&'static str, &'static str) {
         match self {
             Self::Logs => ("logs", "get"),
@@ -90,7 +89,7 @@ impl Need {
         }
     }
 
-    /// What callers read who lack it.
+    /// The message for callers who lack it.
     pub fn refusal(self) -> &'static str {
         match self {
             Self::Logs => "you may not read logs of this application",
@@ -99,26 +98,27 @@ impl Need {
     }
 }
 
-/// What a request does, as Argo CD's server tells operations on live objects apart.
+/// What a request does, in the terms in which Argo CD's server distinguishes operations on live
+/// objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
-    /// It asks what the cluster serves, or what whoever asks may do: about no object.
+    /// It asks what the cluster serves, or what the caller may do. It is about no object.
     Discover,
     /// It reads one object, or the log of one pod.
     Get,
     /// It runs a program in one pod, or opens a connection to it.
     Run,
-    /// It changes one object that is there.
+    /// It changes one existing object.
     Update,
     /// It deletes one object.
     Delete,
-    /// Everything else: new objects, several at once, watches, Secrets, which Argo CD
-    /// never shows, and subresources of which it knows nothing.
+    /// Everything else: new objects, several objects at once, watches, Secrets, which Argo CD never
+    /// shows, and subresources that Argo CD does not know.
     Other,
 }
 
 impl Operation {
-    /// What a request does.
+    /// Classifies a request.
     pub fn of(attributes: &Attributes) -> Self {
         let access = Access::of(attributes);
         if access == Access::Read && (!attributes.resource_request || attributes.verb == "create") {
@@ -140,7 +140,7 @@ impl Operation {
         }
     }
 
-    /// The word of policies.
+    /// The value of the policy input.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Discover => "discover",
@@ -152,8 +152,8 @@ impl Operation {
         }
     }
 
-    /// The action of `applications` that an object of the Application needs besides
-    /// `get` and `sync`; none where those, or [`Need`], are enough.
+    /// The action on `applications` that an object of the Application requires besides `get` and
+    /// `sync`. `None` where those, or [`Need`], are enough.
     pub fn action(self) -> Option<&'static str> {
         match self {
             Self::Update => Some("update"),
@@ -166,45 +166,45 @@ impl Operation {
 /// Who acts in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Whom {
-    /// The gateway's own identity there.
+    /// The gateway's own identity in the cluster.
     Controller,
-    /// The service account of the Application, without what travels along.
+    /// The service account of the Application, without the `extra` values about the caller.
     Account(Arc<Impersonation>),
 }
 
-/// What the project's lists say of a request.
+/// Whether the project's lists permit a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Listed {
     /// They permit it.
     Permitted,
-    /// They do not, with the reason for the caller.
+    /// They do not. Holds the reason for the caller.
     Refused(String),
 }
 
-/// Whether the object of a request is the Application's, and the caller may do to it
-/// what the request does.
+/// Whether the object of a request belongs to the Application, and the caller may do to it what the
+/// request does.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owned {
-    /// Nobody asked: `ApplicationAccess::asks_object` says that it takes none, or the
-    /// lists refuse the request already.
+    /// Not checked: `ApplicationAccess::asks_object` says that no check is needed, or the lists
+    /// already refuse the request.
     Unasked,
-    /// It is, and the caller may.
+    /// It belongs to the Application, and the caller may.
     Permitted,
-    /// It is not, or it cannot be told, or the caller may not, with the reason for the
-    /// caller.
+    /// It does not belong to the Application, or this cannot be determined, or the caller may not.
+    /// Holds the reason for the caller.
     Refused(String),
 }
 
 /// What was found out about the object of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Found<'a> {
-    /// What the project's lists say.
+    /// Whether the project's lists permit the request.
     pub listed: &'a Listed,
     /// Whether the object is the Application's.
     pub owned: &'a Owned,
 }
 
-/// Whether programs run or connections open.
+/// Whether the request runs programs or opens connections.
 fn runs(attributes: &Attributes) -> bool {
     let runs = |part: &str| RUNS.contains(&part);
     attributes.also_verb.is_some()
@@ -213,7 +213,7 @@ fn runs(attributes: &Attributes) -> bool {
         || (attributes.upgrade.is_some() && attributes.verb == "create")
 }
 
-/// Whether only the one who asks is asked about, and nothing is kept.
+/// Whether the request is a review about the caller alone, for which the API server stores nothing.
 fn is_about_oneself(attributes: &Attributes) -> bool {
     let asked = (attributes.api_group.as_str(), attributes.resource.as_deref());
     let known = |(group, resource): &(&str, &str)| asked == (*group, Some(*resource));

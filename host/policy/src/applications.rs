@@ -1,9 +1,9 @@
-//! Every Application of a snapshot with what governs it: its project, the cluster
-//! it goes to, the service account that acts for it.
+//! Indexes every Application of a snapshot by namespace and name, with what governs it: its
+//! project, its destination cluster, and the service account that acts for it under the rules of
+//! `policies/applications`.
 //!
-//! In: objects, the rules of `policies/applications`. Out: [`Applications`], found
-//! by namespace and name. Never: a decision about a caller; work that was done for
-//! the snapshot before and is still true.
+//! The index holds facts about Applications and decides nothing about a caller. Building it reuses
+//! what has not changed since the previous snapshot.
 
 use std::borrow::Borrow;
 use std::collections::{BTreeMap, HashMap, HashSet};
@@ -32,13 +32,13 @@ pub use tracking::{Identity, Tracking};
 /// Every Application of a snapshot.
 #[derive(Debug, Default)]
 pub struct Applications {
-    /// Whether accounts act.
+    /// Whether service accounts act for Applications.
     pub mode: ImpersonationMode,
-    /// Who acts when no entry matches, after `argocd-cm` had its word.
+    /// Who acts when no entry matches. `argocd-cm` takes precedence over the rules.
     pub fallback: Fallback,
-    /// Whether a right to an Application is one to its objects.
+    /// Whether a permission on an Application extends to its objects.
     pub inheritance: Inheritance,
-    /// How live objects say whose they are.
+    /// How live objects are marked as belonging to an Application.
     pub tracking: Arc<Tracking>,
     semantics: ServiceAccountSemantics,
     control_plane_namespace: Arc<str>,
@@ -54,32 +54,32 @@ pub struct Applications {
 pub struct Governed {
     /// The Application.
     pub application: Arc<Application>,
-    /// Its project with what it has of global projects; none where there is no such
-    /// project, or it does not take Applications of that namespace.
+    /// Its project, merged with its global projects. `None` if the project does not exist or does
+    /// not take Applications of that namespace.
     pub project: Option<Arc<Project>>,
-    /// The cluster it goes to.
+    /// The destination cluster.
     pub destination: Result<Arc<Cluster>, destination::Error>,
-    /// Who acts for it when accounts act.
+    /// Who acts for it when service accounts act.
     pub acting: Result<Acting, service_account::Error>,
-    /// The accounts of its project, compiled.
+    /// The service accounts of its project, compiled.
     accounts: Option<Arc<List>>,
 }
 
-/// A project with what it has of global projects, and its accounts.
+/// A project merged with its global projects, and its service accounts.
 #[derive(Debug)]
 struct Prepared {
     own: Arc<Project>,
     globals: Vec<Arc<Project>>,
     merged: Arc<Project>,
     accounts: Arc<List>,
-    /// What is odd about its own accounts.
+    /// Warnings about its own service accounts.
     findings: Vec<Diagnostic>,
 }
 
 /// The Applications of one namespace.
 type Members = HashSet<Named, FxBuildHasher>;
 
-/// An Application that is found by its name within its namespace.
+/// An Application, keyed by its name within its namespace.
 #[derive(Debug)]
 struct Named(Arc<Governed>);
 
@@ -95,7 +95,7 @@ impl Borrow<str> for Named {
     }
 }
 
-// Equal and hashed as the `str` it is borrowed as.
+// `Borrow<str>` requires equality and hash to be those of the name.
 impl PartialEq for Named {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
@@ -111,13 +111,12 @@ impl Hash for Named {
 }
 
 impl Applications {
-    /// The Application of this name; none where there is no such one. Allocates
-    /// nothing.
+    /// The Application of this name, if it exists. Allocates nothing.
     pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Governed>> {
         self.by_namespace.get(namespace)?.get(name).map(|named| &named.0)
     }
 
-    /// The name by which live objects know an Application.
+    /// The instance name by which live objects refer to an Application.
     pub fn instance_name(&self, application: &ObjectName) -> String {
         tracking::instance_name(application, &self.control_plane_namespace)
     }
@@ -137,15 +136,16 @@ impl Applications {
         self.len() == 0
     }
 
-    /// The project of this name with what it has of global projects.
+    /// The project of this name, merged with its global projects.
     pub fn project(&self, name: &str) -> Option<&Arc<Project>> {
         self.projects.get(name).map(|prepared| &prepared.merged)
     }
 
-    /// What is wrong with `argocd-cm`: that there is none, a broken `globalProjects`
-    /// (errors: nothing of the load may be used), a switch nobody reads (warning); what
-    /// is odd about lists of accounts, and which projects have accounts while none acts
-    /// (warnings), each with its place.
+    /// Findings about `argocd-cm` and service accounts, with locations.
+    ///
+    /// Errors, after which nothing of the load may be used: `argocd-cm` is missing, or
+    /// `globalProjects` is broken. Warnings: a value that means nothing, suspicious lists of
+    /// service accounts, and projects that have service accounts while impersonation is off.
     pub fn findings(&self) -> Vec<Diagnostic> {
         let mut found = self.findings.clone();
         for prepared in self.projects.values() {
@@ -163,8 +163,7 @@ impl Applications {
         found
     }
 
-    /// What it means that the gateway acts in its own name where no account does, or that
-    /// it does not.
+    /// A warning if the gateway acts in its own name, or refuses to, where no service account acts.
     pub fn gateway_finding(&self, identity: GatewayIdentity) -> Option<Diagnostic> {
         let (because, which) = match (self.mode, self.fallback) {
             (ImpersonationMode::Off, _) => (
@@ -196,12 +195,12 @@ impl Applications {
 }
 
 impl Governed {
-    /// What each entry of the project's list said on the way to the account, the one
-    /// that decided last. Empty where there is no project or no cluster. Allocates:
-    /// for people and load time.
+    /// How each entry of the project's list matched on the way to the account; the entry that
+    /// decided is last. Empty if there is no project or no cluster. Allocates: meant for people and
+    /// load time.
     pub fn tried(&self) -> Vec<Tried> {
         match (&self.accounts, &self.destination) {
-            // Patterns are tried, and they ask nothing of the control plane.
+            // An empty control plane namespace is enough: matching patterns does not use it.
             (Some(accounts), Ok(cluster)) => accounts.explain(&target(&self.application, cluster, "")),
             (None, _) | (Some(_), Err(_)) => Vec::new(),
         }
@@ -217,8 +216,8 @@ fn target<'a>(application: &'a Application, cluster: &'a Cluster, control_plane_
     }
 }
 
-/// Whether a project takes Applications of `namespace`: the control plane's own
-/// always, others when `sourceNamespaces` says so.
+/// Whether a project takes Applications of `namespace`: always for the control plane's own
+/// namespace, for others if `sourceNamespaces` says so.
 ///
 /// Source: Argo CD, `AppProject.IsAppNamespacePermitted`.
 pub fn takes_from(project: &Project, control_plane_namespace: &str, namespace: &str) -> bool {

@@ -1,13 +1,13 @@
-//! Short expressions in CEL: claim mappings, claim rules, match conditions.
+//! Short expressions in CEL: claim mappings, claim rules, match conditions. Operators write the
+//! expressions; the values may come from untrusted callers. An expression evaluates to a boolean, a
+//! text or a list of texts.
 //!
-//! In: source an operator wrote, values a stranger may have sent. Out: a
-//! boolean, a text or a list of texts. Never: unbounded work. The crate has no
-//! type check, no cost limit and no interrupt, so the bounds are set here,
-//! before evaluation: on the source, on the parsed tree, on the work the tree
-//! can do (`cel/cost.rs`) and on the size of what is handed in (`cel/input.rs`).
+//! Security: work is bounded before evaluation, as the crate has no type check, no cost limit and
+//! no interrupt. The bounds are on the source, on the parsed tree, on the work the tree can do
+//! (`cel/cost.rs`) and on the size of the values (`cel/input.rs`).
 //!
-//! Source: <https://github.com/google/cel-spec>; names of functions as in
-//! Kubernetes' `AuthenticationConfiguration`.
+//! Source: <https://github.com/google/cel-spec>; names of functions as in Kubernetes'
+//! `AuthenticationConfiguration`.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -28,19 +28,19 @@ mod tests;
 pub use input::Variables;
 pub use spelling::Spelling;
 
-/// Bytes of one expression's source.
+/// Maximum length of an expression's source, in bytes.
 pub const SOURCE_BYTES: usize = 4096;
-/// Brackets open at once in the source.
+/// Maximum number of brackets open at once in the source.
 pub const BRACKET_DEPTH: usize = 12;
-/// Nodes of the parsed expression, macros expanded.
+/// Maximum number of nodes of the parsed expression, macros expanded.
 pub const NODES: usize = 500;
-/// Nodes between the root of the parsed expression and a leaf.
+/// Maximum number of nodes between the root of the parsed expression and a leaf.
 pub const TREE_DEPTH: usize = 64;
-/// `all`, `exists`, `exists_one`, `map` and `filter` inside one another.
+/// Maximum nesting of `all`, `exists`, `exists_one`, `map` and `filter`.
 pub const COMPREHENSION_DEPTH: usize = 2;
-/// Bytes of a text an expression may give.
+/// Maximum length of a text that an expression returns, in bytes.
 pub const RESULT_BYTES: usize = 16 * 1024;
-/// Texts a list an expression gives may hold.
+/// Maximum number of texts in a list that an expression returns.
 pub const RESULT_ITEMS: usize = 4096;
 
 /// Why an expression was refused, or what stopped it.
@@ -63,14 +63,14 @@ pub enum Error {
         /// Byte of the source, from 0.
         at: usize,
     },
-    /// The source is no CEL.
+    /// The source is not valid CEL.
     #[error("line {line}, column {column}: {message}")]
     Syntax {
         /// Line, from 1; 0 when unknown.
         line: u32,
         /// Column, from 1; 0 when unknown.
         column: u32,
-        /// The parser's words, shortened.
+        /// The parser's message, shortened.
         message: String,
     },
     /// The parser panicked, ran out of time or could not be started.
@@ -88,10 +88,10 @@ pub enum Error {
     /// Comprehensions inside comprehensions.
     #[error("`{macro_name}` stands inside {COMPREHENSION_DEPTH} others, {COMPREHENSION_DEPTH} levels are allowed")]
     ComprehensionTooDeep {
-        /// What kind of macro it is, as far as the parsed tree tells.
+        /// The kind of macro, as far as the parsed tree tells.
         macro_name: &'static str,
     },
-    /// A name nobody declared.
+    /// An undeclared name.
     #[error("`{name}` is not known here, known are {known}")]
     UnknownVariable {
         /// The name.
@@ -111,7 +111,7 @@ pub enum Error {
         /// The form.
         what: &'static str,
     },
-    /// Even small inputs would make it too slow.
+    /// The expression would be too slow even with small inputs.
     #[error("the expression could do too much work: {observed} steps for lists of {items}, {allowed} are allowed")]
     TooMuchWork {
         /// Estimated steps.
@@ -121,7 +121,7 @@ pub enum Error {
         /// Steps allowed.
         allowed: u64,
     },
-    /// A list or a map handed in is longer than this expression can bear.
+    /// An input list or map is longer than this expression allows.
     #[error("`{variable}` holds a list or map of {observed} items, this expression allows {allowed}")]
     TooManyItems {
         /// Variable.
@@ -131,7 +131,7 @@ pub enum Error {
         /// Items allowed.
         allowed: usize,
     },
-    /// A value handed in is too large or too deep.
+    /// An input value is too large or too deep.
     #[error("`{variable}` has {what} of {observed}, {allowed} are allowed")]
     InputTooLarge {
         /// Variable.
@@ -146,7 +146,7 @@ pub enum Error {
     /// Evaluation failed: a missing key, an overflow, a wrong type.
     #[error("{reason}")]
     Evaluation {
-        /// What failed; never a value that was handed in.
+        /// What failed; never an input value.
         reason: String,
     },
     /// Evaluation panicked.
@@ -172,7 +172,7 @@ pub enum Error {
     },
 }
 
-/// A compiled expression. Cheap to share, never changes.
+/// A compiled expression. Immutable and cheap to share.
 pub struct Expression {
     source: Arc<str>,
     location: Option<Location>,
@@ -222,20 +222,19 @@ impl Expression {
         &self.source
     }
 
-    /// Where the source stands, if that was said.
+    /// Where the source stands, if known.
     pub fn location(&self) -> Option<&Location> {
         self.location.as_ref()
     }
 
-    /// Items a list or map handed to this expression may hold. The more work
-    /// an expression does per item, the fewer.
+    /// How many items an input list or map may have. The more work an expression does per item, the
+    /// fewer.
     pub fn items_allowed(&self) -> usize {
         self.items
     }
 
-    /// Whether the expression mentions `claims.<field>`, with dot, index, `?.`
-    /// or `has`, for `variable` = `claims`. Kubernetes wants `email_verified`
-    /// looked at where `email` is used.
+    /// Whether the expression mentions `<variable>.<field>`, with dot, index, `?.` or `has`.
+    /// Kubernetes requires `claims.email_verified` to be checked where `claims.email` is used.
     pub fn mentions(&self, variable: &str, field: &str) -> bool {
         guard::mentions(self.program.expression(), variable, field)
     }
@@ -248,8 +247,8 @@ impl Expression {
         self.eval_bool_in(&self.convert(variables)?)
     }
 
-    /// Evaluates a predicate over values converted before, for several
-    /// expressions over the same values.
+    /// Evaluates a predicate over values that were converted before, so that several expressions
+    /// can share them.
     ///
     /// # Errors
     /// As [`Expression::eval_bool`].
@@ -268,7 +267,7 @@ impl Expression {
         self.eval_string_in(&self.convert(variables)?)
     }
 
-    /// As [`Expression::eval_string`], over values converted before.
+    /// Like [`Expression::eval_string`], over values that were converted before.
     ///
     /// # Errors
     /// As [`Expression::eval_string`].
@@ -279,8 +278,8 @@ impl Expression {
         }
     }
 
-    /// Evaluates to texts, over values converted before: a text, a list of texts,
-    /// or a list of such lists, in their order. `null` is nothing.
+    /// Evaluates to texts, over values that were converted before. The result may be a text, a list
+    /// of texts or a list of such lists; the order is kept. `null` gives no text.
     ///
     /// # Errors
     /// Anything else is [`Error::WrongType`].
@@ -301,14 +300,14 @@ impl Expression {
         Ok(texts)
     }
 
-    /// The names its text literals can be, or be the start of; those that are
-    /// only compared are left out.
+    /// The names that its text literals can be, or be the start of. Literals that are only compared
+    /// are left out.
     pub fn spellings(&self) -> Vec<Spelling> {
         spelling::of(self.program.expression())
     }
 
-    /// Evaluates to a list of texts. A single text is a list of one; `""` and
-    /// `null` are the empty list, as Kubernetes' group mappings have it.
+    /// Evaluates to a list of texts. A single text is a list of one; `""` and `null` are the empty
+    /// list, as in Kubernetes' group mappings.
     ///
     /// # Errors
     /// Anything else is [`Error::WrongType`].
@@ -340,8 +339,8 @@ impl Expression {
         Variables::of(used.copied())
     }
 
-    /// SECURITY: the only place an expression is evaluated; the caller's value
-    /// sizes are compared with what the cost estimate assumed.
+    /// SECURITY: the only place where an expression is evaluated. The sizes of the caller's values
+    /// are checked here against what the cost estimate assumed.
     fn run(&self, variables: &Variables) -> Result<Value, Error> {
         variables.check_items(&self.names, self.items)?;
         let outcome = catch_unwind(AssertUnwindSafe(|| {
@@ -361,7 +360,7 @@ impl Expression {
     }
 }
 
-/// Takes one more text.
+/// Appends one text.
 fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
     let Value::String(text) = value else {
         return Err(wrong_type(value, "list of strings"));
@@ -377,7 +376,7 @@ fn push_text(value: &Value, texts: &mut Vec<String>) -> Result<(), Error> {
     Ok(())
 }
 
-/// A text that is not too long.
+/// A text within the bound on results.
 fn bounded_text(text: &Arc<String>) -> Result<String, Error> {
     if text.len() > RESULT_BYTES {
         return Err(Error::ResultTooLarge {
@@ -409,8 +408,8 @@ fn wrong_type(value: &Value, expected: &'static str) -> Error {
     Error::WrongType { observed, expected }
 }
 
-/// What failed, without the values: they may be a stranger's, or claims that
-/// do not belong in a log.
+/// What failed, without the values: they may come from an untrusted caller, or be claims that do
+/// not belong in a log.
 fn describe(error: &ExecutionError) -> String {
     match error {
         ExecutionError::NoSuchKey(key) => format!("no such key `{}`", shorten(key)),
@@ -431,7 +430,7 @@ fn describe(error: &ExecutionError) -> String {
             format!("`{operator}` does not take these types")
         }
         ExecutionError::DuplicateKey(_) => "a map literal has a key twice".to_owned(),
-        // The crate's enum grows; whatever else happens is an error all the same.
+        // The crate's enum may grow; any other failure is an error as well.
         _ => "evaluation failed".to_owned(),
     }
 }
@@ -441,8 +440,7 @@ fn shorten(text: &str) -> String {
     text.chars().filter(|c| !c.is_control()).take(64).collect()
 }
 
-/// Whether an expression is a literal list without elements: how the macros
-/// that build lists start.
+/// Whether an expression is an empty list literal, with which the macros that build lists start.
 fn is_empty_list(expr: &Expr) -> bool {
     matches!(expr, Expr::List(list) if list.elements.is_empty())
 }

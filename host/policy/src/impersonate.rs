@@ -1,11 +1,11 @@
-//! Whom the cluster is told the request is from.
+//! The identity that the gateway impersonates in a cluster, from who may use which agent and the
+//! mapping policy. Every [`Error`] is a 403.
 //!
-//! In: who may use which agent, the mapping policy. Out: [`Impersonation`].
-//! Refuses: 403. Never: a `system:` name the mapping does not spell out, an empty
-//! name, a value that HTTP would change on the way, more groups than allowed.
+//! `policies/kubernetes/impersonation.cel.yaml` says which names people and jobs have in clusters;
+//! docs/policies.md describes it.
 //!
-//! `policies/kubernetes/impersonation.cel.yaml` says which names people and jobs
-//! have in clusters; docs/policies.md describes it.
+//! Security: an identity never has a `system:` name that the mapping does not spell out, an empty
+//! name, a value that HTTP would change in transit, or more groups than allowed.
 
 use crate::cel;
 use tollgate_core::user::Identity;
@@ -21,7 +21,7 @@ pub use guard::{VALUE_BYTES, VALUES};
 pub use known::Known;
 pub use mapping::{Mapping, Names};
 
-/// Whom to impersonate, or nobody on purpose.
+/// Whom to impersonate, or deliberately nobody.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Impersonation {
     /// The cluster's credential acts in its own name.
@@ -30,7 +30,7 @@ pub enum Impersonation {
     As(Identity),
 }
 
-/// Why there is no identity to act as. Each denies.
+/// Why there is no identity to impersonate. Each error denies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// An expression of the mapping could not be evaluated.
@@ -48,7 +48,7 @@ pub enum Error {
         /// Which part.
         part: &'static str,
     },
-    /// A name of Kubernetes' own that the mapping does not spell out.
+    /// A `system:` name that the mapping does not spell out.
     #[error("the {part} `{name}` starts with `system:` and is not written in the mapping as it is")]
     System {
         /// Which part.
@@ -62,7 +62,7 @@ pub enum Error {
         /// Which part.
         part: &'static str,
     },
-    /// A blank that HTTP would take away.
+    /// A leading or trailing blank, which HTTP would remove.
     #[error("the {part} starts or ends with a blank")]
     Blank {
         /// Which part.
@@ -76,7 +76,7 @@ pub enum Error {
         /// Its bytes.
         observed: usize,
     },
-    /// A key of `extra` that Kubernetes would read differently, or that is its own.
+    /// A key of `extra` that Kubernetes would read differently, or that is reserved for Kubernetes.
     #[error("the key `{key}` of `extra` {problem}")]
     Key {
         /// The key.
@@ -95,7 +95,7 @@ pub enum Error {
     TooManyGroups {
         /// How many.
         observed: usize,
-        /// How many may be.
+        /// How many are allowed.
         allowed: usize,
     },
 }

@@ -1,10 +1,9 @@
-//! Decisions: data goes in, a decision comes out.
+//! Policy decisions as pure functions: data goes in, a decision comes out. `tollgate policy test`,
+//! benches and fuzz targets need no other crate.
 //!
-//! Argo CD's RBAC ([`rbac`]), Rego bundles ([`rego`]), CEL expressions ([`cel`]), whom a
-//! cluster is told a request is from ([`impersonate`]), and which project, cluster and
-//! account govern an Application ([`applications`], [`application_request`]).
-//!
-//! `tollgate policy test`, benches and fuzz targets need nothing else.
+//! The modules are Argo CD's RBAC ([`rbac`]), Rego bundles ([`rego`]), CEL expressions ([`cel`]),
+//! impersonation in clusters ([`impersonate`]), and which project, cluster and account govern an
+//! Application ([`applications`], [`application_request`]).
 
 pub mod application_request;
 pub mod applications;

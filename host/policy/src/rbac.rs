@@ -1,15 +1,16 @@
-//! Argo CD's RBAC: `policy.csv`, project roles and tokens, two semantics.
+//! Argo CD's RBAC: `policy.csv`, project roles and tokens, with two semantics. A policy is compiled
+//! from texts with positions and from projects; each decision takes the caller's claims and names
+//! the row that decided.
 //!
-//! In: policy texts with positions, projects, the caller's claims. Out: a
-//! verdict with the row that made it. Never: a load with a broken line; an
-//! allow by default; in [`Rbac::decide`] an allocation, a lock, or a look at
-//! rows that cannot match.
+//! Invariant: [`Rbac::decide`] allocates nothing, takes no lock and does not look at rows that
+//! cannot match.
 //!
-//! Source: `facts` of Argo CD 3.6 (`util/rbac`, `server/rbacpolicy`): a row
-//! counts when the subject is, or inherits, its subject and resource, action
-//! and object match; within one principal a deny wins; principals are judged
-//! alone, in order, and the first allow wins. [`Semantics::Strict`] judges
-//! them together, so that a deny wins over all.
+//! Security: a policy with a broken line does not load, and the default is to deny.
+//!
+//! Source: `facts` of Argo CD 3.6 (`util/rbac`, `server/rbacpolicy`): a row counts when the subject
+//! is, or inherits, its subject and resource, action and object match; within one principal a deny
+//! wins; principals are judged alone, in order, and the first allow wins. [`Semantics::Strict`]
+//! judges them together, so that a deny wins over all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -52,14 +53,14 @@ use matcher::{PatternId, Pool};
 /// The text of the built-in policy: `role:readonly` and `role:admin`.
 pub const BUILTIN_POLICY: &str = include_str!("rbac/builtin.csv");
 
-/// Which policy stands below the operator's.
+/// The policy that applies below the operator's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Builtin {
     /// [`BUILTIN_POLICY`].
     Argocd,
     /// No policy.
     None,
-    /// Another text.
+    /// Another policy text.
     Text(Text),
 }
 
@@ -74,20 +75,20 @@ pub enum MatchMode {
 }
 
 impl MatchMode {
-    /// `regex` is regular expressions, anything else globs, as in Argo CD.
+    /// `regex` means regular expressions; anything else means globs, as in Argo CD.
     pub fn from_setting(setting: &str) -> Self {
         if setting == "regex" { Self::Regex } else { Self::Glob }
     }
 }
 
-/// Everything a policy is made of.
+/// The sources of a policy.
 #[derive(Clone, Debug)]
 pub struct PolicySource {
-    /// What stands below.
+    /// The policy below the operator's.
     pub builtin: Builtin,
     /// The operator's texts: `policy.csv`, then `policy.*.csv` in key order.
     pub texts: Vec<Text>,
-    /// Role everyone holds (`policy.default`); empty for none.
+    /// Role that everyone holds (`policy.default`); empty for none.
     pub default_role: String,
     /// How patterns are read.
     pub match_mode: MatchMode,
@@ -95,8 +96,8 @@ pub struct PolicySource {
     pub scopes: Vec<String>,
     /// Projects by name; their roles add rows for their own objects.
     pub projects: BTreeMap<String, Arc<Project>>,
-    /// Names of local accounts; under strict semantics no identity provider
-    /// may speak for them.
+    /// Names of local accounts. Under strict semantics no identity provider may give a caller one
+    /// of them.
     pub accounts: BTreeSet<String>,
     /// How verdicts are reached.
     pub semantics: Semantics,
@@ -120,25 +121,25 @@ impl Default for PolicySource {
 /// What a caller wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 pub struct Tuple<'a> {
-    /// Such as `applications`.
+    /// Resource, such as `applications`.
     pub resource: &'a str,
-    /// Such as `get` or `action/apps/Deployment/restart`.
+    /// Action, such as `get` or `action/apps/Deployment/restart`.
     pub action: &'a str,
-    /// Such as `project/name` or `project/namespace/name`.
+    /// Object, such as `project/name` or `project/namespace/name`.
     pub object: &'a str,
 }
 
-/// Whether it passes.
+/// Whether a request passes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
-    /// It does.
+    /// It passes.
     Allow,
-    /// It does not.
+    /// It does not pass.
     Deny,
 }
 
-/// What made the outcome.
+/// What caused the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Why {
@@ -148,27 +149,27 @@ pub enum Why {
     DeniedByRule,
     /// No row that counts matches.
     NoRule,
-    /// A row that had to be looked at holds an invalid expression.
+    /// A row that had to be evaluated holds an invalid expression.
     EvaluationError,
 }
 
-/// Number of a row of one [`Rbac`]; smaller stands earlier.
+/// Number of a row of one [`Rbac`]. A smaller number stands earlier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct RuleId(u32);
 
 /// Outcome of one decision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct Verdict {
-    /// Whether it passes.
+    /// Whether the request passes.
     pub outcome: Outcome,
     /// The row that decided, if one did.
     pub rule: Option<RuleId>,
-    /// What made the outcome.
+    /// What caused the outcome.
     pub why: Why,
 }
 
 impl Verdict {
-    /// Whether it passes.
+    /// Whether the request passes.
     pub fn is_allowed(&self) -> bool {
         self.outcome == Outcome::Allow
     }
@@ -178,18 +179,18 @@ impl Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Effect {
-    /// `allow`.
+    /// `allow`: the row allows.
     Allow,
-    /// `deny`.
+    /// `deny`: the row denies.
     Deny,
-    /// Anything else: the row does nothing.
+    /// Anything else: the row has no effect.
     Inert,
 }
 
 /// A row of the policy.
 #[derive(Clone, Debug)]
 pub struct Rule {
-    /// Who: user, group or role, compared text for text.
+    /// User, group or role, compared text for text.
     pub subject: Arc<str>,
     /// Pattern of resources.
     pub resource: Arc<str>,
@@ -197,9 +198,9 @@ pub struct Rule {
     pub action: Arc<str>,
     /// Pattern of objects.
     pub object: Arc<str>,
-    /// What it does.
+    /// Effect.
     pub effect: Effect,
-    /// Where it stands.
+    /// Where the row stands.
     pub location: Location,
     /// The line as written, without blanks around it.
     pub text: Arc<str>,
@@ -217,7 +218,7 @@ struct SubjectId(u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 struct ProjectId(u32);
 
-/// A compiled policy. Immutable, shared by all workers.
+/// A compiled policy. Immutable and shared by all workers.
 pub struct Rbac {
     semantics: Semantics,
     scopes: Vec<String>,
@@ -236,7 +237,7 @@ pub struct Rbac {
     /// Projects whose roles or rows name a subject.
     mentions: HashMap<SubjectId, Vec<ProjectId>>,
     identities: identity::Cache,
-    /// What this one allows has to be allowed by as well.
+    /// What this policy allows, this other one must allow as well.
     narrowed_by: Option<Arc<Self>>,
 }
 
@@ -251,16 +252,16 @@ impl std::fmt::Debug for Rbac {
 }
 
 impl Rbac {
-    /// With what `narrower` does not allow callers taken away.
+    /// This policy, restricted to what `narrower` allows the same callers.
     #[must_use]
     pub fn narrowed_by(mut self, narrower: &Arc<Self>) -> Self {
-        // Whoever was identified before is nobody to this one.
+        // Identities from before have no counterpart in `narrower`, so they must not count.
         self.identities = identity::Cache::new();
         self.narrowed_by = Some(Arc::clone(narrower));
         self
     }
 
-    /// A row of this policy.
+    /// The row with this number.
     pub fn rule(&self, id: RuleId) -> Option<&Rule> {
         self.rules.get(id.0 as usize)
     }
@@ -285,8 +286,8 @@ impl Rbac {
         self.subjects.contains_key(subject)
     }
 
-    /// The project a request belongs to, if such a project is known: first
-    /// part of a project-scoped object, or the object of `projects`.
+    /// The project of a request, if it is known: the first part of a project-scoped object, or the
+    /// object of `projects`.
     fn project_of(&self, tuple: Tuple<'_>) -> Option<ProjectId> {
         let name = match tuple.resource {
             "projects" => tuple.object,

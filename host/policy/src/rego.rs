@@ -1,12 +1,11 @@
-//! Policy bundles in Rego, one a front.
+//! Policy bundles in Rego, one for each front. A bundle gets an input that the host built and
+//! returns a decision.
 //!
-//! In: a folder an operator wrote; an input the host built. Out: a decision.
-//! Never: an allow from anything but `{"allow": true}`; a parse in this process
-//! before a limited child process has parsed, checked and tested the bundle.
+//! A bundle is `policy.rego` and other `*.rego`, conditions in `*.cel.yaml` that can only deny,
+//! tables in `data/`, and `cases.yaml`. docs/policies.md describes them for operators.
 //!
-//! A bundle is `policy.rego` and other `*.rego`, conditions in `*.cel.yaml`
-//! that can only deny, tables in `data/`, and `cases.yaml`. docs/policies.md
-//! describes them for operators.
+//! Security: only `{"allow": true}` allows. This process parses a bundle only after a child process
+//! with limits has parsed, checked and tested it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -51,22 +50,22 @@ pub use source::{IMPERSONATION_FILE, Source};
 pub use watch::STUCK_AFTER;
 pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
 
-/// RVM instructions of one decision. A scan of a few thousand rows fits.
+/// Maximum number of VM instructions of one decision. A scan of a few thousand rows fits.
 pub const INSTRUCTIONS: usize = 100_000;
-/// Time of one decision. Looked at between instructions.
+/// Maximum time of one decision, checked between instructions.
 ///
-/// Wall time, unless the thread did not run meanwhile: a decision that a busy machine held
-/// up is made again, three times at most.
+/// This is wall time, unless the thread did not run meanwhile: a decision that a busy machine held
+/// up is repeated, with three attempts at most.
 pub const TIME: Duration = Duration::from_millis(50);
-/// How often one decision is tried, each time with twice the wall time: 350 ms in all.
+/// Maximum number of attempts for one decision, each with twice the wall time: 350 ms in all.
 const ATTEMPTS: u32 = 3;
-/// Bytes one decision may allocate beyond its input. Looked at between
-/// instructions: one built-in can overshoot by the factor its terms allow.
+/// Bytes that one decision may allocate beyond its input, checked between instructions. A single
+/// built-in can overshoot by the factor that its terms allow.
 pub const MEMORY_BYTES: u64 = 2 * 1024 * 1024;
-/// Bytes of stack a decision needs at most: [`CALL_DEPTH`] rules deep.
+/// Bytes of stack that a decision needs at most, [`CALL_DEPTH`] rules deep.
 pub const STACK_BYTES: usize = 1024 * 1024;
 
-/// A front a bundle decides for.
+/// A front that a bundle decides for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Front {
@@ -81,7 +80,7 @@ pub enum Front {
 }
 
 impl Front {
-    /// Every front there is.
+    /// All fronts.
     pub const ALL: [Self; 4] = [
         Self::Extensions,
         Self::Kubernetes,
@@ -99,7 +98,7 @@ impl Front {
         }
     }
 
-    /// The front of that name.
+    /// The front with this name.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|front| front.as_str() == name)
     }
@@ -120,13 +119,13 @@ impl Front {
     }
 }
 
-/// Why there is no decision. Each denies.
+/// Why there is no decision. Each error denies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The rule gave nothing for this input.
+    /// The rule has no value for this input.
     #[error("the policy gives no decision for this request")]
     Undefined,
-    /// The decision is no object.
+    /// The decision is not an object.
     #[error("the decision is of type `{observed}`, an object is expected")]
     NotAnObject {
         /// Its type.
@@ -158,19 +157,19 @@ pub enum Error {
         /// What is wrong.
         problem: String,
     },
-    /// Too many instructions.
+    /// The decision took too many instructions.
     #[error("the policy ran longer than {limit} instructions")]
     Instructions {
         /// Instructions allowed.
         limit: usize,
     },
-    /// Too slow.
+    /// The decision took too long.
     #[error("the policy ran longer than {limit:?}")]
     Time {
         /// Time allowed.
         limit: Duration,
     },
-    /// Too much memory.
+    /// The decision took too much memory.
     #[error("the policy used {observed} bytes, {limit} are allowed")]
     Memory {
         /// Bytes used.
@@ -195,7 +194,7 @@ pub enum Error {
     /// The engine panicked.
     #[error("the policy engine panicked")]
     Panicked,
-    /// An earlier decision of this bundle did not come back.
+    /// An earlier decision of this bundle has not returned.
     #[error("the policy is not used any more, one of its decisions ran longer than {limit:?}")]
     Stuck {
         /// Time after which a decision is given up.
@@ -209,7 +208,7 @@ pub struct Bundle {
     compiled: compile::Compiled,
     digest: String,
     front: Front,
-    /// Names this bundle in the per-thread machines.
+    /// Identifies this bundle among each thread's machines.
     generation: u64,
     alive: Arc<()>,
     watch: watch::Watch,
@@ -220,12 +219,12 @@ static GENERATIONS: AtomicU64 = AtomicU64::new(1);
 impl Bundle {
     /// Reads, checks, tests and compiles the bundle of `front` in `directory`.
     ///
-    /// Blocks for some 10 ms, at most the checker's time limit. The bundle is
-    /// scanned here, then parsed, compiled and tested in a child process with
-    /// limits; only then it is parsed in this process.
+    /// Blocks for some 10 ms, at most for the checker's time limit. The bundle is scanned here,
+    /// then parsed, compiled and tested in a child process with limits. Only then is it parsed in
+    /// this process.
     ///
-    /// Findings: everything the child process says about the bundle, a failing
-    /// case among it, or how the child process died.
+    /// Findings are everything that the child process reports about the bundle, including failing
+    /// cases, or how the child process died.
     pub fn load(directory: &Path, front: Front, checker: &Checker) -> Loaded<Self> {
         let read = Source::read(directory, front);
         match read.value {
@@ -241,11 +240,11 @@ impl Bundle {
         }
     }
 
-    /// As [`Bundle::load`], with what `parse` makes of [`IMPERSONATION_FILE`].
+    /// Like [`Bundle::load`], together with what `parse` makes of [`IMPERSONATION_FILE`].
     ///
-    /// - `parse`: takes path and text; gives nothing where the file is broken, which
-    ///   the child process has said then.
-    /// - `what`: what it gives, for the finding that it gave nothing.
+    /// - `parse`: takes path and text. It returns `None` if the file is broken, which the child
+    ///   process has then reported.
+    /// - `what`: names what `parse` returns, for the finding that it returned nothing.
     pub fn load_with<T>(
         (directory, front): (&Path, Front),
         checker: &Checker,
@@ -270,7 +269,7 @@ impl Bundle {
         }
     }
 
-    /// As [`Bundle::load`], of files that were read before, in `directory`.
+    /// Like [`Bundle::load`], for files of `directory` that were read before.
     pub fn of(source: &Source, directory: &Path, checker: &Checker) -> Loaded<Self> {
         let report = checker.check(source, Coverage::Off);
         let mut found = report.diagnostics;
@@ -297,13 +296,13 @@ impl Bundle {
         }
     }
 
-    /// A bundle that tests trust, without the child process; none where it does not compile.
+    /// A bundle that tests trust, without the child process; `None` if it does not compile.
     #[cfg(any(test, feature = "unchecked"))]
     pub fn unchecked(source: &Source) -> Option<Self> {
         Self::new(compile::on_large_stack(source).ok()?, source).ok()
     }
 
-    /// What was checked, ready to decide.
+    /// A bundle that was checked, ready to decide.
     fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
@@ -320,13 +319,13 @@ impl Bundle {
 
     /// Decides one request.
     ///
-    /// Takes microseconds; at most [`TIME`], [`INSTRUCTIONS`] and
-    /// [`MEMORY_BYTES`]. Needs [`STACK_BYTES`] of stack. Never blocks on a
-    /// lock another decision holds: each thread has its own machine and data.
+    /// Takes microseconds; bounded by [`TIME`], [`INSTRUCTIONS`] and [`MEMORY_BYTES`]. Needs
+    /// [`STACK_BYTES`] of stack. Never blocks on a lock that another decision holds: each thread
+    /// has its own machine and data.
     ///
     /// # Errors
-    /// Every [`Error`] is a denial. [`Error::Stuck`] at once, for good, after a
-    /// decision that did not come back within [`STUCK_AFTER`].
+    /// Every [`Error`] is a denial. After a decision that did not return within [`STUCK_AFTER`],
+    /// [`Error::Stuck`] is returned at once until that decision returns.
     #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
         self.check_stuck()?;
@@ -339,6 +338,8 @@ impl Bundle {
         })
     }
 
+    /// Fails while the bundle is stuck.
+    ///
     /// # Errors
     /// [`Error::Stuck`] while the bundle is stuck.
     pub fn check_stuck(&self) -> Result<(), Error> {
@@ -349,14 +350,13 @@ impl Bundle {
         }
     }
 
-    /// Whether a decision has been running longer than [`STUCK_AFTER`]: every
-    /// further one is [`Error::Stuck`] until it comes back or another bundle is
-    /// loaded.
+    /// Whether a decision has been running for longer than [`STUCK_AFTER`]. Every further decision
+    /// is then [`Error::Stuck`] until it returns or another bundle is loaded.
     pub fn is_stuck(&self) -> bool {
         self.watch.is_stuck()
     }
 
-    /// Which of the input's parts the decision can depend on.
+    /// Which parts of the input the decision can depend on.
     pub fn reads(&self) -> Reads {
         self.compiled.reads
     }
@@ -366,13 +366,13 @@ impl Bundle {
         &self.digest
     }
 
-    /// The front it decides for.
+    /// The front that it decides for.
     pub fn front(&self) -> Front {
         self.front
     }
 }
 
-/// A YAML or JSON text as JSON, and what is wrong with it.
+/// Parses a YAML or JSON text; on failure returns what is wrong with it and where.
 pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Result<T, Diagnostic> {
     serde_saphyr::from_str(text).map_err(|error| {
         let place = error.location();
@@ -389,7 +389,7 @@ pub fn parse_yaml<T: serde::de::DeserializeOwned>(path: &str, text: &str) -> Res
     })
 }
 
-/// First line, at most 300 characters, no control characters.
+/// The first line of a text, at most 300 characters, without control characters.
 fn shorten(text: &str) -> String {
     text.lines()
         .next()

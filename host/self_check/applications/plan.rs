@@ -1,7 +1,6 @@
-//! What to ask which cluster, and whom of it next.
+//! Plans which clusters to ask which questions, and about which accounts next.
 //!
-//! In: the Applications of a snapshot, what is known. Out: [`Plan`], turns. Never: a
-//! cluster asked while Applications do not act as accounts.
+//! Invariant: no cluster is asked while Applications do not act as accounts.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,13 +17,13 @@ use tollgate_policy::applications::Applications;
 use tollgate_policy::impersonate::service_account::Account;
 use tollgate_state::Cluster;
 
-/// What to ask.
+/// Which clusters to ask, and what.
 #[derive(Debug, Default)]
 pub(super) struct Plan {
     pub(super) mode: ImpersonationMode,
-    /// By server.
+    /// Clusters by server.
     pub(super) clusters: BTreeMap<String, Asked>,
-    /// Keys of `extra` that travel along, in order, each once.
+    /// Keys of `extra` that are sent along, in order, without duplicates.
     pub(super) keys: Vec<String>,
 }
 
@@ -78,8 +77,8 @@ impl Plan {
 }
 
 impl Asked {
-    /// Whether both are the same way into a cluster: what the one was told holds for
-    /// the other. A credential that changed shows with the next round at the latest.
+    /// Whether both access the cluster in the same way, so that answers to one hold for the other.
+    /// A changed credential takes effect with the next round at the latest.
     pub(super) fn is_same_way(&self, other: &Self) -> bool {
         let way = |asked: &Self| {
             let access = asked.access.as_ref()?;
@@ -89,10 +88,10 @@ impl Asked {
         way(self) == way(other)
     }
 
-    /// Whom to ask about now, those first that were asked about longest ago; none
-    /// when it is too early for all.
+    /// Accounts to ask about now, those asked about longest ago first. `None` if it is too early
+    /// for all.
     ///
-    /// - Gives at most [`TURN`] accounts; an empty list asks about the cluster alone.
+    /// - Returns at most [`TURN`] accounts. An empty list means to ask only about the cluster.
     pub(super) fn turn(&self, known: Option<&Known>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
         let nothing = Known::default();
         let known = known.unwrap_or(&nothing);
@@ -114,7 +113,7 @@ impl Asked {
         asks.then(|| stale.into_iter().cloned().collect())
     }
 
-    /// Accounts nothing was asked about yet.
+    /// Number of accounts that nothing was asked about yet.
     pub(super) fn left(&self, known: &Known) -> usize {
         let unknown = self
             .accounts

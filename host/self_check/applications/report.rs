@@ -1,7 +1,5 @@
-//! What operators are told of the accounts that act for Applications.
-//!
-//! In: what was to be asked, what is known. Out: [`Report`], for the admin listener,
-//! and counts. Never: more than [`SHOWN`] accounts of one cluster.
+//! Reports the accounts that act for Applications to operators: a [`Report`] for the admin
+//! listener, and counts. It shows at most [`SHOWN`] accounts of one cluster.
 
 use std::sync::Arc;
 
@@ -14,16 +12,16 @@ use super::survey::{Existence, Extra, Impersonation, Known, Seen};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::impersonate::service_account::Account;
 
-/// Accounts that are shown of one cluster; those that lack something come first.
+/// Most accounts that are shown of one cluster. Those that lack something come first.
 const SHOWN: usize = 1_000;
 
-/// Why it is not known whether an account is there.
+/// Why it is unknown whether an account exists.
 const HIDDEN: &str =
     "the gateway may not `get` it; `tollgate rbac manifest --applications --with-account-check` prints roles with that";
 /// Why nothing is known of an account.
 const NOT_ASKED: &str = "it was not asked about yet";
 
-/// What is known of all clusters; clones are the same board.
+/// What is known of all clusters. Clones share the board.
 #[derive(Clone, Debug)]
 pub struct Board(Arc<ArcSwap<Report>>);
 
@@ -34,7 +32,7 @@ impl Default for Board {
 }
 
 impl Board {
-    /// The latest; mode `off` and no cluster until clusters were asked.
+    /// The latest report. Until clusters were asked, it has mode `off` and no clusters.
     pub fn report(&self) -> Arc<Report> {
         self.0.load_full()
     }
@@ -65,40 +63,40 @@ impl Default for Report {
 /// What is known of one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ClusterReport {
-    /// Its name, or its server where that is not of it alone.
+    /// Its name, or its server if the name is not unique.
     pub cluster: String,
     /// Its API server.
     pub server: String,
     /// Why nothing is known of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub problem: Option<String>,
-    /// The way in which the gateway may act as every account of the cluster, also
-    /// those no Application needs. Whoever holds its credential holds the cluster.
+    /// The mode in which the gateway may impersonate every account of the cluster, including those
+    /// no Application needs. Whoever has its credential controls the cluster.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub acts_as_all: Option<&'static str>,
-    /// Whether the gateway may act as accounts: how many of each.
+    /// Whether the gateway may impersonate accounts: number of each answer.
     pub impersonation: Counts,
-    /// Whether accounts are there: how many of each.
+    /// Whether accounts exist: number of each answer.
     pub existence: Counts,
-    /// What prints the roles that are needed, where some are missing.
+    /// The command that prints the required roles, if some are missing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub command: Option<String>,
-    /// Those that lack something first, then by name.
+    /// Accounts that lack something first, then by name.
     pub accounts: Vec<AccountReport>,
-    /// How many more there are.
+    /// How many more accounts there are.
     pub accounts_left_out: usize,
-    /// Keys of `extra` that travel along.
+    /// Keys of `extra` that are sent along.
     pub extra: Vec<ExtraReport>,
 }
 
-/// How many there are of each answer.
+/// Number of accounts with each answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Counts {
     /// Yes.
     pub granted: usize,
     /// No.
     pub missing: usize,
-    /// The cluster did not say, or was not asked yet.
+    /// The cluster did not answer, or was not asked yet.
     pub unknown: usize,
 }
 
@@ -109,11 +107,11 @@ pub struct AccountReport {
     pub namespace: String,
     /// Its name.
     pub name: String,
-    /// Whether the gateway may act as it.
+    /// Whether the gateway may impersonate it.
     pub impersonation: Answer,
-    /// Whether it is there.
+    /// Whether it exists.
     pub existence: Answer,
-    /// Who acts as it.
+    /// The Applications that act as it.
     pub applications: ApplicationsReport,
 }
 
@@ -121,25 +119,25 @@ pub struct AccountReport {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
 pub enum Answer {
-    /// The gateway may, in this way: `classic` or `constrained`.
+    /// The gateway may, in this mode: `classic` or `constrained`.
     Granted {
-        /// The way.
+        /// The mode.
         mode: &'static str,
     },
-    /// It is there.
+    /// The account exists.
     Exists,
-    /// The gateway may not, or there is no such account.
+    /// The gateway may not, or the account does not exist.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,
-    /// It did not say.
+    /// The cluster did not answer.
     Unknown {
-        /// Why.
+        /// The reason.
         problem: String,
     },
 }
 
-/// Who acts as an account.
+/// The Applications that act as an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ApplicationsReport {
     /// How many Applications.
@@ -262,7 +260,7 @@ impl Counts {
         *count = count.saturating_add(1);
     }
 
-    /// Granted, missing, unknown.
+    /// Counts of granted, missing and unknown.
     pub(super) fn list(self) -> [usize; 3] {
         let Self {
             granted,

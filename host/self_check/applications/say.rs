@@ -1,17 +1,15 @@
-//! What the log says of the accounts of one cluster.
-//!
-//! In: what is known of it, what was said before. Out: warnings. Never: the same one
-//! twice while nothing changed; a line for each of thousands of accounts.
+//! Logs warnings about the accounts of one cluster. A warning is repeated only when something
+//! changed, and thousands of accounts do not make thousands of lines.
 
 use super::super::grants::Mode;
 use super::plan::Asked;
 use super::survey::{Existence, Extra, Impersonation, Known};
 use tollgate_policy::impersonate::service_account::Account;
 
-/// Accounts a line names.
+/// Most accounts that a line names.
 const NAMED: usize = 5;
 
-/// What there is to say.
+/// The warnings about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Said {
     problem: Option<String>,
@@ -48,7 +46,7 @@ impl Said {
         said
     }
 
-    /// Writes what differs from `before`.
+    /// Logs what differs from `before`.
     pub(super) fn say(&self, asked: &Asked, before: Option<&Self>) {
         let cluster = &*asked.label;
         let nothing = Self::default();

@@ -1,12 +1,10 @@
-//! What one cluster lets the gateway do with the accounts that act there.
+//! Asks one cluster what the gateway may do with the accounts and keys of `extra` that are used
+//! there, and updates what is [`Known`]. One round asks about at most [`TURN`] accounts, with at
+//! most [`IN_FLIGHT`] questions at once.
 //!
-//! In: a cluster that answers, the accounts and keys of `extra` that are used, what
-//! was known before. Out: [`Known`]. Never: more than [`TURN`] accounts asked about
-//! in one round, or more than [`IN_FLIGHT`] questions at once.
-//!
-//! A question about all accounts comes first, then those about namespaces with
-//! several, then those about single ones: whoever was given more than is needed is
-//! asked less.
+//! A question about all accounts comes first, then those about namespaces with several accounts,
+//! then those about single accounts. A gateway that was given broad grants therefore asks fewer
+//! questions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -19,28 +17,28 @@ use super::super::review::Problem;
 use super::super::rights::{About, Answering, Question, Right};
 use tollgate_policy::impersonate::service_account::Account;
 
-/// Accounts asked about in one round: each takes four questions at most.
+/// Most accounts asked about in one round. Each takes at most four questions.
 pub(super) const TURN: usize = 256;
-/// Questions one cluster has to answer at once.
+/// Most questions that one cluster has to answer at once.
 const IN_FLIGHT: usize = 4;
 /// Longest round.
 pub(super) const WITHIN: Duration = Duration::from_secs(60);
-/// Fewest accounts of a namespace for which it is asked about as a whole.
+/// Fewest accounts of a namespace for which the whole namespace is asked about.
 const SEVERAL: usize = 3;
 
 /// What is known of a cluster.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct Known {
-    /// Of each account that was asked about.
+    /// Results for each account that was asked about.
     pub(super) accounts: BTreeMap<Account, Seen>,
-    /// Of each key of `extra`.
+    /// Results for each key of `extra`.
     pub(super) extra: BTreeMap<String, Extra>,
-    /// The way in which every account of the cluster may be impersonated, also those
-    /// that no Application acts as.
+    /// The mode in which every account of the cluster may be impersonated, including those that no
+    /// Application acts as.
     pub(super) all: Option<Mode>,
-    /// When it was asked last, also in vain.
+    /// When it was last asked, successfully or not.
     pub(super) at: Option<Instant>,
-    /// Why it did not say anything.
+    /// Why it did not answer at all.
     pub(super) problem: Option<Problem>,
 }
 
@@ -56,26 +54,26 @@ pub(super) struct Seen {
 /// Whether the gateway may act as an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Impersonation {
-    /// It may, in this way.
+    /// It may, in this mode.
     Granted(Mode),
     /// It may not.
     Missing,
     /// No cluster can have an account of this name.
     Impossible,
-    /// The cluster did not say.
+    /// The cluster did not answer.
     Unknown(Problem),
 }
 
-/// Whether an account is there.
+/// Whether an account exists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Existence {
-    /// It is.
+    /// It exists.
     Present,
-    /// It is not.
+    /// It does not exist.
     Absent,
-    /// The gateway may not look, and need not.
+    /// The gateway may not check, and does not need to.
     Hidden,
-    /// The cluster did not say.
+    /// The cluster did not answer.
     Unknown(Problem),
 }
 
@@ -86,12 +84,12 @@ pub(super) enum Extra {
     Granted,
     /// It may not.
     Missing,
-    /// The cluster did not say.
+    /// The cluster did not answer.
     Unknown(Problem),
 }
 
 impl Seen {
-    /// Whether there is something that may be better soon.
+    /// Whether nothing is left that could improve soon.
     pub(super) fn is_good(&self) -> bool {
         let acts = matches!(self.impersonation, Impersonation::Granted(_));
         let is_there = matches!(self.existence, Existence::Present | Existence::Hidden);
@@ -99,7 +97,7 @@ impl Seen {
     }
 }
 
-/// What holds for many accounts.
+/// Results that hold for many accounts.
 #[derive(Debug, Default)]
 struct Wide {
     all: BTreeSet<Right>,
@@ -113,8 +111,8 @@ impl Wide {
     }
 }
 
-/// Asks about `turn` and every key, and adds to what was known of the other
-/// accounts. What is not asked before `deadline` stays as it was known.
+/// Asks about `turn` and every key, and keeps what is known of the other accounts. What is not
+/// asked before `deadline` stays as it was known.
 ///
 /// - `turn`: at most [`TURN`] accounts.
 /// - `deadline`: [`WITHIN`] from now.
@@ -152,7 +150,7 @@ pub(super) async fn survey(
 }
 
 impl Known {
-    /// A cluster that does not answer lets nothing pass either.
+    /// A cluster that does not answer grants nothing.
     pub(super) fn without_answers(problem: Problem) -> Self {
         Self {
             at: Some(Instant::now()),
@@ -162,8 +160,8 @@ impl Known {
     }
 }
 
-/// The whole cluster, then namespaces of several accounts, right by right: what is
-/// granted in one way is not asked for in the other.
+/// Asks about the whole cluster, then about namespaces with several accounts, one right after the
+/// other. What is granted in one mode is not asked for in the other.
 async fn ask_wide(cluster: &impl Answering, turn: &[Account]) -> Result<Wide, Problem> {
     let mut wide = Wide::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,10 +1,9 @@
-//! The roles that let a gateway's identity act as the service accounts of
-//! Applications, and nothing else.
+//! Builds the RBAC objects, as YAML in a fixed order, that let a gateway's identity act as the
+//! named service accounts of Applications, with keys of `extra`, and nothing else.
 //!
-//! In: accounts by name, keys of `extra`. Out: RBAC objects as YAML, in a fixed order.
-//! Never: a rule on service accounts without their names. Who may impersonate every
-//! service account may act as those of Kubernetes' own controllers, and so do
-//! anything in the cluster.
+//! Security: no rule on service accounts lacks their names. An identity that may impersonate
+//! every service account may act as those of Kubernetes' own controllers, and so do anything in
+//! the cluster.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,23 +13,23 @@ use super::super::grants::{AUTHENTICATION, Mode};
 use super::{RBAC, Reach, Subject, cluster_role, cluster_role_binding, reach_rules};
 use tollgate_policy::impersonate::service_account::Account;
 
-/// Name of each namespace's role for classic impersonation, and of its binding.
+/// Name of the role for classic impersonation in each namespace, and of its binding.
 pub const ROLE: &str = "tollgate-applications";
 /// Name of the roles for constrained impersonation, and of their bindings.
 pub const CONSTRAINED_ROLE: &str = "tollgate-applications-constrained";
 /// Name of the role for keys of `extra`, and of its binding.
 pub const EXTRA_ROLE: &str = "tollgate-applications-extra";
 
-/// Label of all of them, by which those that are needed no longer are found.
+/// Label of all of them, by which obsolete ones are found.
 pub const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
 
-/// The kind of constrained impersonation that service accounts have.
+/// The kind of constrained impersonation for service accounts.
 const KIND: &str = "serviceaccount";
 
-/// Whether the gateway is to see which accounts are there.
+/// Whether the gateway may check which accounts exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Check {
-    /// It is not.
+    /// It may not.
     #[default]
     Without,
     /// It may `get` the accounts by name.
@@ -60,7 +59,7 @@ impl<'a> FromIterator<&'a Account> for Accounts {
 }
 
 impl Accounts {
-    /// Whether there is nobody to act as.
+    /// Whether there are no accounts.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
     }
@@ -70,14 +69,13 @@ impl Accounts {
         &self.namespaces
     }
 
-    /// Accounts that are left out, for no cluster can have one of their names.
+    /// Accounts that are left out because no cluster can have one of their names.
     pub fn impossible(&self) -> &BTreeSet<Account> {
         &self.impossible
     }
 }
 
-/// A role and its binding in each namespace, and one for keys of `extra` where there
-/// are some.
+/// A role and its binding in each namespace, and one for the keys of `extra` if there are any.
 ///
 /// - `keys`: in order.
 pub fn classic(accounts: &Accounts, keys: &[String], (subject, check): (&Subject, Check)) -> Vec<Value> {
@@ -91,8 +89,8 @@ pub fn classic(accounts: &Accounts, keys: &[String], (subject, check): (&Subject
     labeled(objects)
 }
 
-/// A role and its binding in each namespace, and one for what may be done as the
-/// accounts, wherever that is: they may have rights in other namespaces too.
+/// A role and its binding in each namespace, and one cluster-wide for what may be done as the
+/// accounts, because they may have rights in other namespaces too.
 pub fn constrained(accounts: &Accounts, reach: &Reach, (subject, check): (&Subject, Check)) -> Vec<Value> {
     let mut objects = roles(accounts, (CONSTRAINED_ROLE, Mode::Constrained), (subject, check));
     objects.push(cluster_role(CONSTRAINED_ROLE, &reach_rules(reach, KIND)));

@@ -1,4 +1,4 @@
-//! Target: the guard beside hyper, the parser that reads what the guard let through.
+//! Fuzz target: the guard together with hyper, the parser that reads what the guard let through.
 
 use std::convert::Infallible;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -49,7 +49,8 @@ struct Seen {
     contents: Vec<u64>,
 }
 
-/// The guard's reading, byte by byte; how much it passes on; whether it watched all of it.
+/// What the guard reads, byte by byte; how many bytes it passes on; and whether it checked all of
+/// them.
 fn by_guard(data: &[u8]) -> (Seen, usize, bool) {
     let mut guard = Guard::new(LINE_BYTES);
     let mut seen = Seen::default();
@@ -117,7 +118,7 @@ fn by_hyper(data: &[u8]) -> Seen {
         .unwrap_or_default()
 }
 
-/// hyper finds no request, and no other end of one, than the guard did: nothing can hide
+/// hyper finds exactly the requests and ends of requests that the guard found, so nothing can hide
 /// behind a request. It may refuse more, and then reads no further.
 fn request_guard(data: &[u8]) {
     let (seen, passed, watched) = by_guard(data);

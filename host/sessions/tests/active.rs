@@ -1,4 +1,4 @@
-//! Who is active, as lists show it.
+//! Tests of the list of active sessions.
 
 use super::*;
 

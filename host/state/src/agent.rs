@@ -1,7 +1,6 @@
-//! Agents, and whom their configurations share them with.
+//! Agents, and who their configurations share them with.
 //!
-//! In: `Agent` objects and `config.yaml` files, decoded. Out: [`AgentObject`].
-//! Never: sharing made of a configuration with mistakes.
+//! Security: a configuration that has mistakes shares its agent with nobody.
 
 use std::sync::Arc;
 
@@ -13,15 +12,15 @@ use tollgate_core::diagnostic::Location;
 pub struct AgentObject {
     /// `metadata.name`; the folder of its `config.yaml`.
     pub name: String,
-    /// What it is bound to; `None` when its `spec` has mistakes.
+    /// What the agent is bound to; `None` when its `spec` has mistakes.
     pub binding: Option<Binding>,
-    /// Whom it is shared with.
+    /// Who it is shared with.
     pub sharing: Sharing,
     /// Where the object starts.
     pub location: Location,
 }
 
-/// What an agent stands for.
+/// The number, project and cluster of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Binding {
     /// `spec.id`.
@@ -32,7 +31,7 @@ pub struct Binding {
     pub cluster: String,
 }
 
-/// Whom an agent is shared with.
+/// Who an agent is shared with.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Sharing {
     /// There is no configuration, or no `user_access` in it.
@@ -68,11 +67,12 @@ pub enum ShareAs {
     Mapped(Grant),
 }
 
-/// What a mapped identity needs besides its ID token.
+/// What a caller with a mapped identity needs besides the ID token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Grant {
-    /// Nothing: the issuer's agent claim is the grant. No list is there.
+    /// Nothing: the issuer's agent claim is the grant. The configuration has neither `projects` nor
+    /// `groups`.
     Claim,
-    /// Membership, because `projects` or `groups` is there, be it empty.
+    /// Membership, because `projects` or `groups` is present, even if it is empty.
     Membership,
 }

@@ -1,7 +1,6 @@
-//! How a cluster is reached: what its Secret says beside name and server.
+//! How a cluster is reached: what its Secret says besides name and server.
 //!
-//! In: decoded cluster Secrets. Out: [`ClusterConfig`]. Never: a value of the
-//! Secret in `Debug`, also not of a provider's configuration.
+//! Security: `Debug` shows no value of the Secret and no configuration of a provider.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -16,7 +15,7 @@ use tollgate_core::diagnostic::Location;
 pub struct ClusterConfig {
     /// Where its credential comes from.
     pub auth: ClusterAuth,
-    /// How its server is believed.
+    /// How its server is verified.
     pub tls: ClusterTls,
     /// The Secret's other values, which a provider may be granted: all but
     /// `name`, `server`, `config`, `project`, `namespaces`, `clusterResources`
@@ -24,54 +23,54 @@ pub struct ClusterConfig {
     pub values: BTreeMap<String, SecretString>,
     /// The Secret's labels.
     pub labels: BTreeMap<String, String>,
-    /// The Secret's annotations. That in which kubectl keeps what it applied is
-    /// empty: it has the Secret's values.
+    /// The Secret's annotations. The one in which kubectl keeps what it applied is emptied, because
+    /// it contains the Secret's values.
     pub annotations: BTreeMap<String, String>,
-    /// The Secret's name; `None` for the control plane's own cluster without one.
+    /// The Secret's name; `None` for the control plane's own cluster if it has no Secret.
     pub object: Option<String>,
-    /// The Secret's `metadata.resourceVersion`, where it has one.
+    /// The Secret's `metadata.resourceVersion`, if it has one.
     pub resource_version: Option<String>,
     /// Where the Secret starts.
     pub location: Option<Location>,
 }
 
-/// One way of authentication. There is never a second one beside it.
+/// The way to authenticate. A cluster has exactly one.
 #[derive(Clone)]
 pub enum ClusterAuth {
-    /// None: the server is asked without a credential.
+    /// Requests are sent without a credential.
     Anonymous,
-    /// The control plane's own cluster, by the pod's ServiceAccount token and
-    /// the authority mounted beside it.
+    /// The control plane's own cluster: with the pod's ServiceAccount token and the certificate
+    /// authority mounted beside it.
     InCluster,
-    /// A token: not empty, bytes 0x21 to 0x7e.
+    /// A token, not empty, of bytes 0x21 to 0x7e.
     Bearer(SecretString),
-    /// User and password, RFC 7617.
+    /// Username and password, RFC 7617.
     Basic {
         /// Without `:` and control characters; not empty.
         username: SecretString,
         /// Without control characters; may be empty.
         password: SecretString,
     },
-    /// A certificate for TLS.
+    /// A TLS client certificate.
     ClientCertificate {
-        /// The chain, the own certificate first.
+        /// The chain, leaf first.
         chain_pem: String,
         /// Its key.
         key_pem: SecretString,
     },
-    /// A plugin mints it.
+    /// A plugin mints the credential.
     Provider {
         /// Plugin name.
         name: String,
-        /// What the plugin's schema describes; an object. It may hold secrets.
+        /// The configuration that the plugin's schema describes: an object. It may hold secrets.
         config: Value,
-        /// Values of the Secret that the operator says are none
-        /// (`publicValues`): the plugin may read them as text.
+        /// Values of the Secret that the operator declares not secret (`publicValues`). The plugin
+        /// may read them as text.
         public: BTreeSet<String>,
     },
     /// The settings cannot be used; requests to this cluster are refused.
     Unusable {
-        /// Why, without values.
+        /// The reason, without values of the Secret.
         reason: String,
     },
 }
@@ -116,16 +115,16 @@ pub struct ClusterTls {
     pub verification: Verification,
     /// The name the certificate must be for; the server's host when absent.
     pub server_name: Option<String>,
-    /// The only authorities believed; the system's when absent.
+    /// The only authorities trusted; the system's when absent.
     pub ca_pem: Option<String>,
 }
 
 /// Whether a cluster's certificate is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Verification {
-    /// It is.
+    /// It is verified.
     #[default]
     On,
-    /// It is not: `insecure: true`.
+    /// It is not verified: `insecure: true`.
     Off,
 }

@@ -1,8 +1,7 @@
-//! Kubernetes objects, put together.
+//! Puts the decoded [`Piece`]s of all documents together into [`Resources`], with every finding.
 //!
-//! In: [`Piece`]s, read of documents by [`read`]. Out: [`Resources`] and every
-//! finding. Never: an object of another namespace than the control plane's, except
-//! Applications and their sets; a secret value in a finding.
+//! Security: objects outside the control plane's namespace are left out, except Applications and
+//! ApplicationSets. No finding contains a secret value.
 
 use std::collections::hash_map::Entry;
 use std::collections::{BTreeMap, HashMap};
@@ -27,7 +26,7 @@ mod secret;
 
 use read::{Content, Decoded, Kind, Object, Piece};
 
-/// Objects taken in so far.
+/// Collects decoded objects into resources.
 #[derive(Debug)]
 pub(crate) struct Collector<'p> {
     resources: Resources,
@@ -36,21 +35,21 @@ pub(crate) struct Collector<'p> {
     found_clusters: Vec<(Cluster, Location)>,
     agents: agent::Draft,
     people: Vec<Arc<people::Draft>>,
-    /// Of tenants, defined twice: nobody can say which one is meant.
+    /// Objects of tenants that are defined twice, so that nobody can say which one is meant.
     twins: Vec<&'p Decoded>,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
 
-/// Whether the file at `path`, relative to the folder of the load, is an agent's
-/// configuration and not objects.
+/// Whether the file at `path`, relative to the loaded folder, is an agent's configuration rather
+/// than objects.
 pub(super) fn is_configuration(path: &str) -> bool {
     agent::configured_by(path).is_some()
 }
 
-/// The objects of pieces whose mistakes do not matter.
+/// Collects the objects of pieces and ignores their mistakes.
 ///
-/// - `memo`: of the load they are a part of.
+/// - `memo`: of the load that the pieces belong to.
 pub(crate) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> Arc<Resources> {
     let mut collector = Collector::new(namespace);
     for said in said {
@@ -59,17 +58,17 @@ pub(crate) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> 
     Arc::new(collector.finish(&mut memo.clone()).0)
 }
 
-/// What one source keeps from load to load of what is made of several objects.
+/// What one source keeps from load to load of the parts that are made of several objects.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Memo {
     people: people::Memo,
     agents: BTreeMap<String, Arc<AgentObject>>,
-    /// How the control plane's own cluster is reached when no Secret is for it.
+    /// How the control plane's own cluster is reached when it has no Secret.
     own: Option<Arc<ClusterConfig>>,
 }
 
 impl<'p> Collector<'p> {
-    /// Nothing taken yet; `namespace` is the control plane's.
+    /// A collector without objects; `namespace` is the control plane's.
     pub(crate) fn new(namespace: &str) -> Self {
         let resources = Resources {
             control_plane_namespace: namespace.to_owned(),
@@ -87,7 +86,7 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Takes in what was read of one file or object.
+    /// Adds what was read from one file or object.
     pub(crate) fn take(&mut self, pieces: &'p [Piece]) {
         for piece in pieces {
             match piece {
@@ -203,8 +202,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Clusters that two Secrets describe: which of both is meant nobody knows, so none
-    /// is used.
+    /// Finds clusters that two Secrets describe. Nobody knows which Secret is meant, so neither is
+    /// used.
     fn shared_servers(&mut self) -> Vec<Cluster> {
         let mut doubtful = Vec::new();
         for pair in self.found_clusters.windows(2) {
@@ -225,7 +224,7 @@ impl<'p> Collector<'p> {
         doubtful
     }
 
-    /// A name of two clusters is allowed, and useless as a destination.
+    /// Warns of a name that two clusters share: it is allowed, but cannot be used as a destination.
     fn shared_names(&mut self) {
         let mut seen: BTreeMap<&str, &Location> = BTreeMap::new();
         for (cluster, location) in self
@@ -242,8 +241,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// Projects that Applications name and nobody has made, each once. Of a project that
-    /// is set aside its own mistake tells.
+    /// Warns once of each project that Applications name and that does not exist. A project that is
+    /// set aside has its own finding.
     fn absent_projects(&mut self) {
         let mut absent: BTreeMap<&str, (&Application, usize)> = BTreeMap::new();
         for application in self.resources.applications.values() {
@@ -266,7 +265,7 @@ impl<'p> Collector<'p> {
         }
     }
 
-    /// The objects, with the clusters they make.
+    /// The resources, with the clusters that the Secrets describe.
     pub(crate) fn finish(mut self, memo: &mut Memo) -> (Resources, Vec<Diagnostic>) {
         if !self
             .seen
@@ -285,21 +284,21 @@ impl<'p> Collector<'p> {
             .sort_by(|a, b| (&a.0.server, &a.0.name).cmp(&(&b.0.server, &b.0.name)));
         let doubtful = self.shared_servers();
         self.shared_names();
-        // Of thousands at once a map is made faster than one by one.
+        // Building the map of thousands at once is faster than inserting them one by one.
         self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
         self.leave_out_twins();
         self.absent_projects();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
-        // Also the control plane's own, which would be there without a Secret. A name
-        // that stood for several does not come to stand for the one that is left.
+        // This also removes the control plane's own cluster, which would be there without a Secret.
+        // A name that two clusters shared must not come to mean the one that is left.
         known.retain(|cluster| {
             !doubtful
                 .iter()
                 .any(|twin| twin.server == cluster.server || (!twin.name.is_empty() && twin.name == cluster.name))
         });
-        // SECURITY: what such a project denies is denied nowhere; so nobody enters its
-        // clusters, as nobody enters those of its Applications.
+        // SECURITY: nobody can enforce what a project that is set aside denies, so nobody may
+        // access its clusters, just as nobody may access those of its Applications.
         let lost = |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_set_aside(&cluster.project);
         known.retain(|cluster| !lost(cluster));
         self.resources.clusters = known;

@@ -1,20 +1,19 @@
-//! Which cluster an Application goes to, and whether its project may go there.
+//! Decides which cluster an Application deploys to, and whether its project may deploy there.
 //!
-//! In: destinations as written, the known clusters. Out: one canonical
-//! [`Cluster`], a yes or a no. Never: a guess when a name means two clusters.
+//! Security: a name that means two clusters is an error; neither is picked.
 
 use std::borrow::Borrow;
 
 use super::{Cluster, ConfigMap, Destination, Project};
 use tollgate_core::glob::Pattern;
 
-/// API server of the cluster the control plane runs in, as Pods reach it.
+/// API server of the control plane's own cluster, as Pods reach it.
 pub const IN_CLUSTER_SERVER: &str = "https://kubernetes.default.svc";
 
-/// Name of that cluster unless a cluster secret gives it another.
+/// Name of that cluster unless a cluster Secret gives it another one.
 pub const IN_CLUSTER_NAME: &str = "in-cluster";
 
-/// Key of `argocd-cm` that switches that cluster off; only exactly `false` does.
+/// Key of `argocd-cm` that switches that cluster off; only the exact value `false` does.
 const IN_CLUSTER_KEY: &str = "cluster.inClusterEnabled";
 
 /// Why a destination does not lead to one cluster.
@@ -50,9 +49,8 @@ pub enum Error {
     ProjectClusters(String),
 }
 
-/// Every cluster an Application can go to: those of cluster secrets and the
-/// control plane's own, first, unless a secret redefines it or `argocd-cm`
-/// switches it off.
+/// Every cluster an Application can deploy to: those of cluster Secrets and the control plane's
+/// own. The latter comes first, unless a Secret redefines it or `argocd-cm` switches it off.
 ///
 /// Source: Argo CD, `ListClusters`.
 pub fn known_clusters(argocd_cm: &ConfigMap, found: Vec<Cluster>) -> Vec<Cluster> {
@@ -121,11 +119,10 @@ pub fn resolve(destination: &Destination, clusters: &[Cluster]) -> Result<Cluste
 
 /// Whether `project` may deploy to `namespace` of `cluster`.
 ///
-/// Rules are read in order. An allowing rule needs the namespace and the name
-/// or the server to match. A rule with a leading `!` refuses at once. With
-/// `permitOnlyProjectScopedClusters` the cluster must also belong to the
-/// project. A pattern that does not compile never allows, and refuses when it
-/// is negated.
+/// Rules are read in order. To allow, a rule must match the namespace, and the name or the server.
+/// A rule with a leading `!` refuses at once. With `permitOnlyProjectScopedClusters` the cluster
+/// must also belong to the project. A pattern that does not compile never allows, and refuses when
+/// it is negated.
 ///
 /// Source: Argo CD, `AppProject.IsDestinationPermitted`.
 pub fn permitted(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
@@ -136,10 +133,10 @@ pub fn permitted(project: &Project, cluster: &Cluster, namespace: &str, clusters
     permitted_with(project, cluster, namespace, of_project).unwrap_or(false)
 }
 
-/// [`permitted`], with the project's clusters asked for only when they matter.
+/// Like [`permitted`], but asks for the project's clusters only if they matter.
 ///
 /// # Errors
-/// [`Error::ProjectClusters`] when `project_clusters` fails; it denies.
+/// [`Error::ProjectClusters`] if `project_clusters` fails; it denies.
 pub fn permitted_with(
     project: &Project,
     cluster: &Cluster,
@@ -161,12 +158,12 @@ pub fn permitted_with(
 #[derive(Debug)]
 pub struct Places {
     rules: Vec<Rule<Box<str>>>,
-    /// The project whose clusters alone are permitted, if they are.
+    /// The project whose clusters are the only ones permitted, if there is such a restriction.
     clusters_of: Option<String>,
 }
 
 impl Places {
-    /// Compiles what `project` permits.
+    /// Compiles the destinations of `project`.
     pub fn of(project: &Project) -> Self {
         Self {
             rules: project.destinations.iter().map(Rule::of).collect(),
@@ -186,7 +183,7 @@ impl Places {
     }
 }
 
-// SECURITY: an empty name or server is "unknown", two of them are not the same cluster.
+// SECURITY: an empty name or server means "unknown", so two of them are not the same cluster.
 fn is_same(one: &Cluster, other: &Cluster) -> bool {
     let same = |a: &str, b: &str| !a.is_empty() && a == b;
     same(&one.name, &other.name) || same(&one.server, &other.server)
@@ -208,8 +205,8 @@ fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster
             listed = true;
             continue;
         }
-        // A negated name refuses in every namespace, a negated server only in
-        // the rule's, a negated namespace only on the rule's server.
+        // A negated name refuses in every namespace, a negated server only in the rule's namespace,
+        // and a negated namespace only on the rule's server.
         let refused = name == Match::Negated
             || (server == Match::Negated && namespaces == Match::Yes)
             || (namespaces == Match::Negated && server == Match::Yes);
@@ -220,12 +217,12 @@ fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster
     listed
 }
 
-/// How a pattern that may begin with `!` met a value.
+/// The result of matching a pattern that may begin with `!`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Match {
     Yes,
     No,
-    /// Not matched because the part after `!` does match: a refusal.
+    /// A refusal: the part after `!` matches.
     Negated,
 }
 
@@ -249,7 +246,7 @@ enum Glob<T> {
     Everything,
     Literal(T),
     Pattern(Box<Pattern>),
-    /// Does not compile.
+    /// The pattern does not compile.
     Broken,
 }
 
@@ -279,7 +276,7 @@ impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
 }
 
 impl<T: AsRef<str>> Matcher<T> {
-    /// Never `Yes` for a value that is not known.
+    /// Like a match, but never `Yes` for an unknown value.
     fn met_known(&self, value: &str) -> Match {
         match (value.is_empty(), self.negated) {
             (true, true) => Match::Negated,

@@ -1,8 +1,7 @@
-//! Kubernetes YAML files in a folder.
+//! Loads Kubernetes YAML files from a folder, such as a Git checkout or a mounted ConfigMap.
 //!
-//! In: a folder, such as a Git checkout or a mounted ConfigMap. Out:
-//! [`Resources`], or every mistake of every file. Never: half of a folder, so
-//! that the last good state stays when one file is bad.
+//! Invariant: a folder loads as a whole or not at all, so the last good state stays in force while
+//! one file is bad.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,7 +33,7 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// As [`load`] reads it; `namespace` is the control plane's.
+    /// A folder that is read as by [`load`]; `namespace` is the control plane's.
     pub fn new(folder: &Path, namespace: &str) -> Self {
         Self {
             folder: folder.to_owned(),
@@ -45,10 +44,10 @@ impl Directory {
 }
 
 impl Source for Directory {
-    /// As [`load`], but files that stayed as they were are not parsed again, and not
-    /// even read again where their times can be believed.
+    /// Like [`load`], but unchanged files are not parsed again, and not even read again if their
+    /// times can be trusted.
     fn load(&self) -> Loaded<Arc<Resources>> {
-        // Until the load is done no writer changes several files.
+        // While this is held, no writer changes several files.
         let _shared = match for_load(&self.folder) {
             Ok(shared) => shared,
             Err(finding) => return Loaded::refused(vec![finding]),
@@ -77,16 +76,14 @@ impl Source for Directory {
 
 /// Reads every `*.yaml`, `*.yml` and `*.json` file below `folder`.
 ///
-/// - Folders inside are read too, up to 16 deep; hidden files and folders
-///   (also `..data` of a mounted ConfigMap), editor copies and
-///   `kustomization.yaml` are left out; of a `.gitlab` folder only
-///   `agents/<name>/config.yaml` is read; symbolic links are followed, each real
-///   file is read once.
-/// - `agents/<name>/config.yaml`, wherever it is, is not taken for an object but
-///   for GitLab's configuration of the Agent called `<name>`.
+/// - Subfolders are read up to 16 deep. Hidden files and folders (also `..data` of a mounted
+///   ConfigMap), editor copies and `kustomization.yaml` are left out. In a `.gitlab` folder only
+///   `agents/<name>/config.yaml` is read. Symbolic links are followed; each real file is read once.
+/// - `agents/<name>/config.yaml` anywhere is not read as an object but as GitLab's configuration of
+///   the Agent `<name>`.
 /// - A file is at most 64 MiB, all files together 512 MiB, at most 20,000 files.
-/// - `namespace` is the control plane's: objects without a namespace belong to
-///   it, those of others are left out, except Applications and ApplicationSets.
+/// - `namespace` is the control plane's. Objects without a namespace belong to it. Objects of other
+///   namespaces are left out, except Applications and ApplicationSets.
 ///
 /// Blocking; call it outside the request path.
 ///
@@ -97,16 +94,16 @@ pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
     load_with(folder, namespace, &[])
 }
 
-/// A file as it would be.
+/// A file as it would be after a change.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Draft<'a> {
-    /// Its path, of the folder as it was given.
+    /// Its path, starting with the folder's path as it was given.
     pub(crate) path: &'a Path,
-    /// Its text; none when it would go.
+    /// Its text; `None` if the file would be deleted.
     pub(crate) text: Option<&'a str>,
 }
 
-/// Reads the folder as [`load`] would with some files changed.
+/// Reads the folder like [`load`], but with some files changed.
 pub(crate) fn load_with(folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Resources> {
     let loaded = Kept::default().load(folder, namespace, drafts);
     Loaded {
@@ -127,8 +124,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     files
 }
 
-/// Reads objects from one text, as [`load`] does from one file; `name` stands
-/// for the path.
+/// Reads objects from one text, as [`load`] does from one file; `name` is used as its path.
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
     let pieces = read(text, (Arc::from(name), name), namespace);
     let mut collector = Collector::new(namespace);
@@ -166,7 +162,7 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<Pi
     pieces
 }
 
-/// An ApplicationSet that is given out says which state of its file it is from.
+/// Adds to each ApplicationSet the version of its file.
 fn add_versions(pieces: &mut [Piece], text: &str) {
     let mut version = None;
     for piece in pieces {

@@ -1,17 +1,16 @@
-//! An entry as commands take it.
+//! Parses `SERVER,NAMESPACE,ACCOUNT`, as commands take it, into a [`DestinationServiceAccount`].
 //!
-//! In: `SERVER,NAMESPACE,ACCOUNT`. Out: a [`DestinationServiceAccount`]. Never: a
-//! part that was trimmed or guessed.
+//! Invariant: parts are kept as they are, not trimmed.
 
 use std::str::FromStr;
 
 use crate::DestinationServiceAccount;
 use tollgate_core::diagnostic::Location;
 
-/// Why a text is no entry.
+/// Why a text is not an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EntryError {
-    /// It has not three parts.
+    /// It does not have three parts.
     #[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
     Parts {
         /// The text.

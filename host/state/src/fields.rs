@@ -1,7 +1,7 @@
-//! Typed access to the fields of Kubernetes objects.
+//! Typed access to the fields of Kubernetes objects. A value of the wrong type is a finding with
+//! its place.
 //!
-//! In: a [`Node`] and where its text stands. Out: values, and a finding for
-//! each one that has the wrong type. Never: a value in a finding.
+//! Security: no finding contains a value.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -15,10 +15,10 @@ use tollgate_core::yaml::{Entry, Meaning, Node};
 #[derive(Clone, Debug)]
 pub struct Source {
     file: Arc<str>,
-    /// Lines above the text in its file.
+    /// Lines before the text in its file.
     above: u32,
-    /// A value inside a file is indented by an unknown width, so its columns
-    /// say nothing.
+    /// Whether columns are known. A value inside a file is indented by an unknown width, so its
+    /// columns say nothing.
     columns: Columns,
 }
 
@@ -38,7 +38,7 @@ impl Source {
         }
     }
 
-    /// A value inside a file.
+    /// A text value inside a file.
     pub fn within(text: &Text) -> Self {
         let above = text.location.line.saturating_sub(1);
         Self {
@@ -48,7 +48,7 @@ impl Source {
         }
     }
 
-    /// The place of a line and column, both from 1.
+    /// The place of a line and column, both counted from 1.
     pub fn at(&self, line: u32, column: u32) -> Location {
         let column = match self.columns {
             Columns::Known => column,
@@ -75,7 +75,7 @@ impl Source {
     }
 }
 
-/// A mapping, its path in the object, and where findings go.
+/// A mapping, its path in the object, and the source of its places.
 #[derive(Clone, Debug)]
 pub struct Fields<'a> {
     node: &'a Node,
@@ -84,7 +84,7 @@ pub struct Fields<'a> {
 }
 
 impl<'a> Fields<'a> {
-    /// Opens a mapping; anything else is a finding.
+    /// Opens a mapping; any other value is a finding.
     pub fn open(node: &'a Node, source: &'a Source, path: String, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         if node.entries().is_none() {
             let what = if path.is_empty() {
@@ -123,7 +123,7 @@ impl<'a> Fields<'a> {
         self.node
     }
 
-    /// A key's value when present and not null.
+    /// A key's value, unless it is absent or null.
     pub fn node(&self, key: &str) -> Option<&'a Rc<Node>> {
         self.node.get(key)
     }
@@ -133,7 +133,7 @@ impl<'a> Fields<'a> {
         self.source.at(entry.line, entry.column)
     }
 
-    /// Every key that is not among `known` is a finding.
+    /// Reports every key that is not among `known`.
     pub fn only(&self, known: &[&str], findings: &mut Vec<Diagnostic>) {
         for entry in self.entries().iter().filter(|entry| !known.contains(&&*entry.key)) {
             let message = format!("`{}` is not known", self.path_of(&entry.key));
@@ -153,7 +153,7 @@ impl<'a> Fields<'a> {
         Some(text.value.as_ref().to_owned())
     }
 
-    /// A text that must be there and not empty.
+    /// A text that must be present and not empty.
     pub fn required(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<String> {
         let before = findings.len();
         let text = self.text(key, findings).filter(|text| !text.is_empty());
@@ -198,7 +198,7 @@ impl<'a> Fields<'a> {
             .collect()
     }
 
-    /// A mapping of texts under `key`; null values are empty texts.
+    /// A mapping of texts under `key`; null values become empty texts.
     pub fn text_map(&self, key: &str, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Text> {
         let Some(map) = self.child(key, findings) else {
             return BTreeMap::new();
@@ -235,7 +235,7 @@ impl<'a> Fields<'a> {
 }
 
 impl Fields<'_> {
-    /// A number that must be there, from 1.
+    /// A number that must be present and at least 1.
     pub fn number(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<i64> {
         let before = findings.len();
         let number = self.integer(key, findings);
@@ -251,8 +251,8 @@ impl Fields<'_> {
     }
 }
 
-/// Reads a text as the Kubernetes API server does: numbers and booleans are
-/// refused, null is empty.
+/// Reads a text as the Kubernetes API server does: numbers and booleans are refused, null is the
+/// empty text.
 fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
     let refuse = |found: &str| {
         let finding = Diagnostic::error(source.of(node), format!("`{path}` must be text, found {found}"));

@@ -1,12 +1,11 @@
-//! The same objects, from the API server of the control plane's cluster.
+//! Watches the Kubernetes objects at the API server of the control plane's cluster.
 //!
-//! In: how it is reached. Out: [`Resources`], and a signal when they changed. Never:
-//! a state some kind is missing of; an object that vanishes because a watch broke.
+//! A thread of its own with a runtime of its own keeps the watches: reading ten thousand
+//! Applications takes no time from requests, and commands without a runtime can load as well. An
+//! object is decoded when it arrives; the parser drops the parts that are not needed.
 //!
-//! A thread of its own with a runtime of its own keeps the watches: reading ten
-//! thousand Applications takes no time from requests, and commands that run without
-//! a runtime load as well. An object is decoded when it arrives; what is not needed
-//! of it is not even kept while it is parsed.
+//! Invariant: a state is complete or it is not given out, and objects do not vanish because a watch
+//! broke.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -38,10 +37,10 @@ pub(crate) use connect::connect;
 use shared::Shared;
 pub(crate) use words::of_client;
 
-/// Longest time the first load waits for every kind to be there.
+/// Longest time the first load waits until every kind has been listed.
 pub const START: Duration = Duration::from_secs(30);
 
-/// A storm of events is one reload a second; a single one is seen at once.
+/// A storm of events causes one reload a second. A single event is seen at once.
 const TIMING: Timing = Timing {
     settle: Duration::from_millis(100),
     patience: Duration::from_secs(1),
@@ -70,7 +69,7 @@ impl fmt::Debug for Kubernetes {
 struct Kept {
     memo: Memo,
     last: Option<Last>,
-    /// What each object said last without mistakes.
+    /// What each object last said without mistakes.
     good: Vec<Said>,
 }
 
@@ -78,19 +77,18 @@ struct Kept {
 struct Last {
     said: Vec<Arc<[Piece]>>,
     resources: Option<Arc<Resources>>,
-    /// Of a load that was refused.
+    /// The mended resources, if the load was refused.
     mended: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
 }
 
 impl Kubernetes {
-    /// Begins to watch; `namespace` is the control plane's. The first load waits
-    /// [`START`] at most.
+    /// Starts watching; `namespace` is the control plane's. The first load waits at most [`START`].
     pub fn start(settings: KubernetesState, namespace: &str) -> Self {
         Self::start_within(settings, namespace, START)
     }
 
-    /// As [`Kubernetes::start`], with another bound on the first load.
+    /// Like [`Kubernetes::start`], with another bound on the first load.
     pub fn start_within(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {
         let shared = Arc::new(Shared::new(&settings, namespace));
         let stop = CancellationToken::new();

@@ -1,8 +1,8 @@
-//! The Kubernetes objects the gateway works from, decoded, with positions.
+//! The Kubernetes objects the gateway works from: loads them from a folder ([`directory`]) or an
+//! API server ([`kubernetes`]), behind [`source::Source`], and decodes them into [`Resources`] with
+//! their places. Nothing here decides on access.
 //!
-//! In: a source ([`directory`] or [`kubernetes`], behind [`source::Source`]).
-//! Out: [`Resources`].
-//! Never: a decision; a secret in `Debug`.
+//! Security: `Debug` shows no secret.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, Verification};
 pub use entry::EntryError;
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
-/// A text value of a ConfigMap and the line its first character stands on.
+/// A text value and its place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Text {
     /// The value as YAML decodes it.
@@ -51,7 +51,7 @@ pub struct ConfigMap {
 pub struct Secret {
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// `data` (base64 decoded) and `stringData`, the latter winning.
+    /// `data` (base64 decoded) and `stringData`; the latter wins.
     pub values: BTreeMap<String, SecretString>,
     /// Where the object starts.
     pub location: Location,
@@ -66,7 +66,7 @@ pub struct ObjectName {
     pub name: String,
 }
 
-/// Where an Application deploys to, as its spec says it; empty means not set.
+/// Where an Application deploys to, as its spec says; empty means not set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Destination {
     /// Cluster name.
@@ -77,7 +77,7 @@ pub struct Destination {
     pub namespace: String,
 }
 
-/// What the gateway needs of an `Application`.
+/// The parts of an `Application` that the gateway needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Application {
     /// Namespace and name.
@@ -88,7 +88,7 @@ pub struct Application {
     pub destination: Destination,
     /// `metadata.labels`.
     pub labels: BTreeMap<String, String>,
-    /// Name of the ApplicationSet that is its controller, by its owner references.
+    /// Name of the ApplicationSet that controls it, by its owner references.
     pub application_set: Option<String>,
     /// Where the object starts.
     pub location: Location,
@@ -99,11 +99,11 @@ pub struct Application {
 pub struct ProjectRole {
     /// Role name; its RBAC subject is `proj:<project>:<role>`.
     pub name: String,
-    /// Policy lines, each with its place.
+    /// Policy lines and their places.
     pub policies: Vec<Text>,
     /// Groups that hold the role.
     pub groups: Vec<Text>,
-    /// Tokens issued for the role: `iat` in seconds, `id` is the `jti`.
+    /// Tokens issued for the role.
     pub tokens: Vec<RoleToken>,
     /// Where the role starts.
     pub location: Location,
@@ -134,7 +134,7 @@ pub struct DestinationServiceAccount {
     pub location: Location,
 }
 
-/// An entry of a list of resources an `AppProject` allows or denies.
+/// An entry of a list of resources that an `AppProject` allows or denies.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceRule {
     /// Pattern of the API group; empty is the core group.
@@ -160,12 +160,12 @@ pub struct ResourceRules {
     pub namespaced_denied: Vec<ResourceRule>,
 }
 
-/// What the gateway needs of an `AppProject`.
+/// The parts of an `AppProject` that the gateway needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Project {
     /// `metadata.name`.
     pub name: String,
-    /// `metadata.labels`; global projects are chosen by them.
+    /// `metadata.labels`; global projects select by them.
     pub labels: BTreeMap<String, String>,
     /// `spec.destinations`.
     pub destinations: Vec<Destination>,
@@ -207,7 +207,7 @@ pub struct ExtensionObject {
     pub location: Location,
 }
 
-/// An object of a tenant's that has a mistake and is not used; what needs it is denied.
+/// A tenant's object that has a mistake and is not used. What needs it is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SetAside {
     /// Its `kind`.
@@ -227,7 +227,7 @@ pub struct Resources {
     pub control_plane_namespace: String,
     /// ConfigMap `argocd-cm`.
     pub argocd_cm: ConfigMap,
-    /// Where `argocd-cm` starts; none where there is no such ConfigMap.
+    /// Where `argocd-cm` starts; `None` if there is no such ConfigMap.
     pub argocd_cm_at: Option<Location>,
     /// ConfigMap `argocd-rbac-cm`.
     pub rbac_cm: ConfigMap,
@@ -237,7 +237,7 @@ pub struct Resources {
     pub projects: BTreeMap<String, Arc<Project>>,
     /// Applications by namespace and name.
     pub applications: BTreeMap<ObjectName, Arc<Application>>,
-    /// ApplicationSets by namespace and name, whole but for `metadata.managedFields`;
+    /// ApplicationSets by namespace and name, whole except for `metadata.managedFields`.
     /// `metadata.resourceVersion` is the version that [`mod@write`] takes.
     pub application_sets: BTreeMap<ObjectName, Arc<Value>>,
     /// Clusters, `in-cluster` first unless switched off.
@@ -246,18 +246,18 @@ pub struct Resources {
     pub cluster_configs: BTreeMap<String, Arc<ClusterConfig>>,
     /// Repositories and credentials for repositories, by the name of their Secret.
     pub repositories: BTreeMap<String, Arc<Repository>>,
-    /// Extensions that are objects of their own, by name.
+    /// Extensions defined by their own objects, by name.
     pub extensions: BTreeMap<String, Arc<ExtensionObject>>,
-    /// Agents of the Kubernetes front by name, broken ones among them.
+    /// Agents of the Kubernetes front by name, including broken ones.
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.
     pub people: Arc<people::Directory>,
-    /// What tenants wrote with mistakes, in no order.
+    /// Objects of tenants that have mistakes, in no order.
     pub set_aside: Vec<SetAside>,
 }
 
 impl Resources {
-    /// Whether there is a project of this name that has a mistake.
+    /// Whether a project with this name exists but is set aside for a mistake.
     pub fn is_set_aside(&self, project: &str) -> bool {
         let mut aside = self.set_aside.iter();
         aside.any(|object| object.kind == "AppProject" && object.name.name == project)

@@ -1,20 +1,20 @@
-//! Users, groups and projects, put together of every `UserDirectory`.
+//! The [`Directory`] of users, groups and projects from every `UserDirectory`, looked up by number,
+//! name and path.
 //!
-//! In: checked entries. Out: [`Directory`], looked up by number, name and path.
-//! Never: a role that comes from below; groups count for what is under them only.
+//! Security: roles are inherited downwards only. A group's roles count in what is below it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use tollgate_core::user::{Role, User};
 
-/// Whether a person may do anything.
+/// Whether a person is active or blocked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum PersonState {
-    /// As their roles say.
+    /// They may do what their roles allow.
     #[default]
     Active,
-    /// Nothing, whatever their roles.
+    /// They may do nothing, whatever their roles.
     Blocked,
 }
 
@@ -23,17 +23,17 @@ pub enum PersonState {
 pub struct Person {
     /// Number and name.
     pub user: User,
-    /// Blocked ones are found too, so that every caller has to look.
+    /// The state. Blocked people are found too, so every caller must check it.
     pub state: PersonState,
 }
 
-/// Direct members: roles by the number of the user.
+/// Direct members: their roles, by number of the user.
 pub type Members = BTreeMap<i64, Role>;
 
 /// A group or a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Namespace {
-    /// Its number; groups and projects are numbered apart.
+    /// Its number. Groups and projects are numbered separately.
     pub id: i64,
     /// Its path, in lower case.
     pub path: Arc<str>,
@@ -41,7 +41,7 @@ pub struct Namespace {
     pub members: Arc<Members>,
 }
 
-/// Who there is, and where they are members.
+/// All people, groups and projects, and who is a member where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Directory {
     people: BTreeMap<i64, Person>,
@@ -51,8 +51,8 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Of entries whose numbers, names and paths are unique; of two that are
-    /// not, the latter stays, and a person who is blocked once is blocked.
+    /// Builds a directory from entries with unique numbers, names and paths. Of two entries with
+    /// the same one the latter stays, and a person who is blocked in either is blocked.
     pub(crate) fn new(people: Vec<Person>, groups: Vec<Namespace>, projects: Vec<Namespace>) -> Self {
         let by_path = |spaces: Vec<Namespace>| {
             let keyed = spaces.into_iter().map(|space| (Arc::clone(&space.path), space));
@@ -79,7 +79,7 @@ impl Directory {
         }
     }
 
-    /// Whether there is nobody and nothing in it.
+    /// Whether the directory is empty.
     pub fn is_empty(&self) -> bool {
         self.people.is_empty() && self.groups.is_empty() && self.projects.is_empty()
     }
@@ -114,8 +114,8 @@ impl Directory {
         self.projects.values().find(|project| project.id == id)
     }
 
-    /// The groups above a path, the nearest first; the path itself is none of
-    /// them. A folder that is no group counts as an empty one.
+    /// The groups above a path, nearest first, without the path itself. A folder that is not a
+    /// group is skipped.
     pub fn groups_above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Namespace> {
         let parent = |path: &'a str| path.rsplit_once('/').map(|(parent, _)| parent);
         std::iter::successors(parent(path), move |path| parent(path)).filter_map(|path| self.group(path))

@@ -1,14 +1,13 @@
-//! Repositories as Secrets describe them.
+//! Repositories as Secrets describe them; `decode/repository.rs` decodes them.
 //!
-//! In: decoded by `decode/repository.rs`. Out: values. Never: a credential in
-//! `Debug`.
+//! Security: `Debug` shows no credential.
 
 use secrecy::SecretString;
 
 use super::Verification;
 use tollgate_core::diagnostic::Location;
 
-/// A Secret of type `repository` or `repo-creds` that is for git.
+/// A git Secret of type `repository` or `repo-creds`.
 ///
 /// Source: Argo CD's declarative setup.
 #[derive(Clone, Debug)]
@@ -19,9 +18,9 @@ pub struct Repository {
     pub kind: RepositoryKind,
     /// `url`, as it is written.
     pub url: String,
-    /// `project` it belongs to; empty for all.
+    /// The `project` it belongs to; empty for all.
     pub project: String,
-    /// How the gateway says who it is.
+    /// How the gateway authenticates.
     pub auth: RepositoryAuth,
     /// `tlsClientCertData` and `tlsClientCertKey`, both PEM.
     pub client_certificate: Option<(SecretString, SecretString)>,
@@ -36,15 +35,14 @@ pub struct Repository {
 pub enum RepositoryKind {
     /// One repository.
     Repository,
-    /// Credentials of every repository below its URL; says nothing about which
-    /// repositories there are.
+    /// Credentials for every repository below its URL. It does not say which repositories exist.
     Credentials,
 }
 
-/// How the gateway says who it is at a repository.
+/// How the gateway authenticates to a repository.
 #[derive(Clone, Debug)]
 pub enum RepositoryAuth {
-    /// Not at all.
+    /// Without credentials.
     Anonymous,
     /// Basic, RFC 7617.
     Basic {
@@ -55,9 +53,9 @@ pub enum RepositoryAuth {
     },
     /// `bearerToken`, RFC 6750.
     Bearer(SecretString),
-    /// A way the gateway does not have; the repository cannot be read.
+    /// A way that the gateway does not support; the repository cannot be read.
     Unusable {
-        /// Why, without values.
+        /// The reason, without values of the Secret.
         reason: String,
     },
 }

@@ -1,8 +1,8 @@
-//! Where the objects come from, behind one trait.
+//! The trait [`Source`]: a place the Kubernetes objects are loaded from again and again, which
+//! signals when they changed.
 //!
-//! In: the settings `state`. Out: a [`Source`] that is loaded again and again and
-//! says when that is worth it. Never: half a state; a source that holds its caller
-//! up for longer than [`super::kubernetes::START`].
+//! Invariant: a source gives a complete state or none, and blocks its caller for at most
+//! [`super::kubernetes::START`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -21,31 +21,30 @@ use tollgate_core::diagnostic::{Diagnostic, Loaded};
 pub trait Source: fmt::Debug + Send + Sync {
     /// Every object as it is now.
     ///
-    /// What did not change since the last load of this source is neither read nor
-    /// decoded again: its `Arc`s are the same pointers. Blocks, the first time for
-    /// as long as the source needs to be complete; call it off the runtime.
+    /// What did not change since the last load of this source is neither read nor decoded again:
+    /// its `Arc`s are the same pointers. Blocks; the first load takes as long as the source needs
+    /// to be complete. Call it off the runtime.
     ///
     /// # Errors
-    /// As findings: what cannot be read or decoded and refuses the load.
+    /// Findings: what cannot be read or decoded and therefore refuses the load.
     fn load(&self) -> Loaded<Arc<Resources>>;
 
-    /// Where the last load was refused: every object as it is now, but those with mistakes
-    /// as they were when they had none. For judging what is withdrawn, and for nothing
-    /// else.
+    /// If the last load was refused: every object as it is now, and those with mistakes as they
+    /// were without. Use it only to judge what is withdrawn.
     fn mended(&self) -> Option<Arc<Resources>>;
 
-    /// What keeps the source from being up to date, as findings of severity error;
-    /// none while it is. What it gave last stays true as far as anybody knows.
+    /// What keeps the source from being up to date, as findings of severity error; empty if nothing
+    /// does. The state it gave last remains the best that is known.
     fn health(&self) -> Vec<Diagnostic>;
 
-    /// Begins to watch for changes: what changes after this returns is signaled, so
-    /// load *after* it. Inside a Tokio runtime.
+    /// Starts watching for changes. Everything that changes after this returns is signaled, so load
+    /// *after* it. Call it inside a Tokio runtime.
     fn watch(&self) -> BoxFuture<'_, Watch>;
 
     /// Where changes are written.
     ///
     /// # Errors
-    /// [`Error::NotConnected`] before a cluster was reached for the first time.
+    /// [`Error::NotConnected`] until the cluster was reached for the first time.
     fn place(&self) -> Result<Place, Error>;
 }
 
@@ -76,8 +75,8 @@ pub enum Error {
     NotConnected,
 }
 
-/// The source the settings name. It begins to work at once, and ends with the last
-/// `Arc` of it.
+/// Opens the source that the settings name. It starts at once and ends when the last `Arc` is
+/// dropped.
 pub fn open(config: &Config) -> Arc<dyn Source> {
     let namespace = &config.control_plane_namespace;
     match &config.state {
@@ -86,10 +85,10 @@ pub fn open(config: &Config) -> Arc<dyn Source> {
     }
 }
 
-/// Every object the settings lead to, once: for commands that read and end. Blocks.
+/// Loads every object once, for commands that read and then end. Blocks.
 ///
 /// # Errors
-/// As findings: what cannot be read or decoded.
+/// Findings: what cannot be read or decoded.
 pub fn load_once(config: &Config) -> Loaded<Arc<Resources>> {
     open(config).load()
 }

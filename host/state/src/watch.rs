@@ -1,12 +1,9 @@
-//! Says when files below some folders have changed.
+//! Signals when files below some folders have changed, once per settled change. It does not say
+//! what changed; the reader looks at everything again.
 //!
-//! In: folders or files. Out: one signal for each settled change. Never: what
-//! changed (the reader looks at everything again), a signal without a change.
-//!
-//! The system's file events are only a hint to look at once; what counts is a
-//! fingerprint, taken every two seconds in any case. Folders that are replaced
-//! by a rename or a symbolic link, as Kubernetes and git-sync do, and file
-//! systems without events are therefore covered too.
+//! The system's file events only trigger an early look. What counts is a fingerprint, which is also
+//! taken every two seconds. This covers folders that are replaced by a rename or a symbolic link,
+//! as Kubernetes and git-sync do, and file systems without events.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,14 +16,14 @@ mod fingerprint;
 
 use fingerprint::{Depth, Fingerprint};
 
-/// How long to wait for what.
+/// The times of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Timing {
     /// Quiet time after the last file event before a change counts as settled.
     pub settle: Duration,
-    /// Longest wait for quiet.
+    /// Longest wait for the quiet time.
     pub patience: Duration,
-    /// Time between two looks without any event.
+    /// Time between two checks without an event.
     pub poll: Duration,
 }
 
@@ -43,9 +40,9 @@ impl Default for Timing {
 /// Whether the system's file events are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Events {
-    /// Where the system has them.
+    /// They are used where the system has them.
     WherePossible,
-    /// Never: look every [`Timing::poll`], contents included.
+    /// They are not used: check every [`Timing::poll`], contents included.
     Never,
 }
 
@@ -56,8 +53,8 @@ pub struct Watch {
 }
 
 impl Watch {
-    /// Waits for the next settled change; several are one when nobody waits.
-    /// `None` when the watch has ended.
+    /// Waits for the next settled change. Changes while nobody waits count as one. `None` when the
+    /// watch has ended.
     ///
     /// Cancel safe.
     pub async fn changed(&mut self) -> Option<()> {
@@ -67,9 +64,9 @@ impl Watch {
 
 /// Watches folders and files; they need not exist yet.
 ///
-/// The comparison begins with what is there when this returns, so read them
-/// *after* it: a change in between is reported. Hidden files and folders do
-/// not count. Must be called inside a Tokio runtime.
+/// Changes are compared with the state when this returns, so read the files *after* it: a change in
+/// between is reported. Hidden files and folders do not count. Must be called inside a Tokio
+/// runtime.
 pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: Events) -> Watch {
     let (sender, changes) = mpsc::channel(1);
     let paths: Arc<[PathBuf]> = paths.into();
@@ -91,8 +88,8 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: Events) -> Watch
     Watch { changes }
 }
 
-/// A watch of something else than files, which counts its changes up; several
-/// changes within [`Timing`] are one. [`Timing::poll`] has no meaning.
+/// Watches a counter of changes instead of files. Several changes within [`Timing`] count as one.
+/// [`Timing::poll`] has no effect.
 pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timing) -> Watch {
     let (sender, changes) = mpsc::channel(1);
     tokio::spawn(async move {
@@ -102,7 +99,7 @@ pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timin
                 changed = count.changed() => if changed.is_err() { return },
             }
             let quiet = async {
-                // An error is the end, which the loop sees too.
+                // An error means the end, which the loop also notices.
                 while let Ok(Ok(())) = tokio::time::timeout(timing.settle, count.changed()).await {}
             };
             let _ = tokio::time::timeout(timing.patience, quiet).await;
@@ -133,7 +130,7 @@ async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sende
         if now.is_none() || now == task.last {
             continue;
         }
-        // Folders may have been replaced: events of the old ones end here.
+        // Folders may have been replaced; the old ones send no more events.
         task.source = Source::start(&task.paths, task.hint.clone(), task.events);
         task.last = now;
         // A full channel already says "changed"; a closed one ends the loop.
@@ -153,7 +150,7 @@ async fn look(paths: &Arc<[PathBuf]>, source: &Source) -> Option<Fingerprint> {
         Source::Events(_) => Depth::Metadata,
         Source::Polling => Depth::Contents,
     };
-    // A look that fails is no change; the next one comes soon.
+    // A failed check is not a change; the next one comes soon.
     tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth))
         .await
         .ok()

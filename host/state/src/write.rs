@@ -1,9 +1,8 @@
-//! Writing state: objects as they are stored, changed and put back.
+//! Reads, changes and stores single objects of the state. A change or deletion names the version it
+//! is based on and is refused if the stored version is another one, if the state would no longer
+//! load, or if a file cannot be edited without touching more than the object.
 //!
-//! In: an object's key, what it shall be, the version that was looked at. Out:
-//! the object as it is stored now. Refuses: an older version, a change that
-//! would break the load, a file that cannot be edited without touching more.
-//! Never: a write that nobody looked at the object for; half of one.
+//! Invariant: a write is done completely or not at all.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -35,10 +34,10 @@ pub(crate) use folder::version as version_of;
 pub(crate) use value::json as value_of;
 pub use value::{merge, merge_patch};
 
-/// Objects that are read at once.
+/// Most objects that are read at the same time.
 const READ_AT_ONCE: usize = 8;
 
-/// The kinds that are written.
+/// The kinds of objects that can be written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
     /// `AppProject`.
@@ -50,7 +49,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// As objects have it.
+    /// `kind` as objects have it.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::AppProject => "AppProject",
@@ -64,7 +63,7 @@ impl Kind {
         "argoproj.io/v1alpha1"
     }
 
-    /// As paths of a cluster's API have it.
+    /// The plural name in paths of a cluster's API.
     pub fn plural(self) -> &'static str {
         match self {
             Self::AppProject => "appprojects",
@@ -80,7 +79,7 @@ impl fmt::Display for Kind {
     }
 }
 
-/// One object of the state.
+/// Identifies one object of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Key {
     /// Its kind.
@@ -90,9 +89,9 @@ pub struct Key {
 }
 
 impl Key {
-    /// Whether there can be such an object.
+    /// Checks that the names are valid.
     ///
-    /// SECURITY: names become parts of paths; nothing but Kubernetes' own may.
+    /// SECURITY: names become parts of paths, so only names that Kubernetes allows pass.
     fn check(&self) -> Result<(), Error> {
         if dns::is_label(&self.name.namespace) && dns::is_subdomain(&self.name.name) {
             return Ok(());
@@ -107,18 +106,18 @@ impl fmt::Display for Key {
     }
 }
 
-/// Which state of an object somebody looked at: `metadata.resourceVersion` in a
-/// cluster, a digest of the file's bytes in a folder. Opaque; equal or not.
+/// Identifies the state of an object: `metadata.resourceVersion` in a cluster, a digest of the
+/// file's bytes in a folder. Opaque; only equality has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version(Arc<str>);
 
 impl Version {
-    /// As it was given out.
+    /// A version from the text it was given out as.
     pub fn new(text: &str) -> Self {
         Self(text.into())
     }
 
-    /// As it is given out.
+    /// The text of the version.
     pub fn as_str(&self) -> &str {
         &self.0
     }
@@ -127,30 +126,30 @@ impl Version {
 /// An object as it is stored.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stored {
-    /// The object, whole; its version is `metadata.resourceVersion`, and
-    /// `metadata.managedFields` is left out.
+    /// The whole object. Its version is `metadata.resourceVersion`, and `metadata.managedFields` is
+    /// left out.
     pub object: Value,
     /// Its version.
     pub version: Version,
 }
 
-/// Why an object is not read or written.
+/// Why an object could not be read or written.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// There is none.
+    /// The object does not exist.
     #[error("there is no {0}")]
     NotFound(Key),
-    /// There is one already.
+    /// The object exists already.
     #[error("{0} exists already")]
     Exists(Key),
-    /// The write is based on another version than the one that is stored.
+    /// The write is based on a version that is not the stored one.
     #[error("{key} has changed since it was read: the write is based on version `{based_on}`, and `{found}` is stored")]
     Conflict {
         /// The object.
         key: Key,
-        /// What the write is based on.
+        /// The version the write is based on.
         based_on: String,
-        /// What is stored.
+        /// The stored version.
         found: String,
     },
     /// Another manager of the object's fields owns what the write would change.
@@ -158,7 +157,7 @@ pub enum Error {
     Managed {
         /// The object.
         key: Key,
-        /// The cluster's words, with the manager's name.
+        /// The cluster's message, with the manager's name.
         managers: String,
     },
     /// Two places of the folder define the object.
@@ -192,10 +191,10 @@ pub enum Error {
     /// The state would not load with the change.
     #[error("the state would not load: {}", first(.0))]
     Refused(Vec<Diagnostic>),
-    /// Another writer keeps the folder busy.
+    /// Another writer holds the folder's lock.
     #[error("another writer is at work in the state folder")]
     Busy,
-    /// The file system says no.
+    /// The file system reported an error.
     #[error("`{path}`: {source}")]
     Io {
         /// File or folder.
@@ -203,18 +202,18 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
-    /// The cluster does not take it, or does not answer.
+    /// The cluster refused the request or did not answer.
     #[error("the control plane's cluster: {message}")]
     Cluster {
-        /// HTTP status of its answer; 0 where there was none.
+        /// HTTP status of its answer; 0 if there was none.
         status: u16,
-        /// Its words.
+        /// Its message.
         message: String,
     },
-    /// There was never a way to the cluster.
+    /// The cluster was never reached.
     #[error(transparent)]
     Source(#[from] source::Error),
-    /// The work broke off.
+    /// The work ended early.
     #[error("the write broke off")]
     Broken,
 }
@@ -223,7 +222,7 @@ fn first(findings: &[Diagnostic]) -> String {
     findings.first().map(ToString::to_string).unwrap_or_default()
 }
 
-/// Reads and writes objects where the state is.
+/// Reads and writes objects where the state is stored.
 #[derive(Clone, Debug)]
 pub enum Writer {
     /// A folder of files.
@@ -233,7 +232,7 @@ pub enum Writer {
 }
 
 impl Writer {
-    /// The writer of a source's state; `namespace` is the control plane's.
+    /// A writer for a source's state; `namespace` is the control plane's.
     pub fn at(place: Place, namespace: &str) -> Self {
         match place {
             Place::Folder(folder) => Self::Directory(Folder::new(&folder, namespace)),
@@ -241,11 +240,11 @@ impl Writer {
         }
     }
 
-    /// The writer of these settings' state, for commands that end soon. It works in
-    /// the runtime it is opened in.
+    /// A writer for the state that the settings name, for commands that end soon. It works in the
+    /// runtime it is opened in.
     ///
     /// # Errors
-    /// [`Error::Cluster`]: the settings lead to no cluster.
+    /// [`Error::Cluster`] if the settings lead to no cluster.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         let place = match &config.state {
             StateSource::Directory(folder) => Place::Folder(folder.clone()),
@@ -287,8 +286,8 @@ impl Writer {
         }
     }
 
-    /// Every object of a kind in a namespace: whole, without `status`, where `is_related`
-    /// says so by its name and owner references, else nothing but these.
+    /// Every object of a kind in a namespace. Where `is_related` accepts an object's name and owner
+    /// references, it is whole, without `status`; else it has only these.
     ///
     /// # Errors
     /// As [`Writer::list`].
@@ -312,8 +311,8 @@ impl Writer {
         }
     }
 
-    /// The objects of a kind and namespace that `is_wanted` takes, by name. Others are not
-    /// held longer than it takes to look at them.
+    /// The objects of a kind and namespace that `is_wanted` accepts, by name. Others are dropped
+    /// right after they were checked.
     ///
     /// # Errors
     /// As [`Writer::list`].
@@ -333,7 +332,7 @@ impl Writer {
         }
     }
 
-    /// Those of the named objects that are there, in their order.
+    /// The named objects that exist, in the order of `keys`.
     ///
     /// # Errors
     /// As [`Writer::read`].
@@ -351,14 +350,13 @@ impl Writer {
         Ok(found)
     }
 
-    /// Makes the object what `wanted` says, if it still is the one of `based_on`.
+    /// Changes the object to `wanted`, if its version is still `based_on`.
     ///
-    /// What `wanted` says of `metadata.resourceVersion` does not count. Gives the
-    /// object as it is stored then; it is durable. Running gateways act on it with
-    /// their next reload.
+    /// `metadata.resourceVersion` in `wanted` is ignored. Gives the object as it is stored
+    /// afterwards, durably. Running gateways act on it with their next reload.
     ///
     /// # Errors
-    /// [`Error::Conflict`] when it is another one, and the other variants.
+    /// [`Error::Conflict`] if the version is another one, and the other variants.
     ///
     /// Dropping the future does not stop a write that has begun.
     pub async fn replace(&self, key: &Key, wanted: Value, based_on: &Version) -> Result<Stored, Error> {
@@ -387,7 +385,7 @@ impl Writer {
         }
     }
 
-    /// Takes the object away, if it still is the one of `based_on`.
+    /// Deletes the object, if its version is still `based_on`.
     ///
     /// # Errors
     /// As [`Writer::replace`].
@@ -403,7 +401,7 @@ impl Writer {
     }
 }
 
-/// The documents of a text, empty ones left out, as values.
+/// The documents of a text as values, without empty ones.
 ///
 /// # Errors
 /// The first mistake and its line, without any value of the text.
@@ -419,7 +417,7 @@ async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + S
     tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Broken))
 }
 
-/// Keys that come before others of new files.
+/// Keys that come before others in new files.
 static FIRST: LazyLock<[String; 5]> =
     LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
 
@@ -433,7 +431,7 @@ fn writing(texts: Option<value::Texts>) -> value::Writing<'static> {
     }
 }
 
-/// An object as YAML, its name first, as new files have it.
+/// An object as YAML with its name first, as in new files.
 pub fn yaml(object: &Value) -> String {
     let members = object.as_object();
     members
@@ -441,8 +439,8 @@ pub fn yaml(object: &Value) -> String {
         .unwrap_or_default()
 }
 
-/// Parts of an object as YAML, each text as `texts` puts it: in this order, a key with
-/// all of its value or with some of its members.
+/// Parts of an object as YAML, in the order of `parts`: a key with all of its value or with some of
+/// its members. Each text is written as `texts` gives it.
 pub fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::Texts) -> String {
     let writing = writing(Some(texts));
     let mut lines = String::new();
@@ -470,7 +468,7 @@ fn head(object: &Value) -> Value {
     serde_json::json!({ "metadata": kept })
 }
 
-/// What only a store says of an object is not part of another one.
+/// Removes what belongs to the stored object alone.
 fn forget_version(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
@@ -483,7 +481,7 @@ mod tests {
     use super::{Error, Folder, Key, Kind, Writer};
     use crate::ObjectName;
 
-    /// SECURITY: names become parts of paths, in folders and of an API server.
+    /// SECURITY: names become parts of paths, in folders and at an API server.
     #[tokio::test]
     async fn names_that_are_none_lead_nowhere() {
         let folder = tempfile::tempdir().expect("a folder");

@@ -1,7 +1,7 @@
-//! Entries of `generators`.
+//! Decodes one entry of `generators`: its kinds in order, borrowed, with the types of their
+//! settings checked.
 //!
-//! In: an entry as JSON. Out: its kinds in order, borrowed, with settings of the
-//! right types. Never: a key that becomes a kind because a template made it one.
+//! Security: a key that a template produces never becomes a generator kind.
 
 use serde_json::{Map, Value};
 
@@ -9,20 +9,20 @@ use super::fields::{below, list, member, object};
 use super::{Error, ORDER, settings};
 use crate::KindName;
 
-/// Where an entry stands.
+/// The nesting level of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Level {
     /// In `spec.generators`.
     Top,
     /// In a matrix or merge of [`Self::Top`].
     Nested,
-    /// In a matrix or merge of [`Self::Nested`]; no matrix or merge can stand here.
+    /// In a matrix or merge of [`Self::Nested`]; no further matrix or merge is allowed here.
     Terminal,
 }
 
 impl Level {
-    /// The level of the children of a matrix or merge here; none where there can be
-    /// no matrix or merge.
+    /// The level of the children of a matrix or merge at this level; `None` where there can be no
+    /// matrix or merge.
     pub(crate) fn below(self) -> Option<Self> {
         match self {
             Self::Top => Some(Self::Nested),
@@ -32,18 +32,17 @@ impl Level {
     }
 }
 
-/// An entry, taken apart.
+/// A decoded entry.
 #[derive(Clone, Debug)]
 pub(crate) struct Entry<'v> {
-    /// Kinds and what stands below them, in [`ORDER`].
+    /// The kinds and their settings, in [`ORDER`].
     pub(crate) kinds: Vec<(KindName, &'v Value)>,
     /// `selector`.
     pub(crate) selector: Option<&'v Value>,
 }
 
 impl<'v> Entry<'v> {
-    /// Takes an entry apart and judges the types of its settings, those of children
-    /// too.
+    /// Decodes an entry and checks the types of its settings, including those of its children.
     pub(crate) fn read(raw: &'v Value, level: Level, path: &str) -> Result<Self, Error> {
         let entry = Self::open(raw, path)?;
         for (name, value) in &entry.kinds {
@@ -59,7 +58,7 @@ impl<'v> Entry<'v> {
         Ok(entry)
     }
 
-    /// Takes an entry apart.
+    /// Decodes an entry without checking its settings.
     pub(crate) fn open(raw: &'v Value, path: &str) -> Result<Self, Error> {
         let members = object(raw, path)?;
         let kind = |name: &KindName| member(members, name.as_str()).map(|value| (*name, value));
@@ -74,9 +73,9 @@ impl<'v> Entry<'v> {
     }
 }
 
-/// The entry without keys Argo CD does not know, those of children too, so that
-/// templates in keys cannot make generators. Nesting deeper than allowed is kept, for
-/// the error.
+/// Removes keys that Argo CD does not know from the entry and its children, so that templates in
+/// keys cannot make generators. Nesting that is too deep is kept, so that it is reported as an
+/// error.
 pub(super) fn pruned(raw: &Value, level: Level, path: &str) -> Result<Value, Error> {
     let entry = Entry::open(raw, path)?;
     let mut kept = Map::new();

@@ -1,6 +1,5 @@
-//! Members of JSON objects as Go's decoder takes them: null is absent.
-//!
-//! In: JSON. Out: borrowed values. Never: a value of the wrong type taken as absent.
+//! Accessors for members of JSON objects that follow Go's decoder: `null` counts as absent. A
+//! value of the wrong type is an error.
 
 use serde_json::{Map, Value};
 
@@ -11,12 +10,12 @@ pub(crate) fn member<'v>(object: &'v Map<String, Value>, key: &str) -> Option<&'
     object.get(key).filter(|value| !value.is_null())
 }
 
-/// The object a value is.
+/// The value as an object.
 pub(crate) fn object<'v>(value: &'v Value, path: &str) -> Result<&'v Map<String, Value>, Error> {
     value.as_object().ok_or_else(|| mistake(path, value, "an object"))
 }
 
-/// A text; empty when absent.
+/// A string member; empty when absent.
 pub(crate) fn text<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<&'v str, Error> {
     match member(object, key) {
         None => Ok(""),
@@ -25,7 +24,7 @@ pub(crate) fn text<'v>(object: &'v Map<String, Value>, key: &str, path: &str) ->
     }
 }
 
-/// A boolean; false when absent.
+/// A boolean member; false when absent.
 pub(crate) fn flag(object: &Map<String, Value>, key: &str, path: &str) -> Result<bool, Error> {
     match member(object, key) {
         None => Ok(false),
@@ -34,7 +33,7 @@ pub(crate) fn flag(object: &Map<String, Value>, key: &str, path: &str) -> Result
     }
 }
 
-/// A list; empty when absent.
+/// A list member; empty when absent.
 pub(crate) fn list<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<&'v [Value], Error> {
     match member(object, key) {
         None => Ok(&[]),
@@ -43,7 +42,7 @@ pub(crate) fn list<'v>(object: &'v Map<String, Value>, key: &str, path: &str) ->
     }
 }
 
-/// A list of texts; empty when absent.
+/// A member that is a list of strings; empty when absent.
 pub(crate) fn texts<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -> Result<Vec<&'v str>, Error> {
     let items = list(object, key, path)?.iter().enumerate();
     let item = |(index, item): (usize, &'v Value)| {
@@ -53,7 +52,7 @@ pub(crate) fn texts<'v>(object: &'v Map<String, Value>, key: &str, path: &str) -
     items.map(item).collect()
 }
 
-/// A mapping of texts, by key; empty when absent.
+/// A member that is a mapping to strings; empty when absent.
 pub(crate) fn text_map<'v>(
     parent: &'v Map<String, Value>,
     key: &str,

@@ -1,7 +1,6 @@
-//! What stands below the kinds of generators.
+//! Borrowed, typed views of the settings of each generator kind.
 //!
-//! In: settings as JSON. Out: borrowed views of them. Never: a default where a
-//! value has the wrong type.
+//! Invariant: a value of the wrong type is an error, never replaced by a default.
 
 use serde_json::Value;
 
@@ -26,7 +25,7 @@ impl<'v> List<'v> {
     }
 }
 
-/// Keys and templates of `values`.
+/// The keys and templates of `values`.
 pub(crate) type Values<'v> = Vec<(&'v str, &'v str)>;
 
 /// `clusters`.
@@ -37,12 +36,12 @@ pub(crate) struct Clusters<'v> {
     pub(crate) shape: Shape,
 }
 
-/// How clusters are given.
+/// How clusters become parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Shape {
-    /// A set of parameters for each.
+    /// One set of parameters for each cluster.
     Each,
-    /// `flatList`: one set with all of them as `clusters`.
+    /// `flatList`: one set of parameters with all clusters as `clusters`.
     FlatList,
 }
 
@@ -86,9 +85,9 @@ pub(crate) struct PathItem<'v> {
 /// What an item does with the paths it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Effect {
-    /// They are taken.
+    /// The paths are included.
     Include,
-    /// `exclude`: they are left out, whatever other items say.
+    /// `exclude`: the paths are left out, whatever other items say.
     Exclude,
 }
 
@@ -120,7 +119,7 @@ impl<'v> Git<'v> {
     }
 }
 
-/// `matrix` and `merge`; the latter has keys.
+/// `matrix` and `merge`; only `merge` has keys.
 #[derive(Debug)]
 pub(crate) struct Combination<'v> {
     pub(crate) generators: &'v [Value],
@@ -137,12 +136,12 @@ impl<'v> Combination<'v> {
     }
 }
 
-/// `values` of a generator a plugin provides; the rest is the plugin's to judge.
+/// The `values` of a generator that a plugin provides; the plugin checks the other settings.
 pub(crate) fn guest_values<'v>(settings: &'v Value, path: &str) -> Result<Values<'v>, Error> {
     text_map(object(settings, path)?, "values", path)
 }
 
-/// Judges the types of settings; those of children are judged by the entry.
+/// Checks the types of settings; those of children are checked with their entry.
 pub(super) fn check(name: KindName, settings: &Value, path: &str) -> Result<(), Error> {
     match name {
         KindName::List => List::read(settings, path).map(drop),

@@ -1,4 +1,4 @@
-//! Objects that are ApplicationSets, and those that are not.
+//! Tests of decoding: objects that are ApplicationSets and objects that are not.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -111,17 +111,17 @@ fn unrecognized_generators_are_refused_in_argo_cds_words() {
         refused(object.clone()),
         "ApplicationSet test-app-set contains unrecognized generators: aaa, bbb"
     );
-    // Stored, it can be shown and deleted.
+    // A stored set of this kind can be shown and deleted.
     let stored = ApplicationSet::read_stored(object).unwrap();
     assert!(stored.spec.generators[1].kinds.is_empty());
-    // Names of what is sent are known without the annotation.
+    // The names in what is sent are known without the annotation.
     assert_eq!(
         refused(with_spec(
             json!({"generators": [{"lists": {}}, {"selector": {}, "gits": {}}]})
         )),
         "ApplicationSet test-app-set contains unrecognized generators: gits, lists"
     );
-    // Null is absent.
+    // Null counts as absent.
     assert_eq!(
         refused(with_spec(json!({"generators": [{"list": null}]}))),
         "ApplicationSet test-app-set contains unrecognized generators: list"

@@ -1,8 +1,9 @@
-//! Cluster generators.
+//! The cluster generator: one set of parameters for each cluster whose Secret matches a selector.
 //!
-//! In: clusters, a selector of their Secrets. Out: a set of parameters for each.
-//! Never: a cluster the gate refuses; the control plane's own cluster without a
-//! Secret where a selector asks for labels.
+//! A selector with label requirements never matches the control plane's own cluster if that has no
+//! Secret.
+//!
+//! Security: clusters that the gate refuses are left out.
 
 use std::collections::BTreeMap;
 
@@ -16,8 +17,7 @@ use crate::decode::settings::{Clusters, Shape};
 use crate::selector::{self, Selector};
 use crate::{ClusterInput, Engine, Params};
 
-/// Annotations of Secrets that are Argo CD's or kubectl's own state, and no
-/// parameters.
+/// Annotations of Secrets that are internal state of Argo CD or kubectl and not parameters.
 const HIDDEN: [&str; 5] = [
     "argocd.argoproj.io/refresh",
     "argocd.argoproj.io/hydrate",
@@ -29,11 +29,11 @@ const HIDDEN: [&str; 5] = [
 /// Label and value of every cluster Secret.
 const TYPE: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
 
-/// The selector of a cluster generator. Every cluster Secret has the label that says
-/// what it is, so that asking for another value of it asks for nothing, as upstream.
+/// The selector of a cluster generator. As upstream, another value for the label that marks
+/// cluster Secrets is ignored: every cluster Secret has that label.
 ///
 /// # Errors
-/// It is none.
+/// The selector is invalid.
 pub(super) fn choice(settings: &Clusters<'_>, path: &str) -> Result<Selector, Error> {
     let Some(selector) = settings.selector else {
         return Ok(Selector::default());
@@ -49,8 +49,8 @@ pub(super) fn choice(settings: &Clusters<'_>, path: &str) -> Result<Selector, Er
     read.map_err(|error| Error::selector(path, &error))
 }
 
-/// The clusters a selector takes, by name, the own one without a Secret last. Of
-/// several Secrets with one name, one counts.
+/// The clusters that a selector matches, sorted by name, with the control plane's own cluster
+/// without a Secret last. Of several Secrets with the same name, the last one is used.
 pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) -> Vec<&'c ClusterInput> {
     let mut chosen = BTreeMap::new();
     let mut own = Vec::new();
@@ -66,7 +66,7 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
     chosen.into_values().chain(own).collect()
 }
 
-/// Parameters of a cluster generator.
+/// Runs a cluster generator.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Clusters::read(settings, path)?;
     let selector = choice(&settings, path)?;
@@ -85,7 +85,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         return Ok(made);
     }
     run.charge(0)?;
-    // A list of maps to Argo CD.
+    // A list of maps in Argo CD.
     run.note(Unclear::Lists, path);
     let all = made.into_iter().map(Value::Object).collect();
     Ok(vec![Params::from_iter([("clusters".to_owned(), Value::Array(all))])])
@@ -108,7 +108,7 @@ fn one(engine: Engine, cluster: &ClusterInput) -> Params {
     match engine {
         Engine::Go { .. } => {
             let mut metadata = Map::new();
-            // An empty mapping where all annotations are hidden, as upstream.
+            // As upstream, the mapping is empty if all annotations are hidden.
             if !secret.annotations.is_empty() {
                 let annotations: BTreeMap<&String, &String> = annotations().collect();
                 metadata.insert("annotations".to_owned(), json!(annotations));

@@ -1,7 +1,5 @@
-//! What generators will read, as far as it is known before any of them runs.
-//!
-//! In: a set. Out: repositories, clusters, kinds of plugins. Never: a text another
-//! generator's parameters are still put into.
+//! The inputs of a set's generators (repositories, clusters, kinds of plugins) that are known
+//! before any generator runs. Strings that depend on another generator's parameters are left out.
 
 use serde_json::Value;
 
@@ -14,38 +12,38 @@ use crate::decode::settings::{Clusters, Combination, Git};
 use crate::selector::Selector;
 use crate::{ClusterInput, KindName, Spec};
 
-/// What a set's generators are known to read.
+/// The inputs that a set's generators are known to read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StaticInputs {
-    /// URLs of repositories, as they are written, sorted, each once.
+    /// URLs of repositories as written, sorted, without duplicates.
     pub repositories: Vec<String>,
-    /// What cluster generators choose.
+    /// The clusters that cluster generators select.
     pub clusters: Vec<ClusterChoice>,
-    /// Kinds that plugins provide, in the order they are met, each once.
+    /// Kinds that plugins provide, in order of first occurrence, without duplicates.
     pub guests: Vec<KindName>,
-    /// Whether there may be more: second children of a matrix that name parameters.
+    /// Whether there may be more: a second child of a matrix uses parameters in a URL or selector.
     pub more: bool,
 }
 
-/// What a cluster generator chooses.
+/// The clusters that one cluster generator selects.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClusterChoice {
-    /// The generator, from the root of the object.
+    /// Path of the generator, from the root of the object.
     pub path: String,
     selector: Selector,
 }
 
 impl ClusterChoice {
-    /// The clusters it takes, in the order it gives them.
+    /// The selected clusters, in the order in which the generator returns them.
     pub fn of<'c>(&self, clusters: &'c [ClusterInput]) -> Vec<&'c ClusterInput> {
         selected(&self.selector, clusters)
     }
 }
 
-/// What the generators of a set are known to read before any of them runs.
+/// Finds the inputs that the generators of a set are known to read before any of them runs.
 ///
 /// # Errors
-/// [`Error::Decode`], [`Error::Invalid`] where a selector is none.
+/// [`Error::Decode`]; [`Error::Invalid`] if a selector is invalid.
 pub fn static_inputs(spec: &Spec) -> Result<StaticInputs, Error> {
     let mut found = StaticInputs::default();
     for (index, generator) in spec.generators.iter().enumerate() {
@@ -57,7 +55,7 @@ pub fn static_inputs(spec: &Spec) -> Result<StaticInputs, Error> {
     Ok(found)
 }
 
-/// Whether parameters of another generator are put into texts.
+/// Whether strings are rendered with another generator's parameters.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Texts {
     Literal,

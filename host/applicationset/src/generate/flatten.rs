@@ -1,9 +1,7 @@
-//! Parameters with dots for depth, and values as Go prints them.
+//! Flattens JSON into strings under dotted keys, with values formatted as Go prints them.
 //!
-//! In: JSON. Out: texts by compound keys. Never: recursion deeper than the JSON.
-//!
-//! Source: Argo CD's use of `flatten` (dot style) and of Go's `%v`, where every
-//! number is a `float64`.
+//! Source: Argo CD's use of `flatten` (dot style) and of Go's `%v`, where every number is a
+//! `float64`.
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
@@ -14,8 +12,7 @@ use super::Error;
 use super::run::Run;
 use crate::{Params, weight};
 
-/// Every leaf of `object` as text, by its path with dots. Empty objects and lists
-/// have no leaves.
+/// Every leaf of `object` as a string, by its dotted path. Empty objects and lists have no leaves.
 pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params, Error> {
     let mut params = Params::new();
     for (key, value) in object {
@@ -25,7 +22,7 @@ pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params,
 }
 
 fn leaves(run: &Run<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
-    // Keys repeat in every leaf below them: counted before they are made.
+    // Keys repeat in every leaf below them, so they are charged before they are made.
     run.budget.bytes(weight::text(&key))?;
     match value {
         Value::Object(members) => {
@@ -45,7 +42,7 @@ fn leaves(run: &Run<'_>, key: String, value: &Value, params: &mut Params) -> Res
     Ok(())
 }
 
-/// The text [`flat`] would give for `key`.
+/// The string that [`flat`] would give for `key`.
 pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> {
     if let Some(value) = params.get(key) {
         match value {
@@ -68,7 +65,7 @@ fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
                 None => (key, None),
             };
             let position: usize = index.parse().ok()?;
-            // `01` and `+1` are no indices.
+            // `01` and `+1` are not valid indices.
             let item = items.get(position).filter(|_| position.to_string() == index)?;
             match (item, rest) {
                 (Value::Object(_) | Value::Array(_), Some(rest)) => inside(item, rest),
@@ -81,7 +78,7 @@ fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
     }
 }
 
-/// Go's `%v`.
+/// Formats a value as Go's `%v` does.
 pub(super) fn printed(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
@@ -126,8 +123,8 @@ fn print(text: &mut String, value: &Value) {
     }
 }
 
-/// A `float64` as Go prints it: as few digits as tell it apart, with an exponent
-/// where that is below -4 or above 5.
+/// Formats a `float64` as Go does: the fewest digits that identify it, with an exponent if that is
+/// below -4 or above 5.
 fn float(number: f64) -> String {
     if !number.is_finite() {
         return if number.is_nan() { "NaN" } else { "+Inf" }.to_owned();
@@ -140,10 +137,10 @@ fn float(number: f64) -> String {
     }
     let mut text = digits.to_owned();
     let sign = if exponent < 0 { '-' } else { '+' };
-    // Writing to a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "e{sign}{:02}", exponent.unsigned_abs());
     text
 }
 
-/// Exponents from here on are written.
+/// The smallest exponent that is written.
 const EXPONENT: i32 = 6;

@@ -1,7 +1,7 @@
-//! Git generators.
+//! The git generator: one set of parameters for each matching directory, or for each object in
+//! each matching file.
 //!
-//! In: a tree, patterns. Out: a set of parameters for each directory, or for each
-//! object in each file. Never: a repository opened before the gate has let it pass.
+//! Security: a repository is opened only after the gate has allowed it.
 
 use serde_json::{Map, Value, json};
 
@@ -19,12 +19,12 @@ mod pathspec;
 use directory::Pattern;
 use pathspec::Pathspec;
 
-/// Longest pattern, in bytes.
+/// Maximum length of a pattern, in bytes.
 const LONGEST_PATTERN: usize = 4096;
-/// Longest name Kubernetes takes, in bytes.
+/// Maximum length of a Kubernetes name, in bytes.
 const LONGEST_NAME: usize = 253;
 
-/// Parameters of a git generator; directories count where there are both.
+/// Runs a git generator. If it has both directories and files, the directories are used.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Git::read(settings, path)?;
     if settings.directories.is_empty() && settings.files.is_empty() {
@@ -36,7 +36,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         prefix: settings.prefix,
         values: Values::new(run, settings.values.clone(), path)?,
         input: &|error| match run.budget.bytes(0) {
-            // Paths count as well, and a reader has no word for it.
+            // Paths count too, and a reader has no error of its own for them.
             Err(exceeded) => Error::Exceeded(exceeded),
             Ok(()) => Error::Input {
                 path: path.to_owned(),
@@ -78,15 +78,15 @@ impl Generator<'_, '_> {
         let mut chosen = Vec::new();
         for directory in known.iter() {
             budget.time()?;
-            // Patterns can be many, and each be long; what is left out is an error above
-            // or below.
+            // There can be many long patterns. Once time is up nothing matches here, and the
+            // checks above or below return the error.
             let matches = |pattern: &Pattern| budget.time().is_ok() && pattern.matches(directory);
             if is_taken(&patterns, matches) {
                 chosen.push(directory.as_str());
             }
         }
         budget.time()?;
-        // As a walk through the tree finds them.
+        // The order in which a walk through the tree finds them.
         chosen.sort_by(|one, other| one.split('/').cmp(other.split('/')));
         let mut made = Vec::new();
         for directory in chosen {
@@ -101,8 +101,8 @@ impl Generator<'_, '_> {
         let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
         let budget = self.run.budget;
         let matches = |path: &str| {
-            // Patterns can be many, and each be long; what is left out here is an error
-            // below.
+            // There can be many long patterns. Once time is up nothing matches here, and the check
+            // below returns the error.
             let matches = |pattern: &Pathspec| budget.time().is_ok() && pattern.matches(path);
             is_taken(&patterns, matches)
         };
@@ -112,7 +112,7 @@ impl Generator<'_, '_> {
         for file in files {
             let wrong = |what: &str| invalid(self.path, format!("file `{}` of `{}` {what}", file.path, settings.url));
             for object in self.objects(&file, wrong)? {
-                // What was read was counted while it was; a flat copy was not.
+                // The parsed values were charged while parsing; a flattened copy was not.
                 let (mut params, counted) = match self.run.engine {
                     Engine::Go { .. } => {
                         typed::written(&object).map_err(|what| wrong(&what))?;
@@ -151,8 +151,7 @@ impl Generator<'_, '_> {
         items.collect()
     }
 
-    /// The objects in a file: it is one, or a list of them. An empty file is one
-    /// without members.
+    /// The objects in a file: a single one, or a list. An empty file counts as one empty object.
     fn objects(&self, file: &File, wrong: impl Fn(&str) -> Error) -> Result<Vec<Map<String, Value>>, Error> {
         let text = std::str::from_utf8(&file.content).map_err(|_| wrong("is not UTF-8 text"))?;
         let other = || wrong("is neither a mapping nor a list of mappings");
@@ -171,7 +170,7 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// Adds `path` and what is made of it, in the engine's shape.
+    /// Adds `path` and the parameters derived from it, in the engine's form.
     fn add_path(&self, params: &mut Params, directory: &str, file: Option<&str>) {
         let basename = directory.rsplit('/').next().unwrap_or(directory);
         let mut parts = vec![
@@ -219,7 +218,7 @@ impl Generator<'_, '_> {
         }
     }
 
-    /// - `counted`: bytes of the parameters that were counted already.
+    /// - `counted`: bytes of the parameters that were already charged.
     fn finish(&self, (mut params, counted): (Params, u64), made: &mut Vec<Params>) -> Result<(), Error> {
         self.values.append(self.run, &mut params)?;
         self.run.charge(weight::of_members(&params).saturating_sub(counted))?;
@@ -228,7 +227,7 @@ impl Generator<'_, '_> {
     }
 }
 
-/// Whether a pattern takes the path and none leaves it out.
+/// Whether a pattern includes the path and none excludes it.
 fn is_taken<P>(patterns: &[(P, Effect)], matches: impl Fn(&P) -> bool) -> bool {
     let any = |wanted: Effect| {
         patterns
@@ -238,7 +237,7 @@ fn is_taken<P>(patterns: &[(P, Effect)], matches: impl Fn(&P) -> bool) -> bool {
     any(Effect::Include) && !any(Effect::Exclude)
 }
 
-/// A text made fit for a name. Source: Argo CD, `SanitizeName`.
+/// Turns a string into a valid name. Source: Argo CD, `SanitizeName`.
 pub(super) fn normalized(text: &str) -> String {
     let fit = |symbol: char| match symbol {
         'a'..='z' | '0'..='9' | '-' | '.' => symbol,

@@ -1,7 +1,7 @@
-//! Generators that plugins provide.
+//! Generators that plugins provide: runs the plugin and adds the generator's `values` to its sets
+//! of parameters.
 //!
-//! In: settings, what the plugin made. Out: sets of parameters with the generator's
-//! `values`. Never: a plugin asked before the gate has let it pass.
+//! Security: a plugin is called only after the gate has allowed it.
 
 use serde_json::{Map, Value, json};
 
@@ -12,10 +12,10 @@ use super::{Error, flatten, invalid};
 use crate::decode::settings::guest_values;
 use crate::{Engine, KindName, Params};
 
-/// Parameters of a generator of `kind`.
+/// Runs a generator of `kind`.
 pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let literal = guest_values(settings, path)?;
-    // `clusterDecisionResource` adds its values as they are written, as upstream.
+    // As upstream, `clusterDecisionResource` adds its values unrendered.
     let templates = match kind {
         KindName::ClusterDecisionResource => None,
         _ => Some(Values::new(run, literal.clone(), path)?),
@@ -28,7 +28,7 @@ pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: 
         path: path.to_owned(),
         error,
     })?;
-    // Lists, and `values`, are of texts to Argo CD.
+    // In Argo CD, lists and `values` contain strings.
     run.note(
         if literal.is_empty() {
             Unclear::Lists
@@ -55,8 +55,8 @@ pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: 
     Ok(all)
 }
 
-/// What a plugin made as the kind gives it to templates: those of `plugin` can be of
-/// any shape, and know what the plugin was given.
+/// The plugin's parameters in the form that the kind gives to templates. Those of `plugin` can
+/// have any form, and include the plugin's input.
 fn shaped(run: &Run<'_>, kind: KindName, settings: &Value, made: Params) -> Result<Params, Error> {
     if kind != KindName::Plugin {
         return Ok(made);

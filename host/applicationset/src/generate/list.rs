@@ -1,7 +1,6 @@
-//! List generators.
+//! The list generator: one set of parameters for each item of `elements` and `elementsYaml`.
 //!
-//! In: `elements`, `elementsYaml`. Out: a set of parameters for each. Never: a
-//! value that is no text where templates know texts alone.
+//! Invariant: where templates only support strings, a value that is not a string is an error.
 
 use serde_json::{Map, Value};
 
@@ -11,8 +10,7 @@ use crate::decode::fields::{below, object};
 use crate::decode::settings::List;
 use crate::{Engine, Params, weight};
 
-/// Parameters of a list generator. What `elementsYaml` has is taken as it is by both
-/// engines.
+/// Runs a list generator. Both engines take the items of `elementsYaml` unchanged.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let list = List::read(settings, path)?;
     let mut made = Vec::new();
@@ -34,7 +32,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
     if !list.elements_yaml.is_empty() {
         let path = below(path, "elementsYaml");
         for element in elements(run, list.elements_yaml, &path)? {
-            // Its bytes were counted while it was read.
+            // The bytes were charged while parsing.
             run.charge(0)?;
             if matches!(run.engine, Engine::Go { .. }) {
                 typed::written(&element).map_err(|what| invalid(&path, what))?;
@@ -61,7 +59,7 @@ fn elements(run: &Run<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error>
     }
 }
 
-/// The texts of an element; those of `values` as `values.<key>`.
+/// The strings of an element; those of `values` become `values.<key>`.
 fn texts(element: &Map<String, Value>, path: &str) -> Result<Params, Error> {
     let mut params = Params::new();
     let text = |key: &str, value: &Value| match value {

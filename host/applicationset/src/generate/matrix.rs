@@ -1,7 +1,6 @@
-//! Matrix generators.
+//! The matrix generator: every combination of what its two children generate.
 //!
-//! In: two children. Out: every combination of what they make. Never: a combination
-//! before the budget was asked.
+//! Invariant: each combination is charged to the budget before it is made.
 
 use serde_json::{Map, Value};
 
@@ -14,10 +13,10 @@ use crate::decode::settings::Combination;
 use crate::{Engine, Params, weight};
 use tollgate_core::diagnostic::one_line;
 
-/// Bytes of a parameter that an error shows.
+/// Maximum length of a parameter in an error, in bytes.
 const SHOWN_BYTES: usize = 240;
 
-/// Parameters of a matrix generator whose children stand at `level`.
+/// Runs a matrix generator whose children are at `level`.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
     let children = Combination::read(settings, path)?.generators;
     let [first, second] = children else {
@@ -30,7 +29,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
     let place = |index: usize| format!("{path}.generators[{index}]");
     let ours = run.child(first, level, &place(0), None)?;
     let mut made = Vec::new();
-    // A second child that names no parameter makes the same each time.
+    // A second child that uses no parameter generates the same each time.
     let mut fixed: Option<Vec<Params>> = None;
     let is_fixed = !is_templated(second);
     for own in &ours {
@@ -60,7 +59,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
     Ok(made)
 }
 
-/// Whether any text or key has `{{`.
+/// Whether any string or key contains `{{`.
 pub(super) fn is_templated(value: &Value) -> bool {
     match value {
         Value::String(text) => text.contains("{{"),
@@ -72,7 +71,7 @@ pub(super) fn is_templated(value: &Value) -> bool {
     }
 }
 
-/// Lays `over` on `under`, objects member by member.
+/// Merges `over` into `under`, objects member by member.
 pub(super) fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>) {
     for (key, value) in over {
         match (under.get_mut(key), value) {
@@ -84,7 +83,7 @@ pub(super) fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>)
     }
 }
 
-/// Both as texts; a key of both must mean the same.
+/// Combines two sets of parameters, as strings; a key in both must have the same value.
 fn combined(one: &Params, other: &Params) -> Result<Params, String> {
     let text = |value: &Value| Value::String(printed(value).into_owned());
     let mut both: Params = one.iter().map(|(key, value)| (key.clone(), text(value))).collect();
@@ -104,7 +103,7 @@ fn combined(one: &Params, other: &Params) -> Result<Params, String> {
     Ok(both)
 }
 
-/// The beginning of a text, for errors.
+/// The beginning of a string, for errors.
 pub(super) fn short(text: &str) -> String {
     one_line(text, SHOWN_BYTES)
 }

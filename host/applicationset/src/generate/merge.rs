@@ -1,7 +1,7 @@
-//! Merge generators.
+//! The merge generator: the first child's sets of parameters, overlaid with those of the other
+//! children that have the same values of the merge keys.
 //!
-//! In: children, keys. Out: what the first child made, overlaid with what the others
-//! made for the same values of the keys. Never: two sets for the same values.
+//! Invariant: a child never has two sets with the same values of the keys.
 
 use std::collections::HashMap;
 
@@ -16,7 +16,7 @@ use crate::decode::entry::Level;
 use crate::decode::settings::Combination;
 use crate::{Engine, Params, weight};
 
-/// Parameters of a merge generator whose children stand at `level`.
+/// Runs a merge generator whose children are at `level`.
 pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Combination::read(settings, path)?;
     if settings.generators.len() < 2 {
@@ -62,13 +62,13 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
     Ok(base)
 }
 
-/// Where each combination of values stands.
+/// The index of the set of parameters with each combination of values.
 fn by_key(run: &Run<'_>, (keys, path): (&[&str], &str), sets: &[Params]) -> Result<HashMap<String, usize>, Error> {
     let names = keys.iter().map(|key| weight::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {
         run.budget.time()?;
-        // Keys can be many and long, and be of every set.
+        // Keys can be many and long, and repeat in every set.
         let values = keys.iter().filter_map(|key| params.get(*key)).map(weight::of);
         run.budget.bytes(values.fold(names, u64::saturating_add))?;
         let values = keys.iter().map(|key| {
@@ -88,8 +88,8 @@ fn by_key(run: &Run<'_>, (keys, path): (&[&str], &str), sets: &[Params]) -> Resu
     Ok(positions)
 }
 
-/// The value with its members in order and each number written in one way: to Go they
-/// are all floating point.
+/// A canonical form of the value: members in order, and each number written in one way, since all
+/// numbers are floating point in Go.
 fn compared(value: &Value) -> Value {
     match value {
         Value::Number(number) => match number.as_f64() {

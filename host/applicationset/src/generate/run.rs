@@ -1,7 +1,6 @@
-//! One run of a set's generators.
+//! One run of the generators of a set: turns entries of `generators` into sets of parameters.
 //!
-//! In: entries of generators. Out: sets of parameters. Never: a set of parameters
-//! that the budget does not know of.
+//! Invariant: every set of parameters is charged to the budget.
 
 use std::borrow::Cow;
 use std::cell::RefCell;
@@ -21,33 +20,33 @@ use crate::{
     Budget, ClusterInput, Engine, Generator, Inputs, KindName, Params, Refusal, Spec, Tree, template, weight, yaml,
 };
 
-/// Refusals that are told at most.
+/// Maximum number of reported refusals.
 const REFUSALS: usize = 100;
-/// Trees that are kept open at once.
+/// Maximum number of trees kept open.
 const TREES: usize = 64;
 
-/// Trees by repository and revision; none where one was refused.
+/// Trees by repository and revision; `None` where reading was refused.
 type Trees = HashMap<(String, String), Option<Rc<Opened>>>;
 
-/// What all generators of one set share.
+/// State shared by all generators of one set.
 pub(super) struct Run<'a> {
     pub(super) engine: Engine,
     pub(super) inputs: &'a Inputs<'a>,
     pub(super) budget: &'a Budget,
     refused: RefCell<Vec<Refusal>>,
-    /// What has, or may have, another type to Argo CD, and the first generator it is of.
+    /// What has, or may have, another type in Argo CD, and the first generator where it occurs.
     unclear: RefCell<Option<(Unclear, String)>>,
     trees: RefCell<Trees>,
 }
 
-/// A tree that was opened.
+/// An open tree.
 pub(super) struct Opened {
     pub(super) tree: Box<dyn Tree>,
     directories: RefCell<Option<Rc<Vec<String>>>>,
 }
 
 impl Opened {
-    /// [`Tree::directories`], asked for once.
+    /// [`Tree::directories`], read once.
     pub(super) fn directories(&self, budget: &Budget) -> Result<Rc<Vec<String>>, InputError> {
         if let Some(known) = &*self.directories.borrow() {
             return Ok(Rc::clone(known));
@@ -70,7 +69,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Notes what of a generator's parameters may have another type to Argo CD.
+    /// Records that some of a generator's parameters may have another type in Argo CD.
     pub(super) fn note(&self, found: Unclear, path: &str) {
         let mut unclear = self.unclear.borrow_mut();
         if unclear.as_ref().is_none_or(|(known, _)| *known < found) {
@@ -78,7 +77,7 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// Refuses such parameters where a text could ask for their type.
+    /// Refuses such parameters if a template could tell their type.
     pub(super) fn clear(&self, spec: &Spec) -> Result<(), Error> {
         match &*self.unclear.borrow() {
             Some((unclear, path)) if typed::is_asked_for(spec, *unclear) => Err(invalid(
@@ -90,12 +89,12 @@ impl<'a> Run<'a> {
         }
     }
 
-    /// What the gate refused so far.
+    /// Everything that the gate refused so far.
     pub(super) fn refused(self) -> Vec<Refusal> {
         self.refused.into_inner()
     }
 
-    /// What each kind of each entry makes.
+    /// Runs each kind of each entry.
     pub(super) fn all(&self, spec: &Spec) -> Result<Vec<Made>, Error> {
         self.budget.generators(count(&spec.generators))?;
         let mut made = Vec::new();
@@ -116,8 +115,8 @@ impl<'a> Run<'a> {
         Ok(made)
     }
 
-    /// What a child of a matrix or merge makes, with parameters of another put in
-    /// where there are `given` ones. The selector takes them literally, as upstream.
+    /// Runs a child of a matrix or merge; if there are `given` parameters, the child is rendered
+    /// with them. As upstream, the selector is not rendered.
     pub(super) fn child(
         &self,
         raw: &Value,
@@ -173,25 +172,26 @@ impl<'a> Run<'a> {
             return Ok(());
         };
         params.retain(|params| {
-            // A selector can be long; what is dropped here is an error below.
+            // A selector can be long. Once time is up nothing matches here, and the check below
+            // returns the error.
             self.budget.time().is_ok() && selector.takes_by(|key| flatten::lookup(params, key))
         });
         Ok(self.budget.time()?)
     }
 
-    /// Takes one set of parameters of this size from the budget.
+    /// Charges one set of parameters of this size to the budget.
     pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
         self.budget.parameters(1)?;
         Ok(self.budget.bytes(bytes)?)
     }
 
-    /// [`Self::charge`] for parameters that are there already.
+    /// As [`Self::charge`], for parameters that already exist.
     pub(super) fn charge_made(&self, params: &Params) -> Result<(), Error> {
         self.charge(weight::of_members(params))
     }
 
-    /// A text as YAML, its bytes taken from the budget while it is read; a mistake is
-    /// said with `wrong`.
+    /// Parses YAML and charges its bytes while it parses; `wrong` makes the error for invalid
+    /// YAML.
     pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
         self.budget.time()?;
         let mut take = |bytes| self.budget.bytes(bytes);
@@ -201,7 +201,7 @@ impl<'a> Run<'a> {
         })
     }
 
-    /// Remembers what the gate refused; whether it let it pass.
+    /// Records a refusal of the gate. Returns whether the gate allowed the read.
     fn passed(&self, answer: Result<(), Refusal>) -> bool {
         let Err(refusal) = answer else {
             return true;
@@ -219,14 +219,13 @@ impl<'a> Run<'a> {
         self.passed(self.inputs.gate.cluster(cluster))
     }
 
-    /// Whether the caller may have a plugin generate.
+    /// Whether the caller may run a plugin's generator.
     pub(super) fn may_run(&self, kind: KindName) -> bool {
         self.passed(self.inputs.gate.guest(kind))
     }
 
-    /// The tree of a repository, the same for the whole run unless it opens more than
-    /// [`TREES`]; none where the caller may
-    /// not read it.
+    /// Opens the tree of a repository; `None` if the caller may not read it. The tree stays the
+    /// same for the whole run, unless the run opens more than [`TREES`] trees.
     pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<Opened>>, InputError> {
         let key = (url.to_owned(), revision.to_owned());
         if let Some(known) = self.trees.borrow().get(&key) {
@@ -249,7 +248,7 @@ impl<'a> Run<'a> {
     }
 }
 
-/// Generators of all entries, children counted.
+/// Number of generators in all entries, including children.
 fn count(generators: &[Generator]) -> u64 {
     let all = generators.iter().map(|generator| count_entry(&generator.raw));
     all.fold(0, u64::saturating_add)

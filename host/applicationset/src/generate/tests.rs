@@ -1,4 +1,4 @@
-//! Generators, by example.
+//! Tests of the generators by example.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -26,7 +26,7 @@ mod portable;
 mod refused;
 mod whole;
 
-/// A world generators can read: one repository, some clusters, a plugin.
+/// Inputs for generators: one repository, some clusters, a plugin.
 #[derive(Default, Debug)]
 struct World {
     clusters: Vec<ClusterInput>,
@@ -43,7 +43,7 @@ impl World {
         ApplicationSet::read(json!({"metadata": {"name": "s", "namespace": "argocd"}, "spec": spec})).unwrap()
     }
 
-    /// What each generator of the set makes, one after the other.
+    /// What the generators of the set make, in order.
     fn made(&self, spec: Value) -> Result<Vec<Value>, Error> {
         let inputs = self.inputs();
         let made = parameters(&Self::set(spec).spec, &inputs, &Budget::new(self.limits))?;
@@ -54,7 +54,7 @@ impl World {
             .collect())
     }
 
-    /// What one generator makes with `{{ key }}` alone.
+    /// What one generator makes with `{{ key }}` only.
     fn fast(&self, generator: Value) -> Result<Vec<Value>, Error> {
         self.made(json!({"generators": [generator]}))
     }
@@ -133,7 +133,7 @@ impl Tree for Files {
         Ok(found.into_iter().collect())
     }
 
-    /// Those with a file of this name.
+    /// The directories with a file of this name.
     fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
         let files = self.0.borrow();
         let parents = files.iter().filter_map(|file| file.path.strip_suffix("/SUBMODULE"));

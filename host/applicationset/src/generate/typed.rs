@@ -1,22 +1,21 @@
-//! Parameters that are maps of texts to Argo CD.
-//!
-//! In: sets of parameters, a set's texts. Out: whether types are clear, and matter.
-//! Refuses: what looks as if a generator of another kind had made it. Never: a template
-//! that can tell the gateway from Argo CD by a type.
+//! Detects parameters whose Go type in Argo CD is unknown or differs from the type here.
 //!
 //! With Go templates, `values` of clusters and git and `metadata` of clusters are
-//! `map[string]string` within: a key that is missing is empty there, and `<no value>` in
-//! other maps. Which generator made a set of parameters is told by keys only it gives.
+//! `map[string]string` in Argo CD: a missing key is empty there, and `<no value>` in other maps.
+//! Keys that only one generator sets tell which generator made a set of parameters.
+//!
+//! Security: parameters that look as if a generator of another kind had made them are refused. No
+//! accepted template can use a type to tell the gateway from Argo CD.
 
 use serde_json::{Map, Value};
 
 use crate::template::{Made, made};
 use crate::{Engine, MissingKey, Params, Spec};
 
-/// Keys by which parameters of a generator are known.
+/// Keys that identify which generator made a set of parameters.
 const MARKS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
 
-/// Judges what is not made by a generator of its own, but written by somebody.
+/// Refuses such keys in parameters that were written by hand and not made by a generator.
 pub(super) fn written(params: &Params) -> Result<(), String> {
     let mut open: Vec<&Map<String, Value>> = vec![params];
     while let Some(members) = open.pop() {
@@ -43,10 +42,9 @@ fn below<'a>(value: &'a Value, open: &mut Vec<&'a Map<String, Value>>) {
     }
 }
 
-/// Whether it cannot be told from parameters of a git generator alone what a file's
-/// `values` are.
+/// Whether the type of a file's `values` is unknown from the parameters of a git generator alone.
 ///
-/// - `has_values`: whether the generator's own take the place of the file's.
+/// - `has_values`: whether the generator's own `values` replace the file's.
 pub(super) fn is_unclear(object: &Params, has_values: bool) -> bool {
     let texts = |value: &Value| {
         value
@@ -56,8 +54,8 @@ pub(super) fn is_unclear(object: &Params, has_values: bool) -> bool {
     !has_values && object.get("values").is_some_and(texts)
 }
 
-/// Whether it cannot be told of two sets of parameters that become one who made their
-/// `values` or `metadata`.
+/// Whether, once two sets of parameters are combined, their `values` or `metadata` no longer tell
+/// which generator made them.
 pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
     let sides = [(one, made(one)), (other, made(other))];
     let is_foreign = |key: &str, makers: &[Made]| {
@@ -68,18 +66,18 @@ pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
     is_foreign("values", &[Made::Clusters, Made::Git]) || is_foreign("metadata", &[Made::Clusters])
 }
 
-/// What of parameters has another type to Argo CD, or may have.
+/// Which parameters have, or may have, another type in Argo CD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Unclear {
-    /// Lists of texts: the segments of paths, and labels.
+    /// Lists of strings: the segments of paths, and labels.
     Lists,
-    /// Maps of texts too; those give something else for a key that is missing.
+    /// Maps of strings as well; these give something else for a missing key.
     Maps,
 }
 
-/// Whether a text of the set could tell the types apart.
+/// Whether a template of the set could tell the types apart.
 ///
-/// Functions for maps of anything fail on maps of texts, here as there.
+/// Functions for maps of any type fail on maps of strings, here as in Argo CD.
 pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
     let Engine::Go { missing_key } = spec.engine else {
         return false;
@@ -94,11 +92,11 @@ pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
     (is_map && missing_key == MissingKey::Zero)
         || texts.into_iter().any(|value| any_text(value, &tells))
         || spec.template_patch.as_deref().is_some_and(tells)
-        // SECURITY: a text that is rendered twice may become any text.
+        // SECURITY: a string that is rendered twice may become any string.
         || settings().any(|settings| depth(settings) > 1 && any_text(settings, &|text| text.contains("{{")))
 }
 
-/// Functions to which the types of lists and maps matter.
+/// Functions whose result depends on the types of lists and maps.
 const OF_TYPES: [&str; 10] = [
     "deepEqual",
     "has",
@@ -111,7 +109,7 @@ const OF_TYPES: [&str; 10] = [
     "uniq",
     "without",
 ];
-/// To which those of maps matter besides.
+/// Functions whose result depends on the types of maps only.
 const OF_MAPS: [&str; 2] = ["index", "printf"];
 
 fn tells(text: &str, unclear: Unclear) -> bool {
@@ -120,8 +118,8 @@ fn tells(text: &str, unclear: Unclear) -> bool {
         || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
 }
 
-/// Whether what stands behind `printf` is a format that is written out and asks for no
-/// type: neither `%T` nor `%#v`.
+/// Whether `printf` is followed by a literal format that does not print a type: neither `%T` nor
+/// `%#v`.
 fn is_plain_format(rest: &str) -> bool {
     let Some(quoted) = rest.trim_start().strip_prefix('"') else {
         return false;
@@ -141,7 +139,7 @@ fn any_text(value: &Value, wanted: &dyn Fn(&str) -> bool) -> bool {
     }
 }
 
-/// How many generators with children are within one another.
+/// How deeply generators with children are nested.
 fn depth(settings: &Value) -> usize {
     let children = settings.get("generators").and_then(Value::as_array);
     let Some(children) = children else { return 0 };

@@ -1,7 +1,6 @@
-//! `values` of a generator, added to what it made.
+//! Renders the `values` of a generator and adds them to the parameters it made.
 //!
-//! In: templates by key, parameters. Out: parameters with `values`. Never: a value
-//! that another one is put into.
+//! Invariant: an entry of `values` is never rendered with another entry.
 
 use serde_json::{Map, Value};
 
@@ -20,11 +19,11 @@ pub(super) struct Values<'v> {
 }
 
 impl<'v> Values<'v> {
-    /// Parses them; `path` is the generator's.
+    /// Parses them; `path` is that of the generator.
     pub(super) fn new(run: &Run<'_>, values: settings::Values<'v>, path: &str) -> Result<Self, Error> {
         let path = below(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
-            // Parameters decide names and projects.
+            // Names and projects depend on parameters.
             let compiled = Compiled::judged(run.engine, &Value::String(text.to_owned()));
             Ok((key, compiled.map_err(|error| unrendered(&below(&path, key), error))?))
         };
@@ -37,7 +36,7 @@ impl<'v> Values<'v> {
         self.entries.is_empty()
     }
 
-    /// Renders each with the parameters as they are, then adds all.
+    /// Renders each entry with the parameters as they are, then adds all of them.
     pub(super) fn append(&self, run: &Run<'_>, params: &mut Params) -> Result<(), Error> {
         let mut rendered = Map::new();
         for (key, compiled) in &self.entries {
@@ -53,7 +52,7 @@ impl<'v> Values<'v> {
     }
 }
 
-/// Adds `values` in the engine's shape.
+/// Adds `values` in the engine's form.
 pub(super) fn add(engine: Engine, values: Map<String, Value>, params: &mut Params) {
     match engine {
         Engine::Go { .. } if values.is_empty() => {}

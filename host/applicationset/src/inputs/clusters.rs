@@ -1,15 +1,14 @@
-//! Clusters as generators see them.
+//! Makes [`ClusterInput`]s from the objects of the control plane.
 //!
-//! In: objects of the control plane. Out: [`ClusterInput`]s. Never: a value of a
-//! Secret but the cluster's name, server and project.
+//! Security: of a Secret's data, only the cluster's name, server and project are used.
 
 use super::{ClusterInput, Metadata};
 use tollgate_state::{Cluster, Resources};
 
 impl ClusterInput {
-    /// The clusters of a control plane, those with a Secret first, in their order, the
-    /// own one without a Secret last. There is no own one where `argocd-cm` switches it
-    /// off; Argo CD generates for it even so, Applications that it refuses.
+    /// The clusters of a control plane: first those with a Secret, in their order, then the own
+    /// one without a Secret. There is no own cluster if `argocd-cm` disables it. Argo CD generates
+    /// Applications for it even then, but refuses them.
     pub fn all(resources: &Resources) -> Vec<Self> {
         let inputs = resources.clusters.iter().map(|cluster| Self::new(cluster, resources));
         let (mut inputs, own): (Vec<_>, Vec<_>) = inputs.partition(|input| input.secret.is_some());
@@ -39,7 +38,7 @@ mod tests {
 
     const CM: &str = "{apiVersion: v1, kind: ConfigMap, metadata: {name: argocd-cm}}\n---\n";
 
-    /// A Secret that describes a cluster; `more` stands in its metadata.
+    /// A Secret that describes a cluster; `more` is added to its metadata.
     fn secret(name: &str, server: &str, more: &str) -> String {
         format!(
             "apiVersion: v1\nkind: Secret\nmetadata:\n  name: secret-{name}\n  labels:\n    \
@@ -70,7 +69,7 @@ mod tests {
             project: "p".to_owned(),
             secret: Some(Metadata {
                 labels: pairs(&[("argocd.argoproj.io/secret-type", "cluster"), ("env", "dev")]),
-                // What kubectl keeps has the Secret's values.
+                // kubectl's annotation contains the Secret's values.
                 annotations: pairs(&[
                     ("kubectl.kubernetes.io/last-applied-configuration", ""),
                     ("team", "shop"),

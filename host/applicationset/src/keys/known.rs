@@ -1,6 +1,6 @@
-//! Names of fields. In: nothing. Out: a list. Never: a key of a map.
+//! The names of all fields, without the keys of maps.
 
-/// Every field of ApplicationSets and of Applications that somebody writes.
+/// All fields of ApplicationSets and Applications that users write.
 ///
 /// Source: Argo CD 3.5.7, `manifests/crds`; metadata: Kubernetes.
 pub(super) const KNOWN: [&str; 207] = [

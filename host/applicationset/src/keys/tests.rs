@@ -1,4 +1,4 @@
-//! Keys that are taken, and those that are not.
+//! Tests of keys that are accepted and keys that are refused.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::{ELEMENTS, KNOWN, MAPS, folded, of_patch, of_set};
 use crate::ApplicationSet;
 
-/// What is said of a set with such a spec; nothing where it is taken.
+/// The error for a set with this spec; empty if the set is accepted.
 fn said(spec: Value) -> String {
     let object = json!({"metadata": {"name": "a", "namespace": "argocd"}, "spec": spec});
-    // What is stored can be read whatever it says.
+    // A stored set can always be decoded.
     ApplicationSet::read_stored(object.clone()).unwrap();
     ApplicationSet::read(object).map_or_else(|error| error.to_string(), |_| String::new())
 }
@@ -35,7 +35,7 @@ fn templated(spec: Value, path: &str) {
     assert_eq!(said(spec), wanted);
 }
 
-/// SECURITY: Argo CD reads nested generators without regard to case.
+/// SECURITY: Argo CD decodes nested generators case-insensitively.
 #[test]
 fn generators_in_another_case_are_refused() {
     let child = "spec.generators[0].matrix.generators[1]";
@@ -92,7 +92,7 @@ fn generators_in_another_case_are_refused() {
     assert!(error.to_string().starts_with("`Spec` is wrong"), "{error}");
 }
 
-/// SECURITY: a cluster drops keys that are templates, so that nothing becomes of them.
+/// SECURITY: a cluster drops keys that are templates, so they have no effect.
 #[test]
 fn templates_are_no_keys_of_what_has_fields() {
     for (spec, key) in [
@@ -135,13 +135,13 @@ fn keys_of_maps_are_the_authors_own() {
         template(json!({"source": {"kustomize": {"commonLabels": own(), "commonAnnotations": own()}}})),
         template(json!({"source": {"plugin": {"parameters": [{"name": "a", "map": own()}]}}})),
         template(json!({"syncPolicy": {"managedNamespaceMetadata": {"labels": own()}}})),
-        // Argo CD never sees a field it does not know.
+        // Argo CD never sees an unknown field.
         template(json!({"unheard": {"of": 1}})),
         json!({"generators": [{"pullRequest": {"azuredevops": {}}}, {"scmProvider": {"azureDevOps": {}}}]}),
     ] {
         assert_eq!(said(taken.clone()), "", "{taken}");
     }
-    // Lists of these names have fields.
+    // Lists of these names contain objects with fields.
     alike(
         template(json!({"source": {"helm": {"parameters": [{"Name": "a"}]}}})),
         "spec.template.spec.source.helm.parameters[0].Name",
@@ -167,11 +167,11 @@ fn no_two_fields_are_alike() {
     assert_eq!(all.len(), KNOWN.len());
 }
 
-/// One field of a message: its name as JSON has it, empty where its type's fields stand
-/// in its place; its type; whether it is a map.
+/// One field of a message: its JSON name, empty if its type's fields are inlined; its type;
+/// whether it is a map.
 type Field = (String, String, bool);
 
-/// Messages of the gRPC API, which has every field Argo CD has.
+/// The messages of the gRPC API, which has every field that Argo CD has.
 fn messages() -> BTreeMap<String, Vec<Field>> {
     let mut found: BTreeMap<String, Vec<Field>> = BTreeMap::new();
     let mut at = String::new();
@@ -208,14 +208,14 @@ fn messages() -> BTreeMap<String, Vec<Field>> {
     found
 }
 
-/// A field that is new in the API must be known here.
+/// A field that is added to the API must be added here.
 #[test]
 fn every_field_of_the_api_is_known() {
     let messages = messages();
     let mut open = vec!["ApplicationSetSpec".to_owned(), "Operation".to_owned()];
     let mut seen = BTreeSet::new();
     while let Some(message) = open.pop() {
-        // These are values of their own.
+        // These types have their own JSON form.
         if ["JSON", "RawExtension", "IntOrString", "Time"].contains(&message.as_str()) || !seen.insert(message.clone())
         {
             continue;

@@ -1,4 +1,4 @@
-//! Strategic merge patches of Applications.
+//! Tests of strategic merge patches of Applications.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -117,7 +117,7 @@ fn empty_patches_change_nothing_and_others_must_be_objects() {
     }
 }
 
-/// SECURITY: `encoding/json` takes these for `operation`, `spec` and their fields.
+/// SECURITY: `encoding/json` reads these as `operation`, `spec` and their fields.
 #[test]
 fn fields_in_another_case_and_others_fields_are_refused() {
     for (text, why) in [
@@ -151,7 +151,7 @@ fn fields_in_another_case_and_others_fields_are_refused() {
     assert_eq!(patched["spec"]["source"]["helm"]["valuesObject"]["Spec"], 1);
 }
 
-/// SECURITY: a text of some lines that stands for gigabytes.
+/// SECURITY: a few lines can stand for gigabytes.
 #[test]
 fn what_a_patch_stands_for_is_taken_from_the_budget() {
     let within = |text: &str, bytes: u64| {

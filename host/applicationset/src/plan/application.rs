@@ -1,7 +1,5 @@
-//! What a set makes of one Application.
-//!
-//! In: it as it is stored and generated. Out: the change. Never: what belongs to others
-//! taken away.
+//! Plans the change of one Application, from its stored and its generated form. What others own in
+//! it is kept.
 
 use serde_json::{Map, Value, json};
 
@@ -11,7 +9,7 @@ use crate::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
 use tollgate_state::write::same::is_nothing;
 
-/// Annotations the controllers keep for themselves.
+/// Annotations that the controllers keep for themselves.
 ///
 /// Source: Argo CD, `createOrUpdateInCluster`.
 const KEPT_ANNOTATIONS: [&str; 3] = [
@@ -20,7 +18,7 @@ const KEPT_ANNOTATIONS: [&str; 3] = [
     "argocd.argoproj.io/hydrate",
 ];
 
-/// Beginnings of finalizers of hooks, which the controllers put there.
+/// Prefixes of finalizers of hooks, which the controllers add.
 const KEPT_FINALIZERS: [&str; 2] = [
     "pre-delete-finalizer.argocd.argoproj.io",
     "post-delete-finalizer.argocd.argoproj.io",
@@ -33,7 +31,7 @@ fn may_update(sync: ApplicationsSync) -> bool {
     }
 }
 
-/// Makes changes of single Applications.
+/// Plans the changes of single Applications.
 pub(super) struct Planner<'a> {
     pub(super) set: &'a ApplicationSet,
     pub(super) owner: Owner,
@@ -80,7 +78,7 @@ impl Planner<'_> {
             None => (Action::Keep, None),
         };
         let held_back = (differs && !allowed).then_some(Action::Update);
-        // All else is written just as it is generated.
+        // In all other cases the result equals what was generated.
         let may_differ = held_back.is_some() || self.rules.is_for(&name);
         let stays = after.as_ref().unwrap_or(&before);
         let differs = may_differ && !same::generated(stays, &generated);
@@ -94,10 +92,10 @@ impl Planner<'_> {
         }
     }
 
-    /// What is stored, with all that the set says of the Application; none where that
-    /// is the same.
+    /// The object to store: the stored one with everything the set generates. `None` if that
+    /// changes nothing.
     fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
-        // Most Applications of a set stay as they are: nothing is copied for those.
+        // Most Applications of a set do not change, so nothing is copied for them.
         if !same::specs(before, generated) || self.rules.is_for(name) || generated.get("operation").is_some() {
             let after = self.rules.apply(name, before, self.merged(before, generated));
             return (!same::application(before, &after, &self.owner)).then_some(after);
@@ -112,7 +110,7 @@ impl Planner<'_> {
         (!is_same).then(|| self.merged(before, generated))
     }
 
-    /// Annotations or labels: what is generated, with what is stored under the keys that
+    /// The annotations or labels to store: the generated ones, with the stored values of keys that
     /// are kept.
     fn kept(&self, before: &Value, generated: &Value, part: &str) -> Map<String, Value> {
         let preserved = &self.set.spec.preserved;
@@ -125,7 +123,7 @@ impl Planner<'_> {
         }
     }
 
-    /// What is stored, with all that the set says of the Application.
+    /// The stored object with everything the set generates.
     fn merged(&self, before: &Value, generated: &Value) -> Value {
         let mut after = before.clone();
         let Some(members) = after.as_object_mut() else {
@@ -162,7 +160,7 @@ pub(super) fn put_or_remove(members: &mut Map<String, Value>, key: &str, value: 
     };
 }
 
-/// What is generated, with what is stored under the keys that are kept.
+/// The generated members, with the stored values of the keys that are kept.
 fn kept<'a>(before: &Value, generated: &Value, part: &str, keys: impl Iterator<Item = &'a str>) -> Map<String, Value> {
     let of = |object: &Value| {
         let members = object.get("metadata").and_then(|metadata| metadata.get(part));
@@ -192,12 +190,12 @@ fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {
     all
 }
 
-/// The Application with what Argo CD puts where nothing is said.
+/// The Application with Argo CD's defaults filled in.
 ///
 /// Source: Argo CD, `NormalizeApplicationSpec`.
 fn settled(mut application: Value) -> Value {
     if let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) {
-        // What is no text is for the checks to refuse.
+        // The checks refuse a project that is not a string.
         let unset = spec
             .get("project")
             .is_none_or(|project| project.is_null() || project == "");

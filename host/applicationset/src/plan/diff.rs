@@ -1,7 +1,6 @@
-//! A change as text for people.
+//! Shows a change as a unified diff of YAML.
 //!
-//! In: an object before and after. Out: a unified diff of YAML. Never: what the store
-//! alone says of an object; the password of a URL.
+//! Security: fields that only the store sets and passwords in URLs are left out.
 
 use std::borrow::Cow;
 
@@ -11,10 +10,10 @@ use similar::{Algorithm, TextDiff};
 use super::{Action, Change};
 use tollgate_state::{ObjectName, write};
 
-/// Lines around a change.
+/// Lines of context around a change.
 const CONTEXT: usize = 3;
 
-/// What people write of `metadata`.
+/// Members of `metadata` that users write.
 const METADATA: [&str; 6] = [
     "name",
     "namespace",
@@ -24,7 +23,7 @@ const METADATA: [&str; 6] = [
     "ownerReferences",
 ];
 
-/// What people write of an object.
+/// Fields of an object that users write.
 const SHOWN: [(&str, Option<&[&str]>); 5] = [
     ("apiVersion", None),
     ("kind", None),
@@ -33,7 +32,7 @@ const SHOWN: [(&str, Option<&[&str]>); 5] = [
     ("spec", None),
 ];
 
-/// The diff of a change; empty where nothing changes.
+/// The diff of a change; empty if nothing changes.
 pub(super) fn unified(change: &Change) -> String {
     let text = |object: Option<&Value>| object.map(shown).unwrap_or_default();
     let (before, after) = match change.action {
@@ -52,7 +51,7 @@ pub(super) fn unified(change: &Change) -> String {
         .to_string()
 }
 
-/// An object that comes or goes: there is nothing to compare it with.
+/// All lines of a created or deleted object, each with `sign`.
 fn whole(sign: char, name: &ObjectName, text: &str) -> String {
     let name = format!("{}/{}", name.namespace, name.name);
     let lines = text.bytes().filter(|byte| *byte == b'\n').count();
@@ -72,7 +71,7 @@ fn shown(object: &Value) -> String {
     write::yaml_of(object, &SHOWN, masked)
 }
 
-/// SECURITY: `https://user:password@host` is how some write a repository's login.
+/// SECURITY: some write a repository's login as `https://user:password@host`.
 fn masked(text: &str) -> Cow<'_, str> {
     if !text.contains("://") || !text.contains('@') {
         return Cow::Borrowed(text);

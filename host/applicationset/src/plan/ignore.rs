@@ -1,12 +1,12 @@
 //! `ignoreApplicationDifferences`: fields of Applications that others may change.
 //!
-//! In: rules, an Application before and after. Out: what is written with those fields
-//! as they are stored. Refuses: jq expressions, which are programs. Never: a rule left
-//! out without a word.
+//! As in Argo CD, the fields are removed from both sides, and the remaining difference is applied
+//! to the stored object. A list counts as one value, so an ignored field in a list is written with
+//! the whole list once anything else in the list differs.
 //!
-//! As in Argo CD, the fields are taken away from both sides, and what is left of the
-//! difference is put on what is stored. A list is one value to that: an ignored field
-//! in a list is written with the list once anything else in it differs.
+//! Rules with jq expressions are refused, because those are programs.
+//!
+//! Invariant: a rule that cannot be applied is reported, never skipped.
 
 use serde_json::{Map, Value};
 
@@ -17,9 +17,9 @@ use tollgate_state::write::{merge, merge_patch};
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Rule {
-    /// Name of the Application; empty for all.
+    /// Name of the Application; empty for all Applications.
     name: String,
-    /// JSON pointers, taken apart.
+    /// JSON pointers, split into their parts.
     pointers: Vec<Vec<String>>,
 }
 
@@ -28,7 +28,7 @@ struct Rule {
 pub(super) struct Rules(Vec<Rule>);
 
 impl Rules {
-    /// The rules a set has, and what cannot be followed.
+    /// Reads the rules of a set, and the problems of those that cannot be applied.
     pub(super) fn of(set: &Value) -> (Self, Vec<Problem>) {
         let listed = set
             .pointer("/spec/ignoreApplicationDifferences")
@@ -60,12 +60,12 @@ impl Rules {
         (Self(rules), problems)
     }
 
-    /// Whether one of them is about this Application.
+    /// Whether any rule applies to this Application.
     pub(super) fn is_for(&self, name: &str) -> bool {
         self.0.iter().any(|rule| rule.name.is_empty() || rule.name == name)
     }
 
-    /// `after`, with what is ignored as it is in `before`.
+    /// `after`, with ignored fields as they are in `before`.
     pub(super) fn apply(&self, name: &str, before: &Value, after: Value) -> Value {
         let rules = || self.0.iter().filter(|rule| rule.name.is_empty() || rule.name == name);
         if !self.is_for(name) {
@@ -91,7 +91,7 @@ fn taken_apart(pointer: &str) -> Option<Vec<String>> {
     Some(steps.collect())
 }
 
-/// Takes a field away, and what holds nothing without it: Argo CD leaves that out.
+/// Removes a field, and every parent that is empty without it, because Argo CD omits those.
 fn remove(value: &mut Value, path: &[String]) {
     let Some((step, rest)) = path.split_first() else { return };
     match value {

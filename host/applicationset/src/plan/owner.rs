@@ -1,7 +1,7 @@
-//! Whose an Application is.
+//! Which ApplicationSet owns an Application, by its owner references: as its controller, or so
+//! that deleting the set deletes it.
 //!
-//! In: owner references. Out: whether a set is the controller, and whether an object
-//! goes with it. Never: by name alone where both sides have a uid.
+//! Security: where both sides have a UID, a name alone never matches.
 
 use serde_json::{Value, json};
 
@@ -9,17 +9,17 @@ const KIND: &str = "ApplicationSet";
 const GROUP: &str = "argoproj.io/";
 const VERSION: &str = "argoproj.io/v1alpha1";
 
-/// An ApplicationSet as owner references name it.
+/// An ApplicationSet as owner references identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Owner {
-    /// `metadata.name`; it is in the namespace of what it owns.
+    /// `metadata.name`; the set is in the namespace of what it owns.
     name: String,
-    /// `metadata.uid`; none before a cluster gave one, or in a file without.
+    /// `metadata.uid`; `None` before a cluster assigns one, or in a file without.
     uid: Option<String>,
 }
 
 impl Owner {
-    /// The stored `set` of this name.
+    /// The owner for the stored `set` of this name.
     pub fn of(name: &str, set: &Value) -> Self {
         let uid = set.pointer("/metadata/uid").and_then(Value::as_str);
         Self {
@@ -28,7 +28,7 @@ impl Owner {
         }
     }
 
-    /// A set that is not stored yet.
+    /// The owner for a set that is not stored yet.
     pub(super) fn unborn(name: &str) -> Self {
         Self {
             name: name.to_owned(),
@@ -36,23 +36,23 @@ impl Owner {
         }
     }
 
-    /// Whether it is the controller of an Application of its namespace.
+    /// Whether it is the controller of an Application in its namespace.
     ///
-    /// A reference to an earlier set of the name, which had another uid, does not
-    /// count. Files written by hand may have none.
+    /// A reference to an earlier set of the same name, which had another UID, does not count.
+    /// Files written by hand may have no UID.
     pub fn owns(&self, application: &Value) -> bool {
         controller(application).is_some_and(|reference| self.is_named(reference))
     }
 
-    /// Whether a cluster takes the reference of an Application to it for one to an owner,
-    /// controller or not: it deletes what has no owner any more.
+    /// Whether a cluster treats the Application's reference as one to this set as an owner,
+    /// controller or not. The cluster deletes objects that have no owner left.
     ///
     /// Source: Kubernetes, garbage collection by `uid`.
     pub fn takes_along(&self, application: &Value) -> bool {
         references(application).iter().any(|reference| self.is_bound(reference))
     }
 
-    /// Whether an Application has another owner as well.
+    /// Whether an Application has another owner too.
     pub(super) fn has_others(&self, application: &Value) -> bool {
         references(application)
             .iter()
@@ -71,7 +71,7 @@ impl Owner {
             && (uid.is_empty() || self.uid.as_deref().is_none_or(|own| own == uid))
     }
 
-    /// The reference that Applications of the set have.
+    /// The owner reference that Applications of the set have.
     ///
     /// Source: Kubernetes, `SetControllerReference`.
     fn reference(&self) -> Value {
@@ -88,7 +88,7 @@ impl Owner {
         reference
     }
 
-    /// Whether the Application refers to it just as it would be written.
+    /// Whether the Application's reference to it is exactly the one that would be written.
     pub(super) fn is_linked(&self, application: &Value) -> bool {
         let reference = self.reference();
         references(application).contains(&reference)
@@ -109,7 +109,7 @@ fn controller(object: &Value) -> Option<&Value> {
     references(object).iter().find(is_controller)
 }
 
-/// The Application with a reference to the set, in place of an earlier one.
+/// The Application with a reference to the set, which replaces an earlier one.
 pub fn linked(application: Value, owner: &Owner) -> Value {
     if owner.is_linked(&application) {
         return application;

@@ -1,6 +1,4 @@
-//! Whether two Applications say the same.
-//!
-//! In: two objects. Out: a yes, or a no. Never: what the store alone says compared.
+//! Whether two Applications are equal, apart from fields that only the store sets.
 
 use serde_json::Value;
 
@@ -18,8 +16,8 @@ pub(super) fn application(before: &Value, after: &Value, owner: &Owner) -> bool 
         && owner.is_linked(before)
 }
 
-/// Whether what is stored says all that is generated and judged: the spec, and nothing
-/// that is started.
+/// Whether the stored object contains everything that is generated and checked: the spec is equal
+/// and no operation is started.
 pub(super) fn generated(stored: &Value, generated: &Value) -> bool {
     let starts = generated
         .get("operation")
@@ -27,12 +25,12 @@ pub(super) fn generated(stored: &Value, generated: &Value) -> bool {
     !starts && specs(stored, generated)
 }
 
-/// Whether their specs mean the same.
+/// Whether their specs are equivalent.
 pub(super) fn specs(before: &Value, after: &Value) -> bool {
     fields("spec", before.get("spec"), after.get("spec"))
 }
 
-/// Whether this part of the metadata is what it was.
+/// Whether this part of the metadata is unchanged.
 pub(super) fn metadata(key: &str, before: &Value, after: Option<&Value>) -> bool {
     let before = before.get("metadata").and_then(|metadata| metadata.get(key));
     fields(key, before, after)

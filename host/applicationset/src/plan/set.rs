@@ -1,7 +1,7 @@
-//! The set's own object.
+//! Computes the object to store for the ApplicationSet itself, from the stored one and the one
+//! that was sent.
 //!
-//! In: what is stored, what was sent. Out: what is to be stored. Never: an annotation
-//! of ours, or one that is a controller's, as the sender wrote it.
+//! Security: the gateway's and the controllers' own annotations are never taken from the sender.
 
 use serde_json::{Map, Value, json};
 
@@ -9,7 +9,7 @@ use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
 use crate::fleeting;
 use tollgate_state::write::same::Rules;
 
-/// What the store says of an object, whatever is sent.
+/// Metadata that only the store sets; values that are sent are ignored.
 const IDENTITY: [&str; 5] = [
     "uid",
     "creationTimestamp",
@@ -18,9 +18,9 @@ const IDENTITY: [&str; 5] = [
     "deletionGracePeriodSeconds",
 ];
 
-/// What of a set's spec counts. Clients fill in what others leave out, so that one set
-/// comes in several shapes. Elements, values and parameters are the user's own; a kind of
-/// generator is there or not.
+/// How the specs of two sets are compared. Clients fill in what others omit, so one set comes in
+/// several shapes. Elements, values and parameters belong to the user and are compared as they
+/// are; a kind of generator is either present or not.
 const SPEC: Rules = Rules {
     distinct: &[
         "automated",
@@ -55,12 +55,13 @@ const SPEC: Rules = Rules {
         "values",
         "valuesObject",
     ],
-    // A generator's template with `default` leads there; without, to the set's project.
+    // A generator's template with project `default` selects that project; without a project it
+    // uses the set's.
     has_default_project: false,
 };
 
-/// What an upsert makes of a stored set: spec and finalizers are those sent, labels
-/// and annotations are added to those stored, all else stays.
+/// The object that an upsert stores: the spec and finalizers that were sent, the stored labels and
+/// annotations with the sent ones added, and everything else as stored.
 ///
 /// Source: Argo CD, `server/applicationset`, `updateAppSet`.
 pub fn upserted(stored: &Value, sent: &Value) -> Value {
@@ -85,8 +86,9 @@ pub fn upserted(stored: &Value, sent: &Value) -> Value {
     object
 }
 
-/// What a `PUT` makes of a stored set: all that is sent, and of what is stored only
-/// what the store itself says. The version that is sent stays: the write is based on it.
+/// The object that a `PUT` stores: everything that was sent, and of the stored object only the
+/// fields that the store sets. The version that was sent is kept, because the write is based on
+/// it.
 pub fn replaced(stored: &Value, sent: &Value) -> Value {
     let mut object = sent.clone();
     if let Some(members) = object.as_object_mut() {
@@ -113,7 +115,7 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     object
 }
 
-/// None at all where there are none, whatever was sent.
+/// Removes the member if there are no annotations.
 fn put_annotations(metadata: &mut Map<String, Value>, annotations: Map<String, Value>) {
     let annotations = (!annotations.is_empty()).then_some(Value::Object(annotations));
     put_or_remove(metadata, "annotations", annotations);
@@ -124,9 +126,9 @@ fn texts(object: &Value, key: &str) -> Map<String, Value> {
     members.and_then(Value::as_object).cloned().unwrap_or_default()
 }
 
-/// Whether two sets are equal in spec, labels, annotations and finalizers; the
-/// gateway's own annotation does not count, nor do those that are a controller's, nor
-/// fields that are left out on one side and empty on the other.
+/// Whether two sets have equal spec, labels, annotations and finalizers. The gateway's own
+/// annotation and those of controllers are ignored. A field that is absent on one side equals an
+/// empty one on the other.
 ///
 /// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
 pub fn is_same(stored: &Value, sent: &Value) -> bool {
@@ -145,7 +147,7 @@ pub fn is_same(stored: &Value, sent: &Value) -> bool {
         && finalizers(stored) == finalizers(sent)
 }
 
-/// The change of the set itself, with the projects of its Applications.
+/// The change of the set itself, including the annotation with the projects of its Applications.
 pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> Change {
     let mut after = match &before {
         Some(stored) => replaced(stored, &set.object),
@@ -182,7 +184,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
     }
 }
 
-/// A new object has nothing a store said of another one.
+/// A new object must not carry fields that the store set on another one.
 fn fresh(sent: &Value) -> Value {
     let mut object = sent.clone();
     if let Some(members) = object.as_object_mut() {

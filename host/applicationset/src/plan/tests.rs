@@ -1,4 +1,4 @@
-//! What a plan has in it: what is written, what is kept, and what stands in the way.
+//! Tests of plans: what they write, what they keep, and which problems they report.
 
 use std::collections::BTreeMap;
 
@@ -113,7 +113,7 @@ fn actions(plan: &Plan) -> Vec<(&str, Action, Option<Action>)> {
         .collect()
 }
 
-/// The one change of an Application `a` that is stored as `before`.
+/// The change of the only Application, `a`, which is stored as `before`.
 fn change(before: Value, after: Value) -> super::Change {
     let mut plan = plan(existing(vec![before]), vec![after]);
     assert_eq!(plan.problems, []);
@@ -271,7 +271,7 @@ fn policies_hold_back_what_they_do_not_name() {
             "{sync:?}"
         );
         assert_eq!(plan.deletions(), u64::from(delete.1.is_none()));
-        // What is held back counts with the project it stays in.
+        // An Application that is held back counts with its stored project.
         let projects = plan
             .set
             .after
@@ -372,7 +372,7 @@ fn an_upsert_adds_labels_and_a_put_replaces_them() {
     }
     sent["metadata"]["resourceVersion"] = json!("5");
     assert_eq!(replaced(&before, &sent)["metadata"]["resourceVersion"], json!("5"));
-    // Our own annotation is none of the sender's.
+    // The gateway's own annotation is ignored in what is sent.
     assert!(is_same(&stored(), &self::sent()));
 }
 

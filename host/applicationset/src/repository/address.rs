@@ -1,7 +1,5 @@
-//! Addresses that a name must not lead to.
-//!
-//! In: an address. Out: what it is, if only an entry with that very host may open
-//! it.
+//! Special IP addresses that a host name must not resolve to. Only an entry of the settings or a
+//! Secret that names the very host may open them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -10,8 +8,8 @@ use url::{Host, Url};
 
 use tollgate_core::address::Range;
 
-/// What the address is, unless a repository may be there without being named.
-/// Private networks may: that is where people keep repositories.
+/// The kind of special address this is; `None` for addresses where a repository may be without an
+/// entry naming them. Private networks are not special, because people keep repositories there.
 pub(super) fn special(address: IpAddr) -> Option<&'static str> {
     match Range::of(address)? {
         Range::Private | Range::SharedSpace => None,
@@ -25,7 +23,7 @@ pub(super) fn special(address: IpAddr) -> Option<&'static str> {
     }
 }
 
-/// What the host of a URL is as it stands there.
+/// The kind of special address that a URL's host literally is.
 pub(super) fn special_host(url: &Url) -> Option<&'static str> {
     match url.host() {
         Some(Host::Ipv4(address)) => special(IpAddr::V4(address)),
@@ -37,15 +35,15 @@ pub(super) fn special_host(url: &Url) -> Option<&'static str> {
     }
 }
 
-/// Resolves names, and refuses all addresses of one that leads somewhere special:
-/// who can put one such address beside a good one can also reorder them.
+/// Resolves names. A name with any special address is refused altogether: whoever can place such
+/// an address beside a good one can also reorder them.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Resolver {
-    /// The host itself is listed and special, as `localhost`.
+    /// The host itself is listed and may be special, such as `localhost`.
     pub(super) named: bool,
 }
 
-/// A name leads where it must not.
+/// A name resolves to a forbidden address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub(super) struct Forbidden(pub(super) &'static str);

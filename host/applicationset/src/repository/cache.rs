@@ -1,8 +1,7 @@
-//! Commits that were fetched, on disk, and what revisions are known to be.
+//! The fetched commits on disk, and the commits that revisions are known to resolve to.
 //!
-//! In: outcomes of fetches. Out: a commit's folder. Never: more commits than
-//! [`MAX_CACHED_COMMITS`] kept, or one that nobody asked for in a long time; a folder
-//! removed while somebody reads it.
+//! Invariant: at most [`MAX_CACHED_COMMITS`] commits are kept, and none that was not requested for
+//! a long time. A folder is never removed while it is being read.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,25 +16,25 @@ use super::flight::Asked;
 use super::tree::CommitTree;
 use super::{Error, MAX_CACHED_COMMITS};
 
-/// How long a failure is taken as known: long enough that a set with many generators
-/// fails once, short enough for who mends it.
+/// How long a failure is cached: long enough that a set with many generators fails only once, and
+/// short enough not to delay whoever fixes the cause.
 const FAILURE_FRESH: Duration = Duration::from_secs(3);
 
-/// Revisions remembered.
+/// Maximum number of cached revisions.
 const MAX_REVISIONS: usize = 4096;
 
-/// A commit in a folder of its own, which goes when nobody holds it.
+/// A commit in a folder of its own, which is removed when nobody holds it any more.
 #[derive(Debug)]
 pub(super) struct Checkout {
     pub(super) repository: gix::ThreadSafeRepository,
     pub(super) commit: ObjectId,
     pub(super) folder: PathBuf,
-    /// Its bytes on disk; given back after the folder went.
+    /// The disk space it uses, released after the folder is removed.
     pub(super) _part: Part,
 }
 
 impl Checkout {
-    /// Its tree; `url` is for errors.
+    /// Opens its tree; `url` is for errors.
     pub(super) fn tree(self: Arc<Self>, url: &str) -> Result<CommitTree, Error> {
         let repository = self.repository.to_thread_local();
         CommitTree::new(repository, self.commit, url).map(|tree| tree.keeping(Arc::clone(&self)))
@@ -52,7 +51,7 @@ impl Drop for Checkout {
     }
 }
 
-/// What is kept.
+/// The cached commits and revisions.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
     commits: HashMap<([u8; 32], ObjectId), Kept>,
@@ -74,8 +73,8 @@ struct Known {
 }
 
 impl Cache {
-    /// What is known of a revision, if it was looked at no longer than `fresh` before
-    /// `now`. A full commit never changes.
+    /// The cached outcome for a revision, if it is no older than `fresh` at `now`. A full commit
+    /// id never expires.
     pub(super) fn fresh(
         &mut self,
         asked: &Asked,
@@ -95,7 +94,7 @@ impl Cache {
         }
     }
 
-    /// A commit, if it is kept.
+    /// A commit, if it is cached.
     pub(super) fn commit(&mut self, repository: &[u8; 32], commit: ObjectId) -> Option<Arc<Checkout>> {
         self.uses = self.uses.saturating_add(1);
         let kept = self.commits.get_mut(&(*repository, commit))?;
@@ -104,7 +103,7 @@ impl Cache {
         Some(Arc::clone(&kept.checkout))
     }
 
-    /// Remembers what came of a fetch. Gives what is no longer kept, to be dropped
+    /// Caches the outcome of a fetch. Returns what is no longer kept, which must be dropped
     /// outside the lock.
     #[must_use]
     pub(super) fn learn(
@@ -139,8 +138,8 @@ impl Cache {
         gone
     }
 
-    /// Gives up the commit that was asked for longest ago, one that nobody reads if there
-    /// is one. It is to be dropped outside the lock.
+    /// Removes the least recently requested commit, preferring one that nobody reads. It must be
+    /// dropped outside the lock.
     #[must_use]
     pub(super) fn evict(&mut self) -> Option<Arc<Checkout>> {
         let is_read = |kept: &Kept| Arc::strong_count(&kept.checkout) > 1;
@@ -149,7 +148,7 @@ impl Cache {
         self.commits.remove(&key).map(|kept| kept.checkout)
     }
 
-    /// Gives up what nobody asked for since `keep` before `now`.
+    /// Removes what nobody has requested for `keep` before `now`.
     #[must_use]
     pub(super) fn expire(&mut self, now: Instant, keep: Duration) -> Vec<Arc<Checkout>> {
         let is_old = |kept: &Kept| now.saturating_duration_since(kept.at) >= keep;

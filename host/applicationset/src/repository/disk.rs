@@ -1,8 +1,7 @@
-//! The folder of what was fetched, and the room in it.
+//! The private folder of fetched repositories, and the disk space it may use.
 //!
-//! In: a parent folder, bytes that are written. Out: a folder of this process alone,
-//! whether there is room. Never: more bytes than the settings allow, those included that
-//! are being fetched or read; what a killed process left.
+//! Invariant: the folder never holds more bytes than the settings allow, including what is being
+//! fetched or read. Folders that killed processes left behind are removed.
 
 use std::fs::{self, File, Permissions};
 use std::io;
@@ -14,27 +13,27 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Error;
 use super::error::quoted;
 
-/// How the folders of processes begin.
+/// Prefix of the folders of all processes.
 const PREFIX: &str = "tollgate-git-";
 
-/// How often a folder is made that another process took for one that was left.
+/// How often to retry when another process removes the new folder as left behind.
 const TRIES: u32 = 5;
 
-/// A folder of this process, locked while it lives.
+/// This process's folder, locked while the process lives.
 #[derive(Debug)]
 pub(super) struct Home {
     folder: tempfile::TempDir,
-    /// The kernel lets go of it when the process dies.
+    /// The kernel releases it when the process dies.
     _lock: File,
 }
 
 impl Home {
-    /// A new folder below `parent`; those that killed processes left there go.
+    /// Creates a folder below `parent`, and removes those that killed processes left there.
     pub(super) fn make(parent: &Path) -> Result<Self, Error> {
         clear_left(parent);
         for _ in 0..TRIES {
-            // SECURITY: what is private in a repository is private here; by itself the
-            // folder gets what the umask leaves.
+            // SECURITY: content of private repositories must stay private here. By default the
+            // umask would decide the folder's mode.
             let folder = tempfile::Builder::new()
                 .prefix(PREFIX)
                 .permissions(Permissions::from_mode(0o700))
@@ -44,7 +43,7 @@ impl Home {
                 lock.try_lock()?;
                 Ok(lock)
             });
-            // Another process may have begun just then, and have cleared it away.
+            // Another process may have started at the same time and removed the folder.
             if let Ok(lock) = lock
                 && folder.path().exists()
             {
@@ -66,7 +65,7 @@ fn clear_left(parent: &Path) {
     let Ok(entries) = fs::read_dir(parent) else { return };
     for entry in entries.flatten() {
         let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(PREFIX));
-        // A link is none.
+        // A symbolic link is not a directory here.
         if !is_ours || !entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             continue;
         }
@@ -77,7 +76,7 @@ fn clear_left(parent: &Path) {
     }
 }
 
-/// Bytes in the folder, and how many there may be.
+/// The disk space used in the folder, and its limit.
 #[derive(Debug)]
 pub(super) struct Room {
     used: AtomicU64,
@@ -92,13 +91,13 @@ impl Room {
         })
     }
 
-    /// Whether there are more bytes than there may be.
+    /// Whether more bytes are used than allowed.
     pub(super) fn is_exceeded(&self) -> bool {
         self.used.load(Ordering::Relaxed) > self.allowed
     }
 }
 
-/// A part of the room, given back when it is dropped.
+/// A share of the space, released when it is dropped.
 #[derive(Debug)]
 pub(super) struct Part {
     room: Arc<Room>,
@@ -113,7 +112,7 @@ impl Part {
         }
     }
 
-    /// Counts `bytes` instead of what was counted.
+    /// Replaces the number of bytes counted so far.
     pub(super) fn set(&mut self, bytes: u64) {
         self.room.used.fetch_add(bytes, Ordering::Relaxed);
         self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
@@ -131,7 +130,7 @@ impl Drop for Part {
     }
 }
 
-/// A folder of a fetch, gone unless it is kept.
+/// The folder of a fetch, removed when it is dropped unless it is kept.
 #[derive(Debug)]
 pub(super) struct Folder(PathBuf);
 
@@ -160,7 +159,7 @@ impl Drop for Folder {
     }
 }
 
-/// Bytes of all files below a folder.
+/// Total size of all files below a folder, in bytes.
 pub(super) fn bytes_below(folder: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(folder) else {
         return 0;
@@ -173,7 +172,7 @@ pub(super) fn bytes_below(folder: &Path) -> u64 {
     sizes.fold(0, u64::saturating_add)
 }
 
-/// An error of the file system, without its path.
+/// Converts an error of the file system, without its path.
 pub(super) fn failed(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
@@ -183,10 +182,10 @@ pub(super) fn failed(error: &io::Error) -> Error {
     }
 }
 
-/// An error of the library on its way to the disk; its text has the system's own.
+/// Converts an error of the library while it writes to disk; its text contains the system's own.
 ///
-/// Source: `std::io::Error`, which ends in `(os error 28)` for `ENOSPC` and in
-/// `(os error 122)` for `EDQUOT`.
+/// Source: `std::io::Error`, which ends in `(os error 28)` for `ENOSPC` and in `(os error 122)`
+/// for `EDQUOT`.
 pub(super) fn failed_in_library(text: &str) -> Error {
     if ["(os error 28)", "(os error 122)"].iter().any(|end| text.contains(end)) {
         return Error::Full;

@@ -1,7 +1,7 @@
-//! Why a repository cannot be read, in a sentence for the caller.
+//! Why a repository cannot be read, in one sentence for the caller.
 //!
-//! In: steps of this folder. Out: texts. Never: a credential, a path of this
-//! machine that the caller did not write, an answer's body.
+//! Security: a message contains no credential, no answer's body, and no path of this machine that
+//! the caller did not write.
 
 use std::time::Duration;
 
@@ -10,147 +10,147 @@ use crate::inputs::InputError;
 /// Why a repository cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// The URL is not one the gateway can read by.
+    /// The gateway cannot read such a URL.
     #[error("repository `{url}` cannot be read: {reason}")]
     Url {
-        /// As it was asked for, without a user.
+        /// The requested URL, without a user.
         url: String,
-        /// Why, and what to do.
+        /// The reason, and what to do.
         reason: &'static str,
     },
-    /// Nobody lists the repository.
+    /// No Secret or setting lists the repository.
     #[error(
         "the gateway may not read repository `{url}`: declare it by a repository Secret, or list it under `applicationSets.repositories` of the settings"
     )]
     NotListed {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// An address that only an entry with that very host opens.
+    /// A special address, which only an entry with that very host allows.
     #[error("the gateway does not read repository `{url}`: {what}{hint}")]
     Address {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// What kind of address it is.
+        /// The kind of address.
         what: &'static str,
         /// What to do; begins with `; ` unless empty.
         hint: &'static str,
     },
-    /// The Secret asks for a way the gateway does not have.
+    /// The Secret requires a kind of login that the gateway does not support.
     #[error("repository `{url}` cannot be read: {reason}")]
     Credential {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// Why.
+        /// The reason.
         reason: String,
     },
-    /// The server answered that it does not let the gateway in.
+    /// The server denied access.
     #[error("repository `{url}` does not let the gateway in (status {status}): look at the credentials of its Secret")]
     Refused {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
         /// HTTP status.
         status: u16,
     },
-    /// The server answered something else than git's.
+    /// The answer is not that of a git server.
     #[error("repository `{url}` answered with status {status}")]
     Status {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
         /// HTTP status.
         status: u16,
     },
-    /// The server sends elsewhere.
+    /// The server redirects elsewhere.
     #[error("repository `{url}` redirects elsewhere, which is not followed: name the repository where it is")]
     Redirect {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// No connection, or it broke.
+    /// The connection failed or broke.
     #[error("repository `{url}` cannot be reached: {reason}")]
     Unreachable {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// In the words of the library, without URL.
+        /// The library's message, without URL.
         reason: String,
     },
-    /// What came is not git's, or the server said no in git's words.
+    /// The answer violates git's protocol, or is an error in that protocol.
     #[error("repository `{url}` cannot be fetched: {reason}")]
     Protocol {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// In the words of the library.
+        /// The library's message.
         reason: String,
     },
     /// There is no repository at that path.
     #[error("there is no git repository at `{url}` that the gateway can open")]
     Absent {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// No branch, tag or commit of that name.
+    /// There is no branch, tag or commit of that name.
     #[error("repository `{url}` has no branch, tag or commit `{revision}`{hint}")]
     Revision {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// As it was asked for.
+        /// The requested revision.
         revision: String,
         /// What to do; begins with `; ` unless empty.
         hint: &'static str,
     },
-    /// Wall time ran out.
+    /// The time ran out.
     #[error("reading repository `{url}` takes longer than {allowed:?}")]
     Time {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// Allowed.
+        /// Allowed wall time.
         allowed: Duration,
     },
-    /// Nobody waits for it any more.
+    /// Nobody waits for the result any more.
     #[error("nobody waits for repository `{url}` any more")]
     GivenUp {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
     },
-    /// The gateway is busy with other repositories.
+    /// The gateway is busy with other fetches.
     #[error("repository `{url}` was not read in time: the gateway reads {running} other repositories at the moment")]
     Busy {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
-        /// So many.
+        /// Number of fetches in progress.
         running: usize,
     },
-    /// Something is too large or too many.
+    /// Something is too large, or there are too many of them.
     #[error("repository `{url}` is too large: {observed} {what} or more, at most {allowed} are allowed")]
     TooLarge {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
         /// What was counted.
         what: &'static str,
-        /// So many.
+        /// The number observed.
         observed: u64,
         /// Allowed.
         allowed: u64,
     },
-    /// A file or directory of the tree is not as it should be.
+    /// A file or directory of the tree is invalid.
     #[error("`{path}` of repository `{url}` {what}")]
     Entry {
-        /// As it was asked for.
+        /// The requested URL.
         url: String,
         /// Path within the tree.
         path: String,
         /// What is wrong.
         what: &'static str,
     },
-    /// There is no room left, whatever is taken away that nobody reads.
+    /// There is no space left, even after removing everything that nobody reads.
     #[error(
         "the gateway has no room for what it fetches: raise `applicationSets.git.cacheBytes`, or the size of the disk that has its folder"
     )]
     Full,
-    /// The gateway's own folder.
+    /// The gateway's own folder cannot be used.
     #[error("the gateway cannot keep what it fetches: {reason}")]
     Disk {
-        /// In the words of the system, without path.
+        /// The system's message, without path.
         reason: String,
     },
 }
@@ -161,7 +161,7 @@ impl From<Error> for InputError {
     }
 }
 
-/// A text of another machine or a library, short and on one line.
+/// A text from another machine or a library, shortened and on one line.
 pub(super) fn quoted(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });

@@ -1,7 +1,4 @@
-//! The bounds of one fetch, and why it failed.
-//!
-//! In: a time, bytes that came. Out: whether there is more to be had, and the first
-//! reason why not. Never: a bound that grows while its step goes on.
+//! The limits of one fetch, and the first reason why it failed.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +10,7 @@ use tokio::time::Instant;
 use super::Error;
 use super::error::quoted;
 
-/// What one fetch may take, and why it failed.
+/// The limits of one fetch, and why it failed.
 #[derive(Debug)]
 pub(super) struct Exchange {
     url: String,
@@ -42,7 +39,7 @@ impl Exchange {
         &self.url
     }
 
-    /// Set when time is over; the library looks at it while it unpacks.
+    /// Set when time is over; the library checks it while it unpacks.
     pub(super) fn interrupt(&self) -> &AtomicBool {
         &self.interrupt
     }
@@ -51,7 +48,7 @@ impl Exchange {
         Arc::clone(&self.interrupt)
     }
 
-    /// When its time is over.
+    /// The deadline.
     pub(super) fn ends(&self) -> Instant {
         self.ends
     }
@@ -61,18 +58,18 @@ impl Exchange {
         self.interrupt.load(Ordering::Relaxed)
     }
 
-    /// Lets so many bytes be received from now on.
+    /// Allows this many further bytes to be received.
     pub(super) fn allow(&self, bytes: u64) {
         self.left.store(bytes, Ordering::Relaxed);
         self.allowed.store(bytes, Ordering::Relaxed);
     }
 
-    /// Remembers why; the first reason counts, for others follow of it.
+    /// Records the reason of a failure. Only the first is kept, because others follow from it.
     pub(super) fn record(&self, error: Error) {
         self.failure().get_or_insert(error);
     }
 
-    /// Why the library gave up: our own reason, if we had one.
+    /// Why the library gave up: the recorded reason, if there is one.
     pub(super) fn fail(&self, error: &(impl std::error::Error + ?Sized)) -> Error {
         if let Some(known) = self.failure().clone() {
             return known;
@@ -101,7 +98,7 @@ impl Exchange {
         self.failure.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records an error and gives it to the library.
+    /// Records an error and returns one to hand to the library.
     pub(super) fn refuse(&self, error: Error) -> io::Error {
         let text = error.to_string();
         self.record(error);
@@ -125,7 +122,7 @@ impl Exchange {
     }
 }
 
-/// An error and what it came of, once each.
+/// The message of an error and its causes, without repetition.
 pub(super) fn with_causes(error: &(impl std::error::Error + ?Sized)) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();

@@ -1,8 +1,8 @@
-//! One fetch: list, choose, receive, open.
+//! One fetch: lists the references, chooses one, receives the pack and opens it as a [`Checkout`]
+//! in the cache.
 //!
-//! In: a permitted place, a revision. Out: a [`Checkout`] in the cache, or why not.
-//! Never: a thread that outlives its bounds and keeps a place; an object beyond the
-//! bounds unpacked.
+//! Invariant: no thread outlives its limits while it occupies a slot, and no object beyond the
+//! limits is unpacked.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Cursor, Read, Seek as _, Write as _};
@@ -34,15 +34,15 @@ use super::tree::open_options;
 use super::wire::Wire;
 use super::{Error, MAX_LISTING_BYTES, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
-/// What a fetch may take beyond its time to end in order.
+/// Extra time that a fetch may take to end cleanly.
 pub(super) const GRACE: Duration = Duration::from_millis(500);
 
-/// Bytes of a file above which it is not sent, where the server can leave it out.
+/// Larger files are not sent, if the server supports filters.
 const BLOB_FILTER: &str = "blob:limit=10m";
 
 type Http = Transport<Wire>;
 
-/// Begins a fetch on a thread of its own; its end is told to all who wait.
+/// Starts a fetch on its own thread; all who wait are notified when it ends.
 pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted), flight: &Flight) {
     let ends = flight.begun() + shared.limits.time;
     let landing = Landing {
@@ -51,13 +51,12 @@ pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted)
         outcome: None,
     };
     let thread = std::thread::Builder::new().name("repository".to_owned());
-    // When there is no thread to be had, the closure is dropped, and the landing in it
-    // says so.
+    // If no thread can be started, the closure is dropped, and its `landing` reports that.
     let _ = thread.spawn(move || {
         let mut landing = landing;
         let asked = (&landing.asked, &permitted);
         let mut outcome = fly(&landing.shared, asked, ends);
-        // What nobody reads makes room for what somebody waits for.
+        // Free the space of what nobody reads and retry.
         if matches!(outcome, Err(Error::Full)) && landing.shared.evict_all() {
             outcome = fly(&landing.shared, asked, ends);
         }
@@ -65,7 +64,7 @@ pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted)
     });
 }
 
-/// Ends the flight also when its thread panics or never began.
+/// Ends the flight, even if its thread panics or never starts.
 struct Landing {
     shared: Arc<Shared>,
     asked: Asked,
@@ -128,19 +127,19 @@ fn commit_of(repository: &gix::Repository, id: ObjectId, (url, revision): (&str,
     Ok(commit.id)
 }
 
-/// What a server says first.
+/// Reads the server's greeting.
 pub(super) fn greeting(transport: &mut impl client::blocking_io::Transport) -> gix::Result<Handshake> {
-    // The library panics where a server of protocol 1 gives the target of a name that is
-    // not in its list. What was read of it is thrown away.
+    // The library panics if a server of protocol 1 reports the target of a name that is not in its
+    // list. Everything read from it so far is discarded.
     let greeted = catch_unwind(AssertUnwindSafe(|| {
-        // Credentials are the wire's; there is nobody to be asked for others.
+        // `Wire` adds the credentials; there is nobody to ask for others.
         gix::protocol::handshake(transport, Service::UploadPack, |_| Ok(None), Vec::new(), &mut Discard)
     }));
     let broken = |_| std::io::Error::other("its list of references contradicts itself");
     greeted.map_err(broken).map_err(gix::Error::from_error)?
 }
 
-/// The references that a revision may be among.
+/// Lists the references that may match a revision.
 pub(super) fn references(
     handshake: &mut Handshake,
     transport: &mut impl client::blocking_io::Transport,
@@ -155,7 +154,7 @@ pub(super) fn references(
     }
 }
 
-/// A connection to a repository, after its greeting.
+/// A connection to a repository, after the greeting.
 struct Line {
     transport: Http,
     exchange: Arc<Exchange>,
@@ -176,7 +175,7 @@ impl Line {
         })
     }
 
-    /// The commit or tag that a revision names.
+    /// Resolves a revision to a commit or tag.
     fn target(&mut self, revision: &str) -> Result<Target, Error> {
         if let Ok(id) = revision.to_lowercase().parse::<ObjectId>() {
             return Ok(Target::Object(id));
@@ -190,7 +189,7 @@ impl Line {
         })
     }
 
-    /// Fetches one object and what is below it, without its history.
+    /// Fetches one object and everything below it, without its history.
     fn receive(
         &mut self,
         into: &gix::Repository,
@@ -228,7 +227,7 @@ impl Line {
                 let _unpacking = shared.unpacking(needed, &exchange).map_err(refused)?;
                 rewound(&mut pack)?;
                 write(BufReader::new(pack), &folder, (progress, interrupt)).map_err(|error| {
-                    // The pack is whole and as it should be: what fails now is the disk.
+                    // The pack was complete and valid, so what fails now is the disk.
                     match failed_in_library(&with_causes(&error)) {
                         Error::Full => refused(Error::Full),
                         _ => error,
@@ -255,7 +254,7 @@ fn agent() -> (&'static str, Option<String>) {
     )
 }
 
-/// Reads the pack's header, and passes it on with the rest.
+/// Checks the pack's header and passes it on with the rest.
 fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &Exchange) -> gix::Result<impl BufRead + use<'r>> {
     let mut header = [0; 12];
     reader.read_exact(&mut header).map_err(gix::Error::from_error)?;
@@ -298,7 +297,7 @@ pub(super) fn write(mut reader: impl BufRead, folder: &Path, (progress, interrup
     Ok(())
 }
 
-/// Asks for one object and has none.
+/// Asks for one object and offers none.
 struct Want(ObjectId);
 
 impl fetch::Negotiate for Want {
@@ -332,14 +331,14 @@ impl fetch::Negotiate for Want {
     }
 }
 
-/// Why a pack is not on disk.
+/// Why a pack was not written to disk.
 enum Spooling {
     Reading(std::io::Error),
     Writing(Error),
 }
 
-/// Writes a pack to a file without a name as it comes: what unpacking it takes is known
-/// when it is whole.
+/// Writes a pack to an unnamed file as it arrives: what unpacking takes is only known once the
+/// pack is complete.
 fn spool(mut reader: impl BufRead, folder: &Path, (shared, part): (&Shared, &mut Part)) -> Result<File, Spooling> {
     let writing = |error: std::io::Error| Spooling::Writing(failed(&error));
     let mut file = tempfile::tempfile_in(folder).map_err(writing)?;
@@ -349,7 +348,7 @@ fn spool(mut reader: impl BufRead, folder: &Path, (shared, part): (&Shared, &mut
             return Ok(file);
         }
         let length = chunk.len();
-        // Twice: the pack is written again as it is kept, with an index.
+        // Counted twice, because the pack is written again, with an index, to be kept.
         let bytes = u64::try_from(length).unwrap_or(u64::MAX).saturating_mul(2);
         part.set(part.bytes().saturating_add(bytes));
         while shared.room.is_exceeded() {

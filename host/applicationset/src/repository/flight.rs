@@ -1,7 +1,6 @@
-//! Fetches that are under way.
+//! The fetches in progress. Requests for the same revision share one fetch.
 //!
-//! In: what is asked for. Out: the one fetch of it, or that there is no room. Never:
-//! two fetches of the same; a host that takes all places.
+//! Invariant: no single host can occupy all slots.
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
@@ -15,7 +14,7 @@ use super::{Error, MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
 /// A revision of a repository, read with certain credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Asked {
-    /// Repository and credentials.
+    /// Fingerprint of repository and credentials.
     pub(super) repository: [u8; 32],
     host: String,
     /// Branch, tag, `HEAD` or commit.
@@ -32,7 +31,7 @@ impl Asked {
     }
 }
 
-/// One fetch, and what came of it.
+/// One fetch, and its outcome.
 #[derive(Debug)]
 pub(super) struct Flight {
     begun: Instant,
@@ -49,7 +48,7 @@ impl Flight {
     }
 }
 
-/// All that are under way.
+/// All fetches in progress.
 #[derive(Debug, Default)]
 pub(super) struct Flights {
     flying: HashMap<Asked, Arc<Flight>>,
@@ -69,7 +68,7 @@ impl Flights {
         self.begun
     }
 
-    /// Whether one more may begin.
+    /// Whether one more may start.
     pub(super) fn has_room(&self, asked: &Asked) -> bool {
         let same = |of: fn(&Asked, &Asked) -> bool| self.flying.keys().filter(|other| of(other, asked)).count();
         self.flying.len() < MAX_FETCHES

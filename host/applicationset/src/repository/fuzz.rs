@@ -1,4 +1,4 @@
-//! Targets: URLs of repositories, and what git servers send.
+//! Fuzz targets for repository URLs and for what git servers send.
 
 use std::io::{Cursor, sink};
 
@@ -43,7 +43,7 @@ fn urls() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// The plainest spelling reads the same place, and each spelling is the same repository.
+/// The canonical spelling refers to the same location, and every spelling to the same repository.
 fn repository_url(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let _ = (key(input), normalize_repository(input));
@@ -89,7 +89,7 @@ fn listings() -> Vec<Vec<u8>> {
     ])
 }
 
-/// Whatever a server sends, a revision names a commit of its list or an error.
+/// Whatever a server sends, a revision resolves to a commit of its list or to an error.
 fn git_listing(data: &[u8]) {
     let input = String::from_utf8_lossy(data);
     let (revision, _) = first_line(&input);
@@ -97,7 +97,8 @@ fn git_listing(data: &[u8]) {
         return;
     };
     let sent = data.get(at + 1..).unwrap_or_default().to_vec();
-    // Of these the library panics, which `greeting` catches and libFuzzer does not let it.
+    // The library panics at some of these; `greeting` catches that, but libFuzzer would still
+    // report it.
     if sent.windows(7).any(|word| word == b"symref=") {
         return;
     }

@@ -1,8 +1,8 @@
-//! What a revision names, by a repository's list of branches and tags. A range of versions
-//! (`1.x`) names the highest tag in it, before any branch of that name, as in Argo CD.
+//! Resolves a revision (branch, tag, `HEAD` or part of a commit) by a repository's list of
+//! branches and tags. A range of versions (`1.x`) names the highest tag in it, before any branch
+//! of that name, as in Argo CD.
 //!
-//! In: the list, a branch, tag, `HEAD` or part of a commit. Out: what to fetch. Never:
-//! a guess between two.
+//! Invariant: an ambiguous revision is an error.
 
 use gix::ObjectId;
 use gix::bstr::{BString, ByteSlice};
@@ -11,15 +11,15 @@ use gix::protocol::ls_refs::RefPrefixes;
 
 use crate::template::{highest, is_range};
 
-/// Where tags are.
+/// Prefix of tags.
 pub(super) const TAGS: &str = "refs/tags/";
 
-/// What is to be fetched.
+/// The object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Target {
-    /// A commit, as the list says.
+    /// A commit, according to the list.
     Commit(ObjectId),
-    /// An object nobody said anything about.
+    /// An object of unknown type.
     Object(ObjectId),
 }
 
@@ -31,10 +31,10 @@ impl Target {
     }
 }
 
-/// Where names are looked for, in order.
+/// The names under which a revision is looked up, in order.
 ///
-/// Source: gitrevisions(7). Argo CD takes the first of the list whose short name it
-/// is, which is a branch before a tag.
+/// Source: gitrevisions(7). Argo CD takes the first reference of the list with that short name, so
+/// a branch comes before a tag.
 pub(super) fn names(revision: &str) -> Vec<String> {
     if revision == "HEAD" || revision.starts_with("refs/") {
         return vec![revision.to_owned()];
@@ -49,15 +49,15 @@ pub(super) fn names(revision: &str) -> Vec<String> {
     names
 }
 
-/// Whether the revision may be the beginning of a commit.
+/// Whether the revision may be an abbreviated commit id.
 ///
 /// Source: Argo CD's `IsTruncatedCommitSHA`.
 pub(super) fn is_short_commit(revision: &str) -> bool {
     (7..40).contains(&revision.len()) && revision.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
-/// What the server is asked to leave out of its list; nothing where a commit has to be
-/// looked for. Which tag a range takes shows only among all of them.
+/// The prefixes to which the server may limit its list; `None` if the whole list is needed to find
+/// a commit. Which tag a range selects is only known from all tags.
 pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
     if is_short_commit(revision) {
         return None;
@@ -70,10 +70,10 @@ pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
     Some(prefixes)
 }
 
-/// The commit a revision names.
+/// Resolves a revision by the list.
 ///
 /// # Errors
-/// What to do, for the end of a sentence.
+/// What to do, as the end of a sentence.
 pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static str> {
     let known = refs.iter().filter_map(named);
     let tags = known.filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
@@ -102,7 +102,7 @@ pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static st
     }
 }
 
-/// A name of the list and the commit it leads to.
+/// A name in the list and the commit it points to.
 fn named(entry: &Ref) -> Option<(&[u8], ObjectId)> {
     match entry {
         Ref::Peeled {
@@ -191,7 +191,7 @@ mod tests {
         ];
         assert_eq!(choose(&refs, "1.x"), Ok(Target::Commit(id(C))));
         assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(Target::Commit(id(A))));
-        // Without a tag in it the name is a branch's.
+        // Without a tag in the range, the name is that of a branch.
         assert_eq!(choose(&[branch()], "1.x"), Ok(Target::Commit(id(A))));
         assert_eq!(choose(&refs, "3.x"), Err(""));
     }

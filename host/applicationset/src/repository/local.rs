@@ -1,8 +1,7 @@
-//! Repositories of this machine, read where they are.
+//! Opens repositories on this machine in place and resolves a revision in them.
 //!
-//! In: a permitted path, a revision. Out: a commit's tree. Never: a program of the
-//! repository (hooks, filters, monitors); a path that a link leads out of what the
-//! settings list.
+//! Security: no program of the repository runs (hooks, filters, monitors), and no link leads out
+//! of the paths that the settings list.
 
 use std::path::{Path, PathBuf};
 
@@ -15,7 +14,7 @@ use super::permission::{Permitted, local_permitted};
 use super::tree::{CommitTree, open_options};
 use crate::template::{highest, is_range};
 
-/// Opens a repository and finds the revision in it.
+/// Opens a repository and resolves the revision in it.
 pub(super) fn open(
     permitted: &Permitted,
     (path, patterns): (&Path, &[String]),
@@ -24,7 +23,7 @@ pub(super) fn open(
     let url = permitted.url();
     let absent = || Error::Absent { url: url.to_owned() };
     let real = real(path).ok_or_else(absent)?;
-    // A link within what is listed can lead out of it.
+    // A link below a listed path can lead elsewhere.
     let listed = real == path || local_permitted(patterns, &real.to_string_lossy());
     if !listed {
         return Err(Error::NotListed { url: url.to_owned() });
@@ -54,7 +53,7 @@ fn commit(repository: &gix::Repository, revision: &str) -> Result<ObjectId, &'st
     let revision = tag.as_deref().unwrap_or(revision);
     for name in names(revision) {
         let found = repository.try_find_reference(name.as_str());
-        // A name git does not allow is a name nothing has.
+        // A name that git does not allow does not exist.
         if let Ok(Some(mut reference)) = found
             && reference.name().as_bstr() == name.as_str()
         {
@@ -73,7 +72,7 @@ fn commit(repository: &gix::Repository, revision: &str) -> Result<ObjectId, &'st
     }
 }
 
-/// The tag that a range takes.
+/// The tag that a range selects.
 fn tag_within(repository: &gix::Repository, range: &str) -> Option<String> {
     let references = repository.references().ok()?;
     let tags = references.prefixed(TAGS).ok()?;
@@ -82,7 +81,7 @@ fn tag_within(repository: &gix::Repository, range: &str) -> Option<String> {
         name.strip_prefix(TAGS).map(str::to_owned)
     });
     let mut names: Vec<String> = names.collect();
-    // As a server lists them: of equal versions the first counts.
+    // In the order in which a server lists them: of equal versions the first counts.
     names.sort_unstable();
     highest(range, names.iter().map(String::as_str)).map(str::to_owned)
 }

@@ -1,8 +1,8 @@
-//! Where a repository is, by its URL.
+//! Parses the URL of a repository, from an ApplicationSet, a Secret or the settings, into a
+//! location that the gateway can read.
 //!
-//! In: text of an ApplicationSet, a Secret or the settings. Out: a place the gateway
-//! can read. Never: a user, query or fragment in a URL; a path that climbs; a scheme
-//! that needs a program.
+//! Security: a URL with a user, a query or a fragment is refused, as are a path with `..` and a
+//! scheme that needs another program.
 
 use std::path::PathBuf;
 
@@ -10,17 +10,17 @@ use url::{Host, Url};
 
 use super::Error;
 
-/// A place a repository can be at.
+/// Where a repository can be.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Location {
-    /// `https://`, or `http://` of this machine.
+    /// `https://`, or `http://` on this machine.
     Remote(Url),
-    /// A path of this machine, absolute and without `.` and `..`.
+    /// A path on this machine, absolute and without `.` and `..`.
     Local(PathBuf),
 }
 
 impl Location {
-    /// Reads a URL as git takes it.
+    /// Parses a URL as git does.
     pub(super) fn parse(text: &str) -> Result<Self, Error> {
         let refused = |reason| Error::Url {
             url: shown(text),
@@ -53,7 +53,7 @@ impl Location {
         }
     }
 
-    /// Host and port, or nothing for a local path.
+    /// Host and port; empty for a local path.
     pub(super) fn host(&self) -> String {
         match self {
             Self::Remote(url) => format!(
@@ -66,7 +66,7 @@ impl Location {
     }
 }
 
-/// Bytes of a URL.
+/// Maximum length of a URL, in bytes.
 const MAX_URL_BYTES: usize = 2048;
 
 const NO_SSH: &str =
@@ -120,12 +120,12 @@ fn is_loopback(url: &Url) -> bool {
     }
 }
 
-/// A URL as it may be shown: without user and password, on one line, not too long.
+/// A URL for display: without user and password, on one line, shortened.
 pub(super) fn shown(text: &str) -> String {
     super::error::quoted(&without_user(text))
 }
 
-/// A URL without user and password, whole: what rules are looked up by.
+/// A URL without user and password, in full: rules are looked up by it.
 pub(super) fn without_user(text: &str) -> String {
     let text = text.trim().to_owned();
     let Some((scheme, rest)) = text.split_once("://") else {

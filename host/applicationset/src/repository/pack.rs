@@ -1,13 +1,11 @@
-//! What a pack takes to be unpacked, known before it is.
-//!
-//! In: a pack as it was received. Out: the bytes that unpacking it holds at once, at
-//! most. Refuses: an object, a chain of deltas beyond the bounds. Never: an object in
+//! Computes an upper bound on the memory that unpacking a received pack takes, before it is
+//! unpacked. An object or a chain of deltas beyond the limits is refused. No object is held in
 //! memory.
 //!
-//! Security: a delta of 70 bytes can make an object of [`MAX_UNPACKED_BYTES`], and the
-//! library holds an object while deltas of it are left. A chain with a leaf beside each of
-//! its links holds every link at once, so that a pack of less than a megabyte would take
-//! gigabytes. The library bounds only each single allocation.
+//! Security: a delta of 70 bytes can make an object of [`MAX_UNPACKED_BYTES`], and the library
+//! holds an object while deltas of it are left. A chain with a leaf beside each of its links holds
+//! every link at once, so that a pack of less than a megabyte would take gigabytes. The library
+//! bounds only each single allocation.
 
 use std::io::{self, BufRead};
 
@@ -20,57 +18,58 @@ use gix::zlib::stream::inflate;
 use super::exchange::Exchange;
 use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
-/// Bytes of a pack before its first object.
+/// Size of the pack header, in bytes.
 const HEADER_BYTES: usize = 12;
 
-/// Bytes of a delta's two sizes, at most.
+/// Maximum size of a delta's two sizes, in bytes.
 const SIZES_BYTES: usize = 20;
 
-/// Bytes that the library keeps of each object while it makes an index.
+/// Memory that the library keeps for each object while it makes an index, in bytes.
 const OBJECT_BYTES: u64 = 128;
 
 /// An object that was read, as a base of others.
 #[derive(Clone, Copy, Debug)]
 struct Node {
-    /// Where it begins in the pack.
+    /// Its offset in the pack.
     offset: u64,
-    /// Bytes of it and of all its bases.
+    /// Total size of it and all its bases, in bytes.
     path: u64,
     /// Number of its bases.
     depth: u32,
-    /// The delta by name it hangs on, by number; none where its first base is whole.
+    /// Index in [`Counted::segments`] of the delta by id that its chain begins with; `None` if the
+    /// chain begins with a whole object.
     segment: Option<usize>,
 }
 
-/// What was counted so far.
+/// The totals so far.
 #[derive(Debug, Default)]
 struct Counted {
-    /// Sorted by offset: a pack is read in order.
+    /// Sorted by offset, because a pack is read in order.
     nodes: Vec<Node>,
-    /// The longest path below a whole object.
+    /// The longest path that begins with a whole object, in bytes.
     path: u64,
-    /// The longest path below each delta that names its base by id. Which object that is
-    /// shows only when all are unpacked, so that it may be the end of any other path.
+    /// The longest path below each delta that names its base by id, in bytes. Which object that is
+    /// only shows once all are unpacked, so such a path may continue any other one.
     segments: Vec<u64>,
-    /// The largest object that a delta makes.
+    /// Size of the largest object that a delta makes, in bytes.
     result: u64,
-    /// The most instructions of a delta.
+    /// Size of the largest delta's instructions, in bytes.
     instructions: u64,
-    /// The largest object as it is in the pack.
+    /// Size of the largest object as stored in the pack, in bytes.
     compressed: u64,
 }
 
-/// One object's data, decompressed and thrown away.
+/// Sizes of one object's data, which was decompressed and discarded.
 struct Inflated {
     start: [u8; SIZES_BYTES],
     length: usize,
     compressed: u64,
 }
 
-/// Reads a pack and says how many bytes unpacking it holds at once, at most.
+/// Reads a pack and returns the maximum number of bytes that unpacking it holds at once.
 ///
 /// # Errors
-/// An object is larger than [`MAX_UNPACKED_BYTES`], a chain of deltas longer than
+/// An object is larger than [`MAX_UNPACKED_BYTES`]; a chain of deltas is longer than
 /// [`MAX_DELTA_DEPTH`]; the pack is broken; time is over.
 pub(super) fn needed(pack: &mut impl BufRead, exchange: &Exchange) -> Result<u64, Error> {
     let broken = |error: io::Error| exchange.fail(&error);
@@ -143,7 +142,7 @@ impl Counted {
         Ok(())
     }
 
-    /// Bytes of what a delta makes.
+    /// The size of the object that a delta makes, in bytes.
     fn result(&mut self, instructions: u64, inflated: &Inflated, exchange: &Exchange) -> Result<u64, Error> {
         let start = inflated.start.get(..inflated.length).unwrap_or_default();
         let sizes = number(start).and_then(|(_, rest)| number(rest));
@@ -159,8 +158,8 @@ impl Counted {
         self.nodes.get(found).copied()
     }
 
-    /// The longest path, what is kept for the next object, an object as it is in the pack
-    /// with the room its buffer grew by, and what is kept of all.
+    /// The sum of the longest paths, the data kept for the next object, an object as stored in the
+    /// pack (doubled, because its buffer grows), and what is kept for all objects.
     fn total(&self) -> u64 {
         let of_segments = self.segments.iter().fold(0, |sum: u64, path| sum.saturating_add(*path));
         let parts = [
@@ -175,7 +174,7 @@ impl Counted {
     }
 }
 
-/// Decompresses the data of an object, which must be of `size`.
+/// Decompresses the data of an object, which must have `size` bytes.
 fn inflate(pack: &mut impl BufRead, state: &mut Decompress, size: u64) -> io::Result<Inflated> {
     state.reset();
     let mut start = [0; SIZES_BYTES];
@@ -192,7 +191,7 @@ fn inflate(pack: &mut impl BufRead, state: &mut Decompress, size: u64) -> io::Re
     })
 }
 
-/// A size as deltas have it, seven bits a byte, and what follows.
+/// Decodes a size in a delta, seven bits a byte, and returns the rest.
 ///
 /// Source: gitformat-pack(5), "Size encoding".
 fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {

@@ -1,13 +1,11 @@
-//! Whether the gateway may read a repository, and with which credentials.
+//! Decides whether the gateway may read a repository, and with which credentials. Only a
+//! [`Permitted`] lets a fetch begin.
 //!
-//! In: repository Secrets, patterns of the settings, a URL. Out: [`Permitted`], which
-//! alone lets a fetch begin. Never: credentials of one host at another; a local path
-//! that no pattern of local paths matches.
+//! A `repository` Secret with that URL allows it, and so does a pattern of the settings.
+//! `repo-creds` Secrets do not: they only say how to log in below a prefix.
 //!
-//! A `repository` Secret of that URL allows, and so does a pattern. `repo-creds` do
-//! not: they say how to log in below a prefix, not that anything there is meant. A
-//! local path needs a pattern that is a path itself, so that `*` does not open the
-//! gateway's own disk.
+//! Security: credentials of one host are never used at another. A local path needs a pattern that
+//! is a path itself, so that `*` does not open the gateway's own disk.
 
 use std::sync::Arc;
 
@@ -33,23 +31,23 @@ pub struct Permitted {
 }
 
 impl Permitted {
-    /// What a caller needs `repositories, get` on: the URL as its Secret has it, with
-    /// `<project>/` in front when the Secret belongs to a project; the URL as it was
-    /// asked for when there is no Secret.
+    /// The object a caller needs `repositories, get` on: the URL as in its Secret, with
+    /// `<project>/` in front if the Secret belongs to a project; without a Secret, the URL as
+    /// requested.
     ///
     /// Source: Argo CD's `createRBACObject`.
     pub fn object(&self) -> &str {
         &self.object
     }
 
-    /// Other objects that mean this repository: a row that denies one of them denies it.
-    /// None of them allows anything.
+    /// Other objects that refer to this repository. A row that denies one of them denies the
+    /// repository; none of them allows anything.
     pub fn spelled(&self) -> &[String] {
         &self.spelled
     }
 
-    /// The URL as it was asked for, then other spellings of what is read; each once.
-    /// Policies are asked about all of them.
+    /// The URL as requested, then other spellings of it, without duplicates. Policies are
+    /// evaluated for all of them.
     pub fn urls(&self) -> &[String] {
         &self.urls
     }
@@ -71,8 +69,8 @@ impl Permitted {
         self.named
     }
 
-    /// Tells apart what was read with different credentials: what a withdrawn Secret
-    /// opened is not shown without it.
+    /// A key that differs for different credentials: content that a withdrawn Secret gave access
+    /// to is not shown without it.
     pub(super) fn fingerprint(&self) -> [u8; 32] {
         let mut hash = Sha256::new();
         let mut part = |text: &str| {
@@ -108,25 +106,24 @@ impl Permitted {
     }
 }
 
-/// Whether the gateway may read `url` for a set of `project` (empty when that is
-/// templated), and how.
+/// Decides whether and how the gateway may read `url` for a set of `project` (empty if that is
+/// templated).
 ///
 /// - `patterns`: `applicationSets.repositories`, matched as a project's `sourceRepos`.
 ///
 /// # Errors
 /// [`Error::Url`], [`Error::NotListed`], [`Error::Address`]; each says what to do.
 ///
-/// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no
-/// project) and `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/`
-/// and never within a host.
+/// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no project) and
+/// `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/` and never within a host.
 pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&str, &str)) -> Result<Permitted, Error> {
     let location = Location::parse(url)?;
-    // SECURITY: whole, for rules and what is remembered go by it.
+    // SECURITY: not shortened, because rules and the cache depend on it.
     let shown = without_user(url);
     let Location::Remote(parsed) = &location else {
         return local(location, patterns, shown);
     };
-    // SECURITY: another spelling is no way around a pattern with `!`.
+    // SECURITY: another spelling must not bypass a pattern with `!`.
     let spellings = spelling::spellings(&location);
     let declared = declared(resources, project, url);
     let listed = source_permitted(patterns, url) && !spellings.iter().any(|spelling| excluded(patterns, spelling));
@@ -174,7 +171,7 @@ pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&s
         url: shown,
         location,
         secret,
-        // A name that is listed says nothing about where it leads.
+        // A listed name says nothing about the address it resolves to.
         named: special.is_some(),
     })
 }
@@ -198,8 +195,7 @@ fn local(location: Location, patterns: &[String], shown: String) -> Result<Permi
     })
 }
 
-/// Whether a pattern that is itself a path matches, letter for letter, and none with
-/// `!` does.
+/// Whether a pattern that is itself a path matches exactly, and none with `!` does.
 pub(super) fn local_permitted(patterns: &[String], path: &str) -> bool {
     let bare = path.strip_suffix(".git").unwrap_or(path);
     let mut allowed = false;
@@ -233,7 +229,7 @@ fn excluded(patterns: &[String], url: &str) -> bool {
     patterns.len() > 1 && !source_permitted(&patterns, url)
 }
 
-/// Each once, without the one that is known.
+/// All of them except the known one, without duplicates.
 fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
     let mut others: Vec<String> = Vec::new();
     for one in all {
@@ -244,7 +240,7 @@ fn others(known: &str, all: impl IntoIterator<Item = String>) -> Vec<String> {
     others
 }
 
-/// The URL as it was asked for, the plainest form of it, and that with `.git`.
+/// The URL as requested, its canonical form, and that form with `.git`.
 fn urls(shown: &str, location: &Location) -> Vec<String> {
     let plain = spelling::plain(location);
     let with_suffix = format!("{plain}.git");
@@ -253,8 +249,8 @@ fn urls(shown: &str, location: &Location) -> Vec<String> {
     urls
 }
 
-/// Objects of Secrets for this repository, those of the project and of none, however their
-/// URLs are spelled.
+/// The RBAC objects of Secrets for this repository, both the project's and those of no project,
+/// whatever the spelling of their URLs.
 fn equal(resources: &Resources, project: &str, url: &str) -> Vec<String> {
     let (wanted, key) = (normalize_repository(url), spelling::key(url));
     let all = resources.repositories.values();
@@ -288,7 +284,7 @@ fn declared(resources: &Resources, project: &str, url: &str) -> Option<Arc<Repos
     shared
 }
 
-/// Whether the Secret says nothing about how to log in.
+/// Whether the Secret contains no credentials.
 fn is_bare(secret: &Repository) -> bool {
     matches!(secret.auth, RepositoryAuth::Anonymous) && secret.client_certificate.is_none()
 }
@@ -301,7 +297,7 @@ fn lend(secret: &Repository, creds: &Repository) -> Arc<Repository> {
     })
 }
 
-/// Credentials of the longest prefix of the URL.
+/// Credentials of the longest matching prefix of the URL.
 fn credentials(resources: &Resources, url: &Url) -> Option<Arc<Repository>> {
     let all = resources.repositories.values();
     let fitting = all.filter(|secret| secret.kind == RepositoryKind::Credentials);
@@ -310,8 +306,8 @@ fn credentials(resources: &Resources, url: &Url) -> Option<Arc<Repository>> {
     Some(Arc::clone(longest))
 }
 
-/// How long the prefix is, if the URL is below it: the same scheme, host and port, and
-/// whole parts of its path.
+/// The length of the prefix if the URL is below it: same scheme, host and port, and whole segments
+/// of the path.
 fn below(prefix: &str, url: &Url) -> Option<usize> {
     let prefix = Url::parse(prefix.trim()).ok()?;
     if prefix.origin() != url.origin() {
@@ -323,7 +319,7 @@ fn below(prefix: &str, url: &Url) -> Option<usize> {
     (rest.is_empty() || rest.starts_with('/') || rest == ".git").then_some(head.len())
 }
 
-/// Whether an entry of the settings or a Secret has the very host of the URL.
+/// Whether an entry of the settings or a Secret names exactly the host of the URL.
 fn has_host(entry: &str, url: &Url) -> bool {
     let Some((scheme, rest)) = entry.trim().split_once("://") else {
         return false;

@@ -1,11 +1,10 @@
-//! Other spellings of one repository's URL.
+//! Alternative spellings of a repository's URL, by which rules may refer to it.
 //!
-//! In: where a repository is, or a URL. Out: the texts by which rules may mean it. Never:
-//! two repositories taken for one to allow anything: what is spelled otherwise can only
-//! deny.
+//! `https://HOST:443/team/%61pp.git/` reads what `https://host/team/app` reads. Argo CD's RBAC
+//! compares strings, so a row that denies one would let the other pass.
 //!
-//! `https://HOST:443/team/%61pp.git/` reads what `https://host/team/app` reads. Argo CD's
-//! RBAC compares texts, so a row that denies one would let the other pass.
+//! Security: another spelling can only deny. It never makes two repositories equal in order to
+//! allow something.
 
 use url::Url;
 
@@ -13,8 +12,8 @@ use super::location::Location;
 
 const GIT: &str = ".git";
 
-/// The URL in its plainest form: lower-case scheme and host, no user, port and dot that
-/// mean nothing, no `.git` and `/` at the end, letters not encoded.
+/// The canonical form of the URL: lower-case scheme and host; no user, no redundant port or dot;
+/// no `.git` or `/` at the end; letters not percent-encoded.
 pub(super) fn plain(location: &Location) -> String {
     match location {
         Location::Remote(url) => {
@@ -25,7 +24,7 @@ pub(super) fn plain(location: &Location) -> String {
     }
 }
 
-/// Every spelling a rule is looked up by, the plainest first, each once.
+/// All spellings by which a rule is looked up, the canonical one first, without duplicates.
 pub(super) fn spellings(location: &Location) -> Vec<String> {
     let plain = plain(location);
     let mut stems = vec![plain.clone(), plain.to_lowercase()];
@@ -49,8 +48,8 @@ pub(super) fn spellings(location: &Location) -> Vec<String> {
     spellings
 }
 
-/// What is the same for two URLs of one repository, by whatever way it is read; none
-/// where the text is no URL.
+/// A key that is equal for two URLs of one repository, whatever the protocol; `None` if the text
+/// is not a URL.
 pub(super) fn key(url: &str) -> Option<String> {
     let url = url.trim();
     if let Some(path) = url
@@ -69,7 +68,7 @@ pub(super) fn key(url: &str) -> Option<String> {
     Some(format!("{host}/{path}").to_lowercase())
 }
 
-/// Host with a port that means something, and path.
+/// The host, with its port unless that is redundant, and the path.
 fn parts(url: &Url) -> (String, String) {
     let host = url.host_str().unwrap_or_default().trim_end_matches('.').to_lowercase();
     let host = match url.port() {
@@ -81,7 +80,7 @@ fn parts(url: &Url) -> (String, String) {
     (host, bare(&path).to_owned())
 }
 
-/// Without what may stand at the end.
+/// The path without optional endings.
 fn bare(path: &str) -> &str {
     let path = path.trim_end_matches('/');
     match path
@@ -94,8 +93,8 @@ fn bare(path: &str) -> &str {
     }
 }
 
-/// The path with those of its encoded bytes decoded that `wanted` names; as it is where
-/// that is no text.
+/// The path with those encoded bytes decoded that `wanted` accepts; unchanged if the result is not
+/// UTF-8.
 fn decoded(path: &str, wanted: impl Fn(u8) -> bool) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();

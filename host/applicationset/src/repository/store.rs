@@ -1,7 +1,6 @@
-//! What was fetched, for all requests.
+//! The store of fetched repositories, shared by all requests. Each request gets a [`Reader`].
 //!
-//! In: bounds, patterns. Out: a [`Reader`] for each request. Never: a lock held over
-//! a read of network or disk.
+//! Invariant: no lock is held while reading from the network or the disk.
 
 use std::fmt;
 use std::path::Path;
@@ -24,36 +23,36 @@ use crate::{Budget, Exceeded, Repositories, Tree};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
-/// How long somebody waits before they look whether anybody waits for them. A fetch ends
-/// without them.
+/// How often a waiting request checks whether its client still waits. The fetch itself goes on
+/// without it.
 const STEP: Duration = Duration::from_millis(100);
 
-/// Repositories of all requests: what was fetched, and what is being fetched. One for
-/// the process; its folder goes with it.
+/// The repositories of all requests: what was fetched, and what is being fetched. There is one
+/// store for the process, and its folder is removed with it.
 pub struct Store {
     patterns: Vec<String>,
     shared: Arc<Shared>,
 }
 
-/// What fetching threads hold on to.
+/// What the fetching threads share.
 pub(super) struct Shared {
     pub(super) limits: GitLimits,
-    /// How long a commit is kept that nobody asks for.
+    /// How long a commit is kept that nobody requests.
     keep: Duration,
     /// Private to this user.
     pub(super) home: Home,
-    /// What there is in it.
+    /// The disk space in it.
     pub(super) room: Arc<Room>,
     state: Mutex<State>,
     changed: Condvar,
 }
 
-/// What is known right now.
+/// The current state, behind a lock.
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) cache: Cache,
     pub(super) flights: Flights,
-    /// Bytes of memory that fetches unpack in.
+    /// Memory that fetches use for unpacking, in bytes.
     unpacking: u64,
 }
 
@@ -66,13 +65,13 @@ impl Shared {
         self.changed.notify_all();
     }
 
-    /// Gives up a commit to make room on disk; whether there was one.
+    /// Removes a cached commit to free disk space. Returns whether there was one.
     pub(super) fn evict(&self) -> bool {
         let gone = self.state().cache.evict();
         gone.is_some()
     }
 
-    /// Gives up all that nobody reads; whether there was any of it.
+    /// Removes all cached commits that nobody reads. Returns whether there were any.
     pub(super) fn evict_all(&self) -> bool {
         std::iter::repeat_with(|| self.evict()).take_while(|gone| *gone).count() > 0
     }
@@ -98,7 +97,7 @@ impl Shared {
         Ok(Unpacking { shared: self, needed })
     }
 
-    /// Waits for a change, a [`STEP`] at most.
+    /// Waits for a change, for at most one [`STEP`].
     pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
         let left = until.saturating_duration_since(Instant::now());
         let waited = self.changed.wait_timeout(state, left.min(STEP));
@@ -106,7 +105,7 @@ impl Shared {
     }
 }
 
-/// Memory that a fetch unpacks in, given back when it is dropped.
+/// Memory that a fetch uses for unpacking, released when it is dropped.
 pub(super) struct Unpacking<'s> {
     shared: &'s Shared,
     needed: u64,
@@ -130,8 +129,8 @@ impl fmt::Debug for Store {
 
 impl Drop for Store {
     fn drop(&mut self) {
-        // Fetches that are under way hold the folder too, and may outlive the process's
-        // orderly end.
+        // Fetches in progress also hold the folder, and may outlive the process's orderly
+        // shutdown.
         if let Err(error) = std::fs::remove_dir_all(self.folder()) {
             tracing::warn!(%error, "what was fetched of repositories cannot be removed");
         }
@@ -139,7 +138,7 @@ impl Drop for Store {
 }
 
 impl Store {
-    /// An empty store below the system's folder for temporary files.
+    /// Creates an empty store below the system's folder for temporary files.
     ///
     /// - `patterns`: `applicationSets.repositories`.
     ///
@@ -149,7 +148,7 @@ impl Store {
         Self::kept(limits, &GitCache::default(), patterns)
     }
 
-    /// As [`Store::new`], kept as the settings say.
+    /// Creates a store as [`Store::new`] does, with the cache settings `cache`.
     ///
     /// # Errors
     /// As [`Store::new`].
@@ -168,9 +167,9 @@ impl Store {
         })
     }
 
-    /// What the store gives a request that goes by `resources`, for a set of `project`
-    /// (its `spec.template.spec.project`; empty when that is templated, as then only
-    /// Secrets of no project are used).
+    /// Returns a reader for a request that uses `resources`, for a set of `project` (its
+    /// `spec.template.spec.project`; empty if that is templated, in which case only Secrets of no
+    /// project are used).
     pub fn with<'r>(&'r self, resources: &'r Resources, project: &'r str) -> Reader<'r> {
         Reader {
             store: self,
@@ -179,8 +178,8 @@ impl Store {
         }
     }
 
-    /// Whether the gateway may read `url` for a set of `project`; nothing is asked of
-    /// the repository. See [`permitted`].
+    /// Decides whether the gateway may read `url` for a set of `project`, without contacting the
+    /// repository. See [`permitted`].
     ///
     /// # Errors
     /// As [`permitted`].
@@ -188,12 +187,12 @@ impl Store {
         permitted(resources, &self.patterns, (project, url))
     }
 
-    /// The private folder of what was fetched.
+    /// The private folder of fetched repositories.
     pub fn folder(&self) -> &Path {
         self.shared.home.path()
     }
 
-    /// Fetches begun since the start.
+    /// Number of fetches started since the process started.
     pub fn fetches(&self) -> u64 {
         self.shared.state().flights.begun()
     }
@@ -203,7 +202,7 @@ impl Store {
             "" => "HEAD",
             named => named,
         };
-        // What is asked for is remembered, and told.
+        // The revision is cached, and repeated in messages.
         if revision.len() > MAX_PATH_BYTES {
             return Err(Error::Revision {
                 url: permitted.url().to_owned(),
@@ -220,7 +219,7 @@ impl Store {
         }
     }
 
-    /// What was fetched of a revision, waiting for it if need be.
+    /// The checkout of a revision; waits for a fetch if necessary.
     fn fetched(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let asked = Asked::new(permitted, revision);
         let now = Instant::now();
@@ -238,13 +237,14 @@ impl Store {
         })
     }
 
-    /// What was fetched of a revision, now or by somebody else just then.
+    /// Waits for the checkout of a revision, from an own fetch or one that another request
+    /// started.
     fn waited(&self, permitted: &Permitted, asked: Asked, budget: &Budget) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
         loop {
             waited_for(permitted.url(), budget)?;
             let now = Instant::now();
-            // Somebody else's fetch may have ended meanwhile.
+            // Another request's fetch may have ended meanwhile.
             if let Some(known) = state.cache.fresh(&asked, (now, self.shared.limits.fresh)) {
                 return known;
             }
@@ -253,7 +253,7 @@ impl Store {
             }
             if state.flights.has_room(&asked) {
                 let flight = state.flights.begin(&asked);
-                // The end of a flight takes the lock, and it may end at once.
+                // The end of a flight takes the lock, and the flight may end at once.
                 drop(state);
                 fetch::begin(&self.shared, (asked, permitted.clone()), &flight);
                 return self.join(self.shared.state(), (&flight, permitted.url()), budget);
@@ -273,8 +273,8 @@ impl Store {
         (flight, url): (&super::flight::Flight, &str),
         budget: &Budget,
     ) -> Result<Arc<Checkout>, Error> {
-        // The fetch ends itself; what it is given up after is a little later, so that
-        // its own, better words are heard.
+        // A fetch ends by itself. The wait lasts a little longer, so that the caller gets the
+        // fetch's own, more precise error.
         let gives_up = flight.begun() + self.shared.limits.time + fetch::GRACE;
         let until = gives_up.min(budget.ends());
         loop {
@@ -315,7 +315,8 @@ impl Repositories for Reader<'_> {
     }
 }
 
-/// Whether somebody still waits for what is asked; that time is over has better words.
+/// Fails if nobody waits for the result any more. A deadline that has passed is reported
+/// elsewhere, with a more precise error.
 fn waited_for(url: &str, budget: &Budget) -> Result<(), Error> {
     match budget.time() {
         Err(Exceeded::Cancelled) => Err(Error::GivenUp { url: url.to_owned() }),
@@ -340,7 +341,8 @@ mod tests {
         store.fetched(&permitted, "main", budget)
     }
 
-    /// A store where somebody else's fetch of the same is under way, and its end.
+    /// A store in which another request's fetch of the same revision is in progress, and a
+    /// function that ends that fetch.
     fn busy() -> (Store, fn(&Store)) {
         let store = Store::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
         store.shared.state().flights.begin(&asked());
@@ -370,8 +372,8 @@ mod tests {
         );
     }
 
-    /// The fetch never ends here: without a look at the budget this would wait for all of
-    /// its time, and have another error.
+    /// The fetch never ends here. Without a check of the budget this would wait for its whole time
+    /// and return another error.
     #[test]
     fn who_went_away_waits_for_no_fetch() {
         let (store, _end) = busy();
@@ -397,7 +399,7 @@ mod tests {
         });
     }
 
-    /// Until somebody else has the fetch as well.
+    /// Waits until another request has joined the fetch.
     fn until_joined(store: &Store) {
         while Arc::strong_count(&store.shared.state().flights.of(&asked()).unwrap()) < 3 {
             std::thread::yield_now();

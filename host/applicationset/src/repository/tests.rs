@@ -1,4 +1,4 @@
-//! Which repositories may be read, at which addresses, and with what.
+//! Tests of which repositories may be read, at which addresses, and with which credentials.
 
 use std::sync::Arc;
 
@@ -243,7 +243,7 @@ fn addresses_of_names_are_looked_at() {
         "64:ff9b::a9fe:a9fe",
         "0.0.0.0",
         "224.0.0.1",
-        // As for plugins, by the same table.
+        // As for plugins, from the same table.
         "192.0.0.192",
         "192.0.0.170",
         "192.0.2.1",
@@ -363,7 +363,7 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     assert_eq!(with.urls(), [URL, "https://git.example/team/app.git"]);
 }
 
-/// SECURITY: what is shown of a URL is short; what is decided on is not.
+/// SECURITY: a URL is shortened for display, but never for a decision.
 #[test]
 fn long_urls_are_told_apart_to_their_end() {
     let none = resources(Vec::new());

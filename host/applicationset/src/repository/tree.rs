@@ -1,14 +1,13 @@
-//! Directories and files of one commit.
+//! The directories and files of one commit.
 //!
-//! In: an open repository, a commit. Out: paths and contents. Never: an entry read beyond
-//! the bounds, a link followed out of the tree or into a listing, a path with `..`.
+//! A small repository can have a large tree: the same directory may occur in many places, and each
+//! link may be a long way. Entries are therefore counted each time they are read.
 //!
-//! A small repository can have a large tree: one directory may stand in many places, and
-//! each link be a long way. So entries count where they are read, not where they are.
+//! Links are followed only for the content of a single file, as in Argo CD: it lists with `git
+//! ls-files`, walks directories without following links, and fails where a listed file cannot be
+//! read.
 //!
-//! Links are followed for the content of one file alone, as Argo CD does it: it lists with
-//! `git ls-files` and walks directories without following links, and fails where a file
-//! that is listed cannot be read.
+//! Security: a link never leads out of the tree or into a listing, and no path contains `..`.
 
 use std::fmt;
 use std::sync::Arc;
@@ -33,18 +32,18 @@ mod tests;
 
 use reading::Reading;
 
-/// What a path takes beside its letters.
+/// Memory that a path takes in addition to its characters, in bytes.
 const PATH_BYTES: u64 = 48;
 
-/// How repositories are opened: by nobody's settings but their own, without any of
-/// the environment.
+/// Options for opening repositories: only the repository's own configuration is used, and nothing
+/// of the environment.
 pub(super) fn open_options() -> gix::open::Options {
     gix::open::Options::isolated().config_overrides([format!("gitoxide.objects.allocLimit={MAX_OBJECT_BYTES}")])
 }
 
 /// The tree of one commit.
 pub(super) struct CommitTree {
-    // Closed before what holds its folder.
+    // Dropped before what holds its folder.
     repository: gix::Repository,
     root: ObjectId,
     url: String,
@@ -84,7 +83,7 @@ impl CommitTree {
         })
     }
 
-    /// Holds the folder as long as it is read.
+    /// Holds the checkout's folder while the tree is in use.
     pub(super) fn keeping(self, checkout: Arc<Checkout>) -> Self {
         Self {
             checkout: Some(checkout),
@@ -153,8 +152,8 @@ impl CommitTree {
         Ok(object.detach().data)
     }
 
-    /// Visits every entry, directories before what is in them. `visit` says whether to
-    /// go into a directory.
+    /// Visits every entry, each directory before its content. `visit` says whether to enter a
+    /// directory.
     fn walk(
         &self,
         reading: &mut Reading<'_>,
@@ -190,7 +189,7 @@ impl CommitTree {
     }
 }
 
-/// Whether to visit what is in a directory.
+/// Whether to visit the content of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Into {
     Yes,
@@ -216,8 +215,8 @@ impl Tree for CommitTree {
 
     fn submodules(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
         let mut reading = Reading::new(budget);
-        // Source: Argo CD, `nativeGitClient.Checkout`: without the file there are none, and
-        // the directory stays empty.
+        // Source: Argo CD, `nativeGitClient.Checkout`: without the file there are no submodules,
+        // and the directory stays empty.
         let root = self.entries(self.root, "", &mut reading)?;
         if !root.iter().any(|entry| entry.name == ".gitmodules") {
             return Ok(Vec::new());
@@ -238,13 +237,13 @@ impl Tree for CommitTree {
     }
 
     fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError> {
-        // Links are followed when all is listed; until then they have no content.
+        // Links are followed after everything is listed; until then they have no content.
         let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
         let mut reading = Reading::new(budget);
         self.walk(&mut reading, &mut |path, entry| {
             let id = match entry.kind {
                 EntryKind::Tree => return Ok(Into::Yes),
-                // Argo CD lists it, and cannot read it.
+                // Argo CD lists it but cannot read it.
                 EntryKind::Commit if matches(path) => {
                     return Err(self.wrong(path, "is a submodule, and no file").into());
                 }
@@ -286,7 +285,7 @@ impl Tree for CommitTree {
     }
 }
 
-/// Takes a path that is kept from the budget.
+/// Charges a kept path to the budget.
 fn keep(budget: &Budget, path: &str) -> Result<(), InputError> {
     let bytes = count(path.len()).saturating_add(PATH_BYTES);
     budget.bytes(bytes).map_err(|exceeded| InputError(exceeded.to_string()))

@@ -1,8 +1,9 @@
-//! Git's smart HTTP, one request at a time.
+//! Git's smart HTTP protocol, one request at a time, for the git library.
 //!
-//! In: a permitted place, what the git library asks for. Out: answers, counted. Never:
-//! a byte or a moment beyond the bounds; a redirect to another host or repository; a
-//! credential that the library sees, or that goes anywhere but to the permitted host.
+//! Invariant: a fetch never receives more bytes or takes more time than its limits allow.
+//!
+//! Security: redirects to another host or repository are refused. The library never sees a
+//! credential, and credentials only go to the permitted host.
 
 use std::io::{self, BufRead, Cursor, Read, Write};
 use std::sync::atomic::Ordering;
@@ -30,22 +31,22 @@ use super::permission::Permitted;
 use tollgate_core::glob::normalize_repository;
 use tollgate_state::{RepositoryAuth, Verification};
 
-/// Bytes of one request's body; what the library writes is a few lines.
+/// Maximum size of a request's body, in bytes; the library only writes a few lines.
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
 
-/// Redirects followed to other spellings of the same repository.
+/// Maximum number of redirects to other spellings of the same repository.
 const MAX_REDIRECTS: usize = 3;
 
-/// Time for a connection.
+/// Timeout for a connection.
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
-/// A client for one repository, for one fetch.
+/// A client for one repository and one fetch.
 pub(super) struct Wire {
     line: Arc<Sender>,
     base: Option<String>,
 }
 
-/// What sends.
+/// Sends requests.
 struct Sender {
     runtime: Option<Runtime>,
     client: Client,
@@ -55,7 +56,7 @@ struct Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        // A name that is still being looked up must not hold the thread.
+        // A name that is still being resolved must not block the thread.
         if let Some(runtime) = self.runtime.take() {
             runtime.shutdown_background();
         }
@@ -63,7 +64,7 @@ impl Drop for Sender {
 }
 
 impl Wire {
-    /// A client, and the URL it begins at.
+    /// Creates a client, and the URL it starts at.
     pub(super) fn new(permitted: &Permitted, exchange: &Arc<Exchange>) -> Result<(Self, Url), Error> {
         let Location::Remote(url) = permitted.location() else {
             return Err(exchange.protocol("it is not remote"));
@@ -160,7 +161,7 @@ fn authorization(permitted: &Permitted) -> Result<Option<HeaderValue>, Error> {
 }
 
 impl Sender {
-    /// Runs on the calling thread until done or out of time.
+    /// Runs on the calling thread until the work is done or time is over.
     fn wait<T>(&self, work: impl Future<Output = reqwest::Result<T>>) -> io::Result<T> {
         let Some(runtime) = &self.runtime else {
             return Err(io::Error::other("closed"));
@@ -218,9 +219,9 @@ impl Sender {
         }
     }
 
-    /// Where a redirect leads, if that is the same repository, differently spelled:
-    /// with `.git` or without, a slash more or less. The caller has a right on that one
-    /// and no other, and the credentials are for it.
+    /// The target of a redirect, if it is the same repository in another spelling: with or without
+    /// `.git`, or with a slash more or less. The caller's right and the credentials are for that
+    /// repository only.
     fn next(&self, from: &Url, answer: &Response) -> io::Result<Url> {
         let text = answer.headers().get(LOCATION).and_then(|text| text.to_str().ok());
         let to = text.and_then(|text| from.join(text).ok());
@@ -241,7 +242,7 @@ impl Sender {
     }
 }
 
-/// One spelling for the URLs of what git's `info/refs` is asked at.
+/// A canonical form of the URLs of git's `info/refs`.
 fn spelling(url: &Url) -> Option<String> {
     let base = url.path().strip_suffix(REFS)?;
     Some(normalize_repository(base.trim_end_matches('/')))
@@ -269,14 +270,14 @@ impl Call {
         self.answer.as_mut().ok_or_else(|| io::Error::other("no answer"))
     }
 
-    /// The header fields the library looks at, a line each.
+    /// The header fields that the library reads, one per line.
     fn header_lines(&mut self) -> io::Result<Vec<u8>> {
         let kind = self.answer()?.headers().get(reqwest::header::CONTENT_TYPE);
         let kind = kind.and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         Ok(format!("content-type: {kind}\n").into_bytes())
     }
 
-    /// Fills `piece` unless the answer is at its end.
+    /// Fills `piece` unless the answer has ended.
     fn fill(&mut self) -> io::Result<()> {
         let line = Arc::clone(&self.line);
         while self.piece.is_empty() {
@@ -361,7 +362,7 @@ impl BufRead for AnswerBody {
     }
 }
 
-/// The body of a request, gathered before it is sent.
+/// The body of a request, collected before it is sent.
 pub(super) struct RequestBody(Arc<Mutex<Call>>);
 
 impl Write for RequestBody {
@@ -442,7 +443,7 @@ fn answered(call: &Arc<Mutex<Call>>) -> (HeaderLines, AnswerBody) {
     (headers, body)
 }
 
-/// The library's header lines; it never has credentials to put there.
+/// Parses the library's header lines, which never contain credentials.
 fn fields(lines: impl IntoIterator<Item = impl AsRef<str>>) -> HeaderMap {
     let mut fields = HeaderMap::new();
     for line in lines {

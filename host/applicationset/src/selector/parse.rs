@@ -1,6 +1,4 @@
-//! The text of `?selector=`.
-//!
-//! In: text. Out: requirements. Never: recursion.
+//! Parses the string of `?selector=` into requirements, without recursion.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
@@ -10,7 +8,7 @@ use super::{Requirement, Rule, Values, requirement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'t> {
-    /// A key, a value, or a word that is an operator where one may stand.
+    /// A key, a value, or a word that is an operator where an operator is allowed.
     Word(&'t str),
     Comma,
     Open,
@@ -20,14 +18,14 @@ enum Token<'t> {
     NotEqual,
     Greater,
     Less,
-    /// Symbols that mean nothing together.
+    /// Characters that form no operator.
     Unknown(char),
 }
 
 type Tokens<'t> = Peekable<IntoIter<Token<'t>>>;
 
-/// Reads all requirements, or says in the words of Kubernetes what was found
-/// instead of what.
+/// Parses all requirements. The error says in Kubernetes' words what was found and what was
+/// expected.
 pub(super) fn requirements(text: &str) -> Result<Vec<Requirement>, String> {
     let mut tokens = tokens(text).into_iter().peekable();
     let mut found = Vec::new();
@@ -64,7 +62,7 @@ fn one(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
     let rule = match (negated, tokens.peek()) {
         (true, None | Some(Token::Comma)) => Rule::DoesNotExist,
         (false, None | Some(Token::Comma)) => Rule::Exists,
-        // `!key = value` is what Kubernetes reads as `key = value`.
+        // Kubernetes reads `!key = value` as `key = value`.
         (_, Some(_)) => operation(tokens)?,
     };
     requirement(key, rule, Values::Labels)
@@ -93,7 +91,7 @@ fn integer(text: &str) -> Result<i64, String> {
     text.parse().map_err(|_| what())
 }
 
-/// One value, which may be missing and is empty then.
+/// One value; a missing one is empty.
 fn value(tokens: &mut Tokens<'_>) -> Result<String, String> {
     match tokens.peek().copied() {
         None | Some(Token::Comma) => Ok(String::new()),
@@ -105,8 +103,7 @@ fn value(tokens: &mut Tokens<'_>) -> Result<String, String> {
     }
 }
 
-/// `(a,b,,c)`; between commas and beside parentheses may be nothing, which is the
-/// empty value.
+/// `(a,b,,c)`; nothing between commas or beside a parenthesis is the empty value.
 fn set(tokens: &mut Tokens<'_>) -> Result<Vec<String>, String> {
     match tokens.next() {
         Some(Token::Open) => {}

@@ -1,24 +1,24 @@
-//! Applications of a template.
+//! Renders an Application from a set's template and one set of parameters.
 //!
-//! In: what a set says, parameters. Out: an Application. Never: an Application in
-//! another namespace than the set's; a project that `templatePatch` chose.
+//! Security: an Application is always in the namespace of its set, and `templatePatch` never
+//! chooses its project.
 
 use serde_json::{Map, Value, json};
 
 use super::{Error, Render, Role, Text, merge, role_of, told, tree};
 use crate::{Budget, Engine, Params, Spec, fleeting, patch, weight};
 
-/// What Argo CD's controller deletes an Application's resources for.
+/// The finalizer that makes Argo CD's controller delete an Application's resources.
 const CASCADE: &str = "resources-finalizer.argocd.argoproj.io";
-/// The metadata that a template may give, the namespace aside.
+/// The metadata that a template may set, besides the namespace.
 const METADATA: [&str; 4] = ["name", "labels", "annotations", "finalizers"];
 
-/// The template of one generator, parsed.
+/// The parsed template of one generator.
 #[derive(Debug)]
 pub struct Applications {
     engine: Engine,
     namespace: String,
-    /// The merged template as it was written: what empty parameters give.
+    /// The merged template as written, which empty parameters give.
     written: Value,
     template: tree::Tree,
     patch: Option<Text>,
@@ -26,14 +26,14 @@ pub struct Applications {
 }
 
 impl Applications {
-    /// Parses the set's template with `generator_template` over it, and its patch.
+    /// Parses the set's template, with `generator_template` merged over it, and its patch.
     ///
     /// - `generator_template`: `template` of the generator, if it has one.
     /// - `namespace`: the set's; Applications are put there whatever the template says.
     ///
     /// # Errors
-    /// [`Error::Syntax`], [`Error::Depth`], [`Error::Divergent`]; [`Error::Field`]: the
-    /// template is no object.
+    /// [`Error::Syntax`], [`Error::Depth`], [`Error::Divergent`]; [`Error::Field`]: the template
+    /// is not an object.
     pub fn new(spec: &Spec, generator_template: Option<&Value>, namespace: &str) -> Result<Self, Error> {
         let merged = match generator_template {
             Some(own) => merge::fill(own, &spec.template),
@@ -56,16 +56,16 @@ impl Applications {
         self.engine
     }
 
-    /// An Application: `apiVersion`, `kind`, `metadata` (name, namespace, labels,
+    /// Renders an Application: `apiVersion`, `kind`, `metadata` (name, namespace, labels,
     /// annotations, finalizers) and `spec`.
     ///
-    /// Empty `params` leave the template as it was written, without the cascade
-    /// finalizer; the patch is laid over it all the same.
+    /// With empty `params` the template stays as written, without the cascade finalizer; the patch
+    /// is still applied.
     ///
     /// # Errors
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
-    /// [`Error::Exceeded`], [`Error::Patch`]; [`Error::Field`]: a field the gateway decides on has the
-    /// wrong type.
+    /// [`Error::Exceeded`], [`Error::Patch`]; [`Error::Field`]: a field that the gateway bases a
+    /// decision on has the wrong type.
     pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
         let mut with = Render::new(params, budget);
         let mut parts = if params.is_empty() {
@@ -86,12 +86,12 @@ impl Applications {
     }
 }
 
-/// SECURITY: any part of a patch can give a name or a destination.
+/// SECURITY: any part of a patch can set a name or a destination.
 fn patch_of(engine: Engine, text: &str) -> Result<Text, Error> {
     Text::new(engine, text, Role::Judged).map_err(|error| error.in_field("templatePatch"))
 }
 
-/// `metadata` and `spec` of a template, nothing else.
+/// The `metadata` and `spec` of a template, without its other members.
 fn template(merged: Value) -> Result<Value, Error> {
     let mut fields = object(merged, "")?;
     let metadata = metadata(fields.remove("metadata").unwrap_or_default())?;
@@ -99,7 +99,7 @@ fn template(merged: Value) -> Result<Value, Error> {
     Ok(json!({ "metadata": metadata, "spec": spec }))
 }
 
-/// What is taken of a template's metadata.
+/// The part of a template's metadata that is used.
 fn metadata(value: Value) -> Result<Map<String, Value>, Error> {
     let mut fields = object(value, "metadata")?;
     fields.retain(|key, value| METADATA.contains(&key.as_str()) && !value.is_null());
@@ -120,7 +120,7 @@ fn cascade(rendered: &mut Value) {
     }
 }
 
-/// The Application, its fields looked at.
+/// The Application, with its fields checked.
 fn application(parts: Value, namespace: &str) -> Result<Value, Error> {
     let mut parts = object(parts, "")?;
     let mut metadata = metadata(parts.remove("metadata").unwrap_or_default())?;
@@ -160,7 +160,7 @@ fn check_metadata(metadata: &Map<String, Value>) -> Result<(), Error> {
     }
 }
 
-/// The fields that decide where an Application may be and what it may deploy.
+/// Checks the fields that decide where an Application may be and what it may deploy.
 fn check_spec(spec: &Map<String, Value>) -> Result<(), Error> {
     text(spec, "spec.", "project")?;
     if let Some(value) = present(spec, "destination") {

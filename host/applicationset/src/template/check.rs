@@ -1,15 +1,13 @@
-//! What Go finds wrong in a template before it runs.
-//!
-//! In: a parse. Out: the first unknown function, or none. Never: an execution.
+//! Finds functions that do not exist in a parsed template, as Go does before it executes one.
 
 use gotmpl::parse::{BranchNode, Expr, ListNode, Node, PipeNode};
 
 use super::functions;
 
-/// Looks for functions nobody knows.
+/// Looks for unknown functions.
 ///
 /// # Errors
-/// What is wrong.
+/// The first unknown function.
 pub(super) fn list(list: &ListNode) -> Result<(), String> {
     list.nodes.iter().try_for_each(node)
 }

@@ -1,10 +1,9 @@
-//! Executes a Go template.
+//! Executes a parsed Go template.
 //!
-//! In: a parse, parameters. Out: text. Never: output, steps or nesting without a
-//! bound.
+//! Invariant: output, steps and nesting are bounded.
 //!
-//! Source: the documentation of Go's `text/template`; what it leaves open (nil
-//! against missing, scopes of variables) as Go 1.26 does it.
+//! Source: the documentation of Go's `text/template`; what it leaves open (nil against missing,
+//! scopes of variables) as Go 1.26 does it.
 
 use std::collections::BTreeMap;
 
@@ -14,10 +13,10 @@ use super::value::{Heap, Value, size};
 use super::{Fault, TEXT_BYTES, fields, functions, print};
 use crate::MissingKey;
 
-/// Templates that call templates, and blocks within blocks.
+/// Maximum nesting of template calls and blocks.
 const DEPTH: usize = 100;
 
-/// What a node does to the loop it is in.
+/// The effect of a node on the enclosing loop.
 enum Flow {
     Next,
     Break,
@@ -30,14 +29,14 @@ pub(super) struct Executor<'r, 'a> {
     defines: &'r BTreeMap<String, ListNode>,
     missing_key: MissingKey,
     variables: Vec<(SmolStr, Value)>,
-    /// Variables below this belong to the caller of the template.
+    /// Variables below this index belong to the caller of the template.
     frame: usize,
     depth: usize,
     output: String,
 }
 
 impl<'r, 'a> Executor<'r, 'a> {
-    /// One that has written nothing yet.
+    /// An executor without any output yet.
     pub(super) fn new(
         heap: &'r mut Heap<'a>,
         defines: &'r BTreeMap<String, ListNode>,
@@ -54,10 +53,10 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    /// The text that `body` makes of `dot`.
+    /// Executes `body` with `dot` and returns the output.
     ///
     /// # Errors
-    /// What the template does wrong, or the bound it reaches.
+    /// The template's mistake, or the limit it exceeds.
     pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, Fault> {
         self.variables.push(("$".into(), dot.clone()));
         match self.walk(body, dot)? {
@@ -123,7 +122,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    /// Runs within a scope of its own: what it declares ends with it.
+    /// Runs in a new scope; variables that it declares end with the scope.
     fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
         if self.depth >= DEPTH {
             return Err(Fault::Depth { allowed: DEPTH });
@@ -152,7 +151,7 @@ impl<'r, 'a> Executor<'r, 'a> {
 
     fn range(&mut self, branch: &BranchNode, dot: &Value) -> Result<Flow, Fault> {
         let over = self.expression_of(&branch.pipe, dot)?;
-        // As Go does: what is ranged over is assigned before its elements are.
+        // As in Go: the list is assigned before its elements are.
         for name in branch.pipe.decl.iter().filter(|_| branch.pipe.is_assign) {
             self.assign(name, over.clone())?;
         }
@@ -201,7 +200,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
         match &branch.else_body {
             Some(other) if !any => match self.walk(other, dot)? {
-                // As Go does: this loop is the one that ends, not the one around it.
+                // As in Go: this ends this loop, not the enclosing one.
                 Flow::Break => Ok(Flow::Next),
                 flow @ (Flow::Next | Flow::Continue) => Ok(flow),
             },
@@ -209,7 +208,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    /// One round of a loop; false ends it.
+    /// One iteration of a loop; returns false to end the loop.
     fn round(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, Fault> {
         self.heap.step()?;
         let flow = self.nested(|this| {
@@ -275,7 +274,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         found.map(|(_, value)| value.clone()).ok_or_else(|| undefined(name))
     }
 
-    /// A pipeline with what it declares or assigns.
+    /// Evaluates a pipeline, including its declarations and assignments.
     fn pipeline(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
         let value = self.expression_of(pipe, dot)?;
         for name in &pipe.decl {
@@ -293,7 +292,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         let mut last = None;
         for command in &pipe.commands {
             let value = self.command(command, dot, last.take())?;
-            // Go unwraps an interface here; one that holds nil becomes nothing.
+            // Go unwraps an interface here; one that holds nil becomes no value at all.
             last = Some(if value.is_nil() { Value::Missing } else { value });
         }
         last.ok_or_else(|| message("a pipeline without a command"))
@@ -361,7 +360,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         value
     }
 
-    /// Walks `.A.B.C` from `value`; arguments go to a method at its end.
+    /// Evaluates `.A.B.C` on `value`; arguments go to a method at its end.
     fn chain(
         &mut self,
         mut value: Value,
@@ -377,8 +376,8 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
         self.heap.step()?;
         let mut arguments = Vec::new();
-        // As Go does: what is asked of a missing value is missing too, and its
-        // arguments are not looked at.
+        // As in Go: a field of a missing value is missing too, and its arguments are not
+        // evaluated.
         if !matches!(value, Value::Missing) {
             for expression in rest {
                 arguments.push(self.argument(expression, dot)?);
@@ -400,7 +399,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         functions::call(self.heap, name, &arguments)
     }
 
-    /// `and` and `or`: what decides is not followed by another evaluation.
+    /// `and` and `or`: arguments after the deciding one are not evaluated.
     fn decide(&mut self, or: bool, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
         let mut value = None;
         for expression in rest {
@@ -415,7 +414,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 }
 
-/// A fault in words.
+/// A fault with a message.
 pub(super) fn message(text: impl Into<String>) -> Fault {
     Fault::Message(text.into())
 }

@@ -1,7 +1,5 @@
-//! `{{ key }}` without Go templates.
-//!
-//! In: a text. Out: its parts, once; the text with parameters put in, often.
-//! Never: an error about an unknown key: it stays as it was written.
+//! The engine for `{{ key }}` without Go templates: parses a string once and renders it often. A
+//! tag with an unknown key stays as it was written.
 
 use std::sync::LazyLock;
 
@@ -10,27 +8,27 @@ use regex::Regex;
 use super::{Error, excerpt};
 use crate::Params;
 
-/// Some line has an opening and, after it, a closing pair of braces. Texts without
-/// such a line are never looked into, wrong as their braces may be.
+/// Matches if some line has an opening and, after it, a closing pair of braces. Strings without
+/// such a line are not parsed at all, even if their braces are wrong.
 static TEMPLATED: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(r"\{\{.*\}\}").ok());
 
 const OPEN: &str = "{{";
 const CLOSE: &str = "}}";
 
-/// A text, taken apart.
+/// A parsed string.
 #[derive(Clone, Debug)]
 pub(super) enum Fast {
-    /// Nothing to put in.
+    /// No tags.
     Plain(String),
-    /// Text before each tag with the tag's inside, then the rest.
+    /// The text before each tag with the tag's content, and the text after the last tag.
     Tagged { parts: Vec<(String, String)>, rest: String },
 }
 
 impl Fast {
-    /// Takes `text` apart.
+    /// Parses `text`.
     ///
     /// # Errors
-    /// [`Error::Syntax`]: a tag is not closed though the text is templated.
+    /// [`Error::Syntax`]: a tag is not closed and the string is templated.
     pub(super) fn new(text: &str) -> Result<Self, Error> {
         if !TEMPLATED.as_ref().is_some_and(|pattern| pattern.is_match(text)) {
             return Ok(Self::Plain(text.to_owned()));
@@ -53,7 +51,7 @@ impl Fast {
         })
     }
 
-    /// How long the text becomes, without making it.
+    /// Length of the rendered string in bytes, without rendering it.
     pub(super) fn length(&self, params: &Params) -> u64 {
         let length = match self {
             Self::Plain(text) => text.len(),
@@ -68,7 +66,7 @@ impl Fast {
         super::value::size(length)
     }
 
-    /// The text with parameters put in.
+    /// Renders the string with these parameters.
     pub(super) fn render(&self, params: &Params) -> String {
         let (parts, rest) = match self {
             Self::Plain(text) => return text.clone(),
@@ -91,7 +89,7 @@ impl Fast {
     }
 }
 
-/// Only parameters that are text are put in.
+/// Only string parameters are inserted.
 fn value<'a>(params: &'a Params, tag: &str) -> Option<&'a str> {
     let key = tag.trim();
     if key.is_empty() {

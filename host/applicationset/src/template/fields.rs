@@ -1,7 +1,6 @@
-//! `.Name` of a value.
+//! `.Name` of a value: a field, an entry of a map, or the result of a method.
 //!
-//! In: a value, a name, arguments. Out: the field, entry or what the method
-//! gives. Never: a method of Go that reads or changes anything.
+//! Security: no method is available that reads or changes anything outside its value.
 
 use std::rc::Rc;
 

@@ -1,11 +1,12 @@
 //! The functions of Go templates.
 //!
-//! In: a name, arguments. Out: a value. Never: the environment, a file, a name
-//! server; a panic on arguments of a wrong kind.
+//! Invariant: arguments of a wrong kind are an error, never a panic.
 //!
-//! Source: the functions of `text/template`; those of the library `sprig` 3 as
-//! Argo CD offers them: without `env`, `expandenv` and `getHostByName`, with
-//! `normalize`, `slugify`, `toYaml`, `fromYaml` and `fromYamlArray`.
+//! Security: no function reads the environment, a file or a name server.
+//!
+//! Source: the functions of `text/template`; those of the library `sprig` 3 as Argo CD offers
+//! them: without `env`, `expandenv` and `getHostByName`, with `normalize`, `slugify`, `toYaml`,
+//! `fromYaml` and `fromYamlArray`.
 
 use std::rc::Rc;
 use std::sync::LazyLock;
@@ -33,16 +34,16 @@ mod regexes;
 mod strings;
 mod write_yaml;
 
-/// A function.
+/// The implementation of a function.
 type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, Fault>;
-/// Its name, the least and the most arguments, and what it does.
+/// Its name, the minimum and maximum number of arguments, and the implementation.
 type Entry = (&'static str, usize, usize, Call);
 
-/// As many arguments as anyone likes.
+/// Any number of arguments.
 const MANY: usize = usize::MAX;
 
-/// Functions that are known and not offered: they make keys, certificates or
-/// slow hashes, whose place is no ApplicationSet that anyone may read.
+/// Functions that exist but are not supported: they make keys, certificates or slow hashes, which
+/// do not belong in an ApplicationSet that anyone may read.
 pub(super) const REFUSED: [&str; 13] = [
     "bcrypt",
     "buildCustomCert",
@@ -59,8 +60,8 @@ pub(super) const REFUSED: [&str; 13] = [
     "htpasswd",
 ];
 
-/// Functions whose results a differential test compares with Argo CD's
-/// (`tests/applicationsets`), or which refuse what they could take otherwise.
+/// Functions whose results a differential test compares with Argo CD's (`tests/applicationsets`),
+/// or which refuse input that Argo CD could treat differently.
 pub(super) const EQUAL: &[&str] = &[
     "add",
     "add1",
@@ -165,7 +166,7 @@ pub(super) const EQUAL: &[&str] = &[
     "without",
 ];
 
-/// Functions that change a map they are given.
+/// Functions that change a map passed to them.
 pub(super) const CHANGING: [&str; 6] = [
     "merge",
     "mergeOverwrite",
@@ -176,7 +177,7 @@ pub(super) const CHANGING: [&str; 6] = [
 ];
 
 static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
-    // A later table wins: `slice` is the library's, not the language's.
+    // A later table takes precedence: `slice` is the library's, not the language's.
     let tables: [&[Entry]; 14] = [
         core::TABLE,
         compare::TABLE,
@@ -200,7 +201,7 @@ static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
         .collect()
 });
 
-/// Whether there is a function of that name, offered or not.
+/// Whether a function of that name exists, supported or not.
 pub(super) fn known(name: &str) -> bool {
     matches!(name, "and" | "or") || TABLE.contains_key(name) || REFUSED.contains(&name)
 }
@@ -257,12 +258,12 @@ impl Args<'_> {
         message(format!("error calling {}: {text}", self.name))
     }
 
-    /// The argument at `index`; nil when there is none.
+    /// The argument at `index`; nil if there is none.
     fn any(&self, index: usize) -> &Value {
         self.values.get(index).unwrap_or(&Value::Nil)
     }
 
-    /// The arguments from `index` on.
+    /// The arguments starting at `index`.
     fn rest(&self, index: usize) -> &[Value] {
         self.values.get(index..).unwrap_or_default()
     }
@@ -291,7 +292,7 @@ impl Args<'_> {
     fn map(&self, index: usize) -> Result<&Map, Fault> {
         match self.any(index) {
             Value::Map(map) if map.of == Of::Any => Ok(map),
-            // To Go what is missing is an empty map there, and what is null is a mistake.
+            // In Go a missing value is an empty map here, and null is an error.
             other if other.is_nil() => Err(Fault::Divergent(format!("nothing where `{}` takes a map", self.name))),
             other => Err(self.wrong("map[string]interface {}", other)),
         }
@@ -304,10 +305,10 @@ impl Args<'_> {
         }
     }
 
-    /// A text whose letters have the same cases, kinds and forms to Argo CD.
+    /// A string whose letters have the same case, class and forms in Argo CD.
     ///
-    /// SECURITY: tables of Unicode have versions, and letters that become several are
-    /// another matter each.
+    /// SECURITY: Unicode tables differ between versions, and some letters become several when
+    /// converted.
     fn ascii(&self, heap: &Heap<'_>, index: usize) -> Result<&Rc<str>, Fault> {
         let text = self.text(index)?;
         heap.differs(!text.is_ascii(), || {
@@ -323,7 +324,7 @@ impl Args<'_> {
     }
 }
 
-/// A value as text: texts as they are, all else as `%v`.
+/// A value as a string: strings as they are, everything else as `%v`.
 fn text_of(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
     print::shown(heap, value)
 }

@@ -1,14 +1,13 @@
-//! Parameters of one generator put into another.
+//! Renders an entry of `generators` with the parameters of another generator.
 //!
-//! In: an entry of `generators` as it was written, parameters. Out: the entry
-//! with them put in. Never: a `values` entry lost because its key comes later.
+//! Invariant: a `values` entry whose key is only known later is kept as it was written.
 
 use serde_json::{Map, Value};
 
 use super::{Compiled, Error, Render, Role, Text};
 use crate::{Budget, Engine, MissingKey, Params};
 
-/// Generators whose `values` may name parameters they make themselves.
+/// Generators whose `values` may use parameters that the generator itself makes.
 const WITH_VALUES: [&str; 6] = [
     "clusters",
     "git",
@@ -18,11 +17,11 @@ const WITH_VALUES: [&str; 6] = [
     "plugin",
 ];
 
-/// An entry of `generators` with the parameters of another put in.
+/// Renders an entry of `generators` with the parameters of another.
 ///
-/// `values` of the generators that have them are rendered entry by entry, keys as
-/// they are; one that names a missing key stays as it was written, for the
-/// generator's own parameters to fill. Empty `params` change nothing.
+/// Where a generator has `values`, each is rendered separately and its key is kept. A value that
+/// uses a missing key stays as written, so that the generator's own parameters can fill it. Empty
+/// `params` change nothing.
 ///
 /// # Errors
 /// [`Error::Syntax`], [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`],

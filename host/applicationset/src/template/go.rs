@@ -1,7 +1,4 @@
-//! One Go template.
-//!
-//! In: a text. Out: its parse; the text it renders. Never: a function that
-//! nobody knows: that is told when it is parsed.
+//! Parses and renders one Go template. An unknown function is an error at parse time.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +8,11 @@ use super::exec::Executor;
 use super::{Error, Fault, Render, Role, check, divergent, excerpt, portable, told};
 use crate::MissingKey;
 
-/// Ends every source. The parser stops without a word at an `{{end}}` that closes
-/// nothing; then this is not the last thing it saw.
+/// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
+/// this is not the last character it saw.
 const LAST: char = '\u{2}';
 
-/// `else`s of one template.
+/// Maximum number of `else` in one template.
 const MOST_ELSE: usize = 1_000;
 
 /// A template and the templates it defines.
@@ -25,7 +22,7 @@ pub(super) struct Go {
     body: ListNode,
     defines: BTreeMap<String, ListNode>,
     missing_key: MissingKey,
-    /// Whether functions refuse what Argo CD's could take otherwise.
+    /// Whether functions refuse input that Argo CD's could treat differently.
     is_exact: bool,
 }
 
@@ -38,7 +35,8 @@ impl Go {
         let differs = |what: String| divergent(&what, excerpt(source));
         let may_change = match role {
             Role::Alone => None,
-            // SECURITY: what one text changes in the parameters, the others read.
+            // SECURITY: changes that one template makes to the parameters are visible to the
+            // others.
             Role::Beside => portable::changes(source).then_some(true),
             Role::Judged => Some(false),
         };
@@ -60,8 +58,8 @@ impl Go {
             template: excerpt(source),
             message: told(&message),
         };
-        // SECURITY: the parser goes as deep as a chain of `{{else if}}` is long, without
-        // a bound of its own.
+        // SECURITY: the parser recurses once for each `{{else if}}` of a chain, without a limit of
+        // its own.
         let chain = source.matches("else").count();
         if chain > MOST_ELSE {
             return Err(syntax(format!(
@@ -86,7 +84,7 @@ impl Go {
         })
     }
 
-    /// Executes it.
+    /// Executes the template.
     ///
     /// # Errors
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
@@ -102,7 +100,7 @@ impl Go {
     }
 }
 
-/// The body without its mark, if that is its end.
+/// The body without its end mark, if it ends with the mark.
 fn unmarked(mut body: ListNode) -> Option<ListNode> {
     let Some(Node::Text(last)) = body.nodes.last_mut() else {
         return None;
@@ -116,8 +114,8 @@ fn unmarked(mut body: ListNode) -> Option<ListNode> {
     Some(body)
 }
 
-/// The templates by name. An empty one never takes the place of another; two that
-/// are not empty are a mistake.
+/// The defined templates by name. An empty one never replaces another; two of one name that are
+/// not empty are an error.
 fn defined(nodes: Vec<DefineNode>) -> Result<BTreeMap<String, ListNode>, String> {
     let mut defines: BTreeMap<String, ListNode> = BTreeMap::new();
     for node in nodes {

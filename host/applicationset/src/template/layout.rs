@@ -1,8 +1,7 @@
-//! Dates as Go writes and reads them: by an example date.
+//! Formats and parses dates by Go's layouts, which are an example date
+//! (`2006-01-02T15:04:05Z07:00`).
 //!
-//! In: a time and a layout (`2006-01-02T15:04:05Z07:00`), or a text and its
-//! layout. Out: text, or a time. Never: the time zone of this machine: `Local`
-//! is UTC, as it is in Argo CD's images.
+//! The time zone of this machine is never used: `Local` is UTC, as it is in Argo CD's images.
 //!
 //! Source: the constants of Go's `time` package.
 
@@ -36,7 +35,7 @@ const DAYS: [&str; 7] = [
     "Sunday",
 ];
 
-/// What a piece of a layout stands for.
+/// What an element of a layout stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Piece {
     LongMonth,
@@ -62,20 +61,20 @@ enum Piece {
     Pm,
     LowPm,
     Zone,
-    /// With `Z` for UTC, with colons, with minutes or seconds behind the hours.
+    /// `Z` for UTC or not, with or without colons, with minutes or seconds after the hours.
     Offset {
         zulu: bool,
         colon: bool,
         parts: u8,
     },
-    /// Digits of a second, and whether zeros at the end are kept.
+    /// The digits of the fraction, and whether trailing zeros are kept.
     Fraction {
         digits: usize,
         keep: bool,
     },
 }
 
-/// The pieces that are told by their text alone; longer ones first.
+/// The elements that their text alone identifies, longer ones first.
 const FIXED: [(&str, Piece); 22] = [
     ("January", Piece::LongMonth),
     ("Monday", Piece::LongDay),
@@ -109,7 +108,7 @@ const OFFSETS: [(&str, bool, u8); 5] = [
     ("07", false, 1),
 ];
 
-/// A layout from its next piece on: text before it, the piece, text behind it.
+/// Finds the next element: the text before it, the element, and the text after it.
 fn next(layout: &str) -> Option<(&str, Piece, &str)> {
     layout.char_indices().find_map(|(at, _)| {
         let (before, rest) = layout.split_at_checked(at)?;
@@ -173,13 +172,13 @@ fn fraction(rest: &str) -> Option<(Piece, &str)> {
     ))
 }
 
-/// `time` in `layout`.
+/// Formats `time` by `layout`.
 pub(super) fn format(time: &Zoned, layout: &str) -> String {
     let mut text = String::new();
     let mut rest = layout;
     while let Some((before, piece, after)) = next(rest) {
         text.push_str(before);
-        // Writing into a text cannot fail.
+        // Writing to a string cannot fail.
         let _ = write_piece(&mut text, time, piece);
         rest = after;
     }
@@ -270,22 +269,22 @@ fn write_fraction(text: &mut String, time: &Zoned, digits: usize, keep: bool) ->
     write!(text, ".{shown}")
 }
 
-/// As `%v` has it.
+/// Formats a time as `%v` does.
 pub(super) fn written(time: &Zoned) -> String {
     format(time, "2006-01-02 15:04:05.999999999 -0700 MST")
 }
 
-/// Go's first moment.
+/// Go's zero time.
 pub(super) fn zero() -> Option<Zoned> {
     DateTime::constant(1, 1, 1, 0, 0, 0, 0).to_zoned(TimeZone::UTC).ok()
 }
 
-/// Whether it is that moment.
+/// Whether it is the zero time.
 pub(super) fn is_zero(time: &Zoned) -> bool {
     zero().is_some_and(|zero| zero.timestamp() == time.timestamp())
 }
 
-/// A zone by its name; UTC when nobody knows it.
+/// A time zone by its name; UTC if the name is unknown.
 pub(super) fn time_zone(name: &str) -> TimeZone {
     match name {
         "" | "Local" | "UTC" => TimeZone::UTC,
@@ -293,7 +292,7 @@ pub(super) fn time_zone(name: &str) -> TimeZone {
     }
 }
 
-/// Fields of a date while it is read.
+/// The fields of a date while it is parsed.
 struct Read {
     year: i16,
     month: i8,
@@ -307,7 +306,7 @@ struct Read {
     offset: Option<i32>,
 }
 
-/// A time of `text`; none when it does not fit `layout`.
+/// Parses `text`; `None` if it does not match `layout`.
 pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
     let mut read = Read {
         year: 0,
@@ -326,7 +325,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
         text = text.strip_prefix(before)?;
         text = read_piece(&mut read, piece, text)?;
         rest = after;
-        // A fraction may follow seconds though the layout has none.
+        // A fraction may follow the seconds even if the layout has none.
         let seconds = matches!(piece, Piece::Second | Piece::ZeroSecond);
         if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
             text = read_fraction(&mut read, text, None)?;
@@ -414,7 +413,7 @@ fn read_piece<'t>(read: &mut Read, piece: Piece, text: &'t str) -> Option<&'t st
     Some(rest)
 }
 
-/// Digits: as few as `least`, as many as `most`.
+/// Parses digits: at least `least`, at most `most`.
 fn number(text: &str, least: usize, most: usize) -> Option<(i16, &str)> {
     let count = text.bytes().take(most).take_while(u8::is_ascii_digit).count();
     let (digits, rest) = text.split_at_checked(count)?;
@@ -422,7 +421,7 @@ fn number(text: &str, least: usize, most: usize) -> Option<(i16, &str)> {
     Some((digits.parse().ok()?, rest))
 }
 
-/// One of `names`, by its first `length` letters; which, from 1.
+/// Finds one of `names` by its first `length` letters, and returns its position from 1.
 fn name<'t>(names: &[&str], length: usize, text: &'t str) -> Option<(i8, &'t str)> {
     (1_i8..).zip(names).find_map(|(index, name)| {
         let short = name.get(..length.min(name.len()))?;
@@ -435,7 +434,7 @@ fn read_zone<'t>(read: &mut Read, text: &'t str) -> Option<&'t str> {
     let count = text.bytes().take(5).take_while(u8::is_ascii_uppercase).count();
     let (_, rest) = text.split_at_checked(count)?;
     (count >= 3).then_some(())?;
-    // As Go: an abbreviation nobody knows here counts as UTC.
+    // As in Go: an abbreviation that is unknown here counts as UTC.
     read.offset = read.offset.or(Some(0));
     Some(rest)
 }
@@ -473,7 +472,7 @@ fn read_fraction<'t>(read: &mut Read, text: &'t str, exactly: Option<usize>) -> 
     Some(rest)
 }
 
-/// A moment in UTC.
+/// A point in time, in UTC.
 pub(super) fn utc(moment: Timestamp) -> Zoned {
     moment.to_zoned(TimeZone::UTC)
 }

@@ -1,17 +1,16 @@
-//! The template of a generator over the template of the set.
+//! Merges the template of a generator with the template of the set. Lists are not merged element
+//! by element.
 //!
-//! In: both as JSON. Out: one. Never: a list merged by its elements.
-//!
-//! Source: Argo CD's `mergeGeneratorTemplate`, which fills what is empty in the
-//! generator's template.
+//! Source: Argo CD's `mergeGeneratorTemplate`, which fills what is empty in the generator's
+//! template.
 
 use serde_json::{Map, Value};
 
-/// Fields whose objects are one value: they are raw JSON, not fields of a type.
+/// Fields whose objects count as one value: they are raw JSON, not fields of a type.
 const WHOLE: [&str; 1] = ["valuesObject"];
 
-/// `base` with what `own` has; where `own` has nothing, `false`, 0, an empty text
-/// or list, `base` counts.
+/// Merges `own` over `base`. Where `own` has nothing, `false`, 0 or an empty string or list,
+/// `base` is used.
 pub(super) fn fill(own: &Value, base: &Value) -> Value {
     match (own, base) {
         (Value::Object(own), Value::Object(base)) => Value::Object(objects(own, base)),

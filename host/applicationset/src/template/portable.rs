@@ -1,26 +1,24 @@
-//! Templates that Argo CD renders as the gateway does.
+//! Checks that Argo CD renders a Go template as the gateway does, and reports the first construct
+//! that the two could treat differently. What is not known to be equal is refused.
 //!
-//! In: the text of a Go template. Out: nothing, or the first thing in it that the two
-//! could take differently. Never: a guess; what is not known to be equal is refused.
-//!
-//! Security: rights are judged by what the gateway renders, and Argo CD's controller acts on
-//! what Go renders. A text that one of them reads otherwise leaves the project it was judged
-//! in. Two parsers and two sets of functions are equal only where something shows it, so a
-//! text that rights are judged by may have only tokens that both lexers read alike
-//! (`source`), and only functions whose results a differential test compares (`tree`).
+//! Security: the gateway authorizes what it renders, and Argo CD's controller applies what Go
+//! renders. A template that the two read differently could escape the project it was authorized
+//! for. Two parsers and two sets of functions are equal only where something proves it, so a
+//! string that a decision depends on may have only tokens that both lexers read alike (`source`),
+//! and only functions whose results a differential test compares (`tree`).
 
 use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
 
 use super::functions::{CHANGING, EQUAL};
 
-/// What Go takes for blanks within an action, and trims beside one.
+/// The white space that Go accepts within an action and trims beside one.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
-/// Blocks and parentheses within one another.
+/// Maximum nesting of blocks and parentheses.
 const DEPTH: usize = 50;
-/// Bytes of digits that are a number of 64 bits whatever they are.
+/// Maximum number of digits that always fit in a 64-bit number.
 const DIGITS: usize = 18;
 
-/// Words that are no functions.
+/// Words that are not functions.
 const KEYWORDS: [&str; 10] = [
     "block", "break", "continue", "define", "else", "end", "if", "range", "template", "with",
 ];
@@ -31,8 +29,8 @@ pub(super) fn changes(text: &str) -> bool {
     words.any(|word| word == "sortAlpha" || CHANGING.contains(&word))
 }
 
-/// Looks for tokens that the two lexers read differently, and for blocks that the two
-/// parsers close differently.
+/// Looks for tokens that the two lexers read differently, and for blocks that the two parsers
+/// close differently.
 ///
 /// # Errors
 /// What was found and what is allowed.
@@ -59,12 +57,12 @@ pub(super) fn source(text: &str) -> Result<(), String> {
     blocks.finish()
 }
 
-/// What follows `- `, if that is there.
+/// The text after `- `, if the action begins with that.
 fn trimming(action: &str) -> Option<&str> {
     action.strip_prefix('-')?.strip_prefix(BLANKS)
 }
 
-/// Go trims four kinds of blanks, the parser here all that Unicode has.
+/// Go trims four kinds of white space; the parser here trims all that Unicode has.
 fn edges(text: &str, (start, end): (bool, bool)) -> Result<(), String> {
     let differs = (start && text.trim_start() != text.trim_start_matches(BLANKS))
         || (end && text.trim_end() != text.trim_end_matches(BLANKS));
@@ -74,7 +72,7 @@ fn edges(text: &str, (start, end): (bool, bool)) -> Result<(), String> {
     Ok(())
 }
 
-/// What follows a comment, and whether it is trimmed.
+/// The text after a comment, and whether it is trimmed.
 fn after_comment(comment: &str, is_left_trimmed: bool) -> Result<(&str, bool), String> {
     let end = comment.split_once("*/").map(|(_, end)| end);
     let plain = end.and_then(|end| end.strip_prefix("}}"));
@@ -89,7 +87,7 @@ fn after_comment(comment: &str, is_left_trimmed: bool) -> Result<(&str, bool), S
     }
 }
 
-/// What a token is.
+/// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// A keyword or a function.
@@ -100,10 +98,10 @@ enum Kind {
     Field,
     /// `$`, `$a`, `$a.b`
     Variable,
-    /// A text, a number, `true`, `false`, `nil`.
+    /// A string, a number, `true`, `false`, `nil`.
     Literal,
     Open,
-    /// `)`, with fields of what it ends.
+    /// `)`, with the fields after it.
     Close,
     Pipe,
     Comma,
@@ -124,15 +122,15 @@ impl Kind {
 struct Token<'t> {
     kind: Kind,
     text: &'t str,
-    /// Whether there is a blank before it.
+    /// Whether white space precedes it.
     is_apart: bool,
 }
 
-/// What is between braces.
+/// The content of a pair of braces.
 struct Action<'t> {
     tokens: Vec<Token<'t>>,
     rest: &'t str,
-    /// Whether what follows is trimmed.
+    /// Whether the text after it is trimmed.
     is_trimmed: bool,
 }
 
@@ -171,7 +169,7 @@ fn is_ended(after: &str, kind: Kind) -> bool {
         || (kind == Kind::Variable && (after.starts_with(',') || after.starts_with(":=")))
 }
 
-/// The first token of a text and what follows it.
+/// The first token of a text, and the rest.
 fn token(text: &str) -> Result<(Kind, &str), String> {
     let mut letters = text.chars();
     let Some(first) = letters.next() else {
@@ -214,12 +212,12 @@ fn is_first(letter: char) -> bool {
     letter.is_ascii_alphabetic() || letter == '_'
 }
 
-/// What follows a name.
+/// The text after a name.
 fn word(text: &str) -> &str {
     text.trim_start_matches(|letter: char| letter.is_ascii_alphanumeric() || letter == '_')
 }
 
-/// What follows `.a.b`.
+/// The text after `.a.b`.
 fn fields(mut text: &str) -> &str {
     while let Some(name) = text.strip_prefix('.').filter(|name| name.starts_with(is_first)) {
         text = word(name);
@@ -271,14 +269,14 @@ fn number(text: &str) -> Result<(Kind, &str), String> {
     }
 }
 
-/// A block that is open.
+/// An open block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Block<'t> {
     keyword: &'t str,
     has_else: bool,
 }
 
-/// Blocks, one within the other.
+/// The open blocks, the innermost last.
 #[derive(Default)]
 struct Blocks<'t>(Vec<Block<'t>>);
 
@@ -333,7 +331,7 @@ impl<'t> Blocks<'t> {
         let block = block.ok_or("`else` belongs to nothing")?;
         match chained {
             None => block.has_else = true,
-            // The block stays open: one `end` closes the chain.
+            // The block stays open: one `end` closes the whole chain.
             Some(keyword) if keyword == block.keyword && keyword != "range" => {}
             Some(keyword) => return Err(format!("`else {keyword}` within `{}`", block.keyword)),
         }
@@ -348,7 +346,7 @@ impl<'t> Blocks<'t> {
     }
 }
 
-/// Looks whether both parsers take the tokens for one pipeline.
+/// Checks that both parsers read the tokens as the same pipeline.
 fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
     let kinds: Vec<Kind> = tokens.iter().map(|token| token.kind).take(4).collect();
     let declared = match (kinds.as_slice(), is_range) {
@@ -398,7 +396,7 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
     }
 }
 
-/// Looks for functions and variables of a parse that Go could take otherwise.
+/// Looks in a parsed template for functions and variables that Go could treat differently.
 ///
 /// - `may_change`: whether functions that change maps are allowed.
 ///
@@ -413,7 +411,7 @@ pub(super) fn tree(body: &ListNode, may_change: bool) -> Result<(), String> {
 }
 
 struct Walk<'t> {
-    /// Variables that are declared, the innermost last.
+    /// The declared variables, the innermost last.
     names: Vec<&'t str>,
     may_change: bool,
 }
@@ -443,7 +441,7 @@ impl<'t> Walk<'t> {
                 this.declare(&branch.pipe)?;
                 this.branches(branch)
             }),
-            // What `range` declares holds the whole list in its `else`, to Go.
+            // In Go, what `range` declares holds the whole list in the `else` branch.
             Node::Range(branch) => {
                 self.commands(&branch.pipe)?;
                 self.scoped(|this| {
@@ -522,8 +520,8 @@ impl<'t> Walk<'t> {
     }
 }
 
-/// Whether a format has only verbs that are compared, with widths and precisions of two
-/// digits at most.
+/// Whether a format uses only verbs that the differential test compares, with widths and
+/// precisions of at most two digits.
 fn is_plain_format(format: &str) -> bool {
     let mut parts = format.split('%');
     parts.next();
@@ -540,14 +538,14 @@ fn is_plain_format(format: &str) -> bool {
     true
 }
 
-/// Whether a text begins with such a verb, the `%` before it aside.
+/// Whether a text, after its `%`, begins with such a verb.
 fn is_plain_verb(text: &str) -> bool {
     let zeros = text.strip_prefix('0');
     let text = zeros.or_else(|| text.strip_prefix('-')).unwrap_or(text);
     let Some((_, text)) = digits(text) else { return false };
     let text = match text.strip_prefix('.').map(digits) {
         None => text,
-        // Zeros are no padding beside a precision.
+        // With a precision, zeros do not pad.
         Some(Some((1.., text))) if zeros.is_none() => text,
         Some(_) => return false,
     };
@@ -557,8 +555,7 @@ fn is_plain_verb(text: &str) -> bool {
     }
 }
 
-/// How many digits a text begins with, two at most and the first not `0`, and what follows
-/// them.
+/// The number of digits that a text begins with (at most two, the first not `0`), and the rest.
 fn digits(text: &str) -> Option<(usize, &str)> {
     let rest = text.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let count = text.len() - rest.len();

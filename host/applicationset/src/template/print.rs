@@ -1,7 +1,6 @@
-//! How Go prints values.
+//! Prints values as Go's `fmt` does for `%v`.
 //!
-//! In: a value. Out: text, as `fmt` of Go has it for `%v`. Never: a walk into
-//! maps within themselves without an end.
+//! Invariant: the walk through maps that contain themselves is bounded.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -10,7 +9,7 @@ use super::Fault;
 use super::layout;
 use super::value::{DEPTH, Heap, Value};
 
-/// `%v`.
+/// Formats a value as `%v` does.
 pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
     if let Value::Text(text) = value {
         return Ok(Rc::clone(text));
@@ -20,7 +19,7 @@ pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault
     Ok(text.into())
 }
 
-/// `%v` after what is in `text`.
+/// Appends a value to `text` as `%v` formats it.
 pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth: usize) -> Result<(), Fault> {
     if depth > DEPTH {
         return Err(Fault::Depth { allowed: DEPTH });
@@ -67,11 +66,11 @@ pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth:
 }
 
 fn push_number(text: &mut String, number: i64) {
-    // Writing into a text cannot fail.
+    // Writing to a string cannot fail.
     let _ = write!(text, "{number}");
 }
 
-/// The shortest digits of a number and where its point is: `0.d1d2d3 * 10^point`.
+/// The shortest digits of a number and the position of its decimal point: `0.d1d2d3 * 10^point`.
 pub(super) fn digits(number: f64) -> (String, i32) {
     let text = format!("{:e}", number.abs());
     let (mantissa, exponent) = text.split_once('e').unwrap_or((text.as_str(), "0"));
@@ -80,20 +79,21 @@ pub(super) fn digits(number: f64) -> (String, i32) {
     (digits, exponent + 1)
 }
 
-/// Digits that may stand between two others: Go rounds the last one to the even one.
+/// Number of digits at which a value may be exactly between two others; Go then rounds the last
+/// digit to even.
 const LONG: usize = 17;
 
-/// Whether the last of the shortest digits may be another one to Go.
+/// Whether Go may choose another last digit for the shortest form.
 pub(super) fn is_halfway(number: f64) -> bool {
     number.is_finite() && digits(number).0.len() >= LONG
 }
 
-/// What is said of such a number.
+/// The message for such a number.
 pub(super) fn long_number() -> String {
     format!("a number of {LONG} digits")
 }
 
-/// Numbers that have no digits.
+/// Numbers without digits.
 pub(super) fn special(number: f64) -> Option<&'static str> {
     if number.is_nan() {
         Some("NaN")
@@ -106,8 +106,8 @@ pub(super) fn special(number: f64) -> Option<&'static str> {
     }
 }
 
-/// `%v` of a `float64`: as few digits as tell it apart, and an exponent when it is
-/// below -4 or from 6 on.
+/// `%v` of a `float64`: the fewest digits that identify it, with an exponent if that is below -4
+/// or from 6 on.
 pub(super) fn general(number: f64) -> String {
     if let Some(text) = special(number) {
         return text.to_owned();
@@ -121,7 +121,7 @@ pub(super) fn general(number: f64) -> String {
     format!("{sign}{}", scientific(&digits, exponent, 'e'))
 }
 
-/// Digits with a point and no exponent.
+/// Digits with a decimal point and without an exponent.
 pub(super) fn plain(digits: &str, point: i32) -> String {
     let Ok(point) = usize::try_from(point) else {
         return format!("0.{}{digits}", "0".repeat(usize::try_from(-point).unwrap_or(0)));
@@ -135,7 +135,7 @@ pub(super) fn plain(digits: &str, point: i32) -> String {
     }
 }
 
-/// Digits with an exponent of two digits or more.
+/// Digits with an exponent of at least two digits.
 pub(super) fn scientific(digits: &str, exponent: i32, letter: char) -> String {
     let (first, rest) = digits.split_at_checked(1).unwrap_or((digits, ""));
     let point = if rest.is_empty() { "" } else { "." };

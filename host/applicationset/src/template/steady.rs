@@ -1,12 +1,12 @@
-//! Whether the projects and names of what a set generates stay what they are.
+//! Whether the projects and names of what a set generates are deterministic, and if not, what
+//! makes them change from one rendering to the next.
 //!
-//! In: a set's spec. Out: what makes them change from one rendering to the next. Never:
-//! a no where a clock, chance, or what somebody else writes decides a project, or
-//! a clock or chance a name.
+//! A set is authorized once and then rendered again and again by Argo CD's controller, without
+//! another check. A literal project is stable, and so is one from the elements of a list
+//! generator. `templatePatch` cannot change it. Names may depend on what generators read.
 //!
-//! A set is judged once and rendered again and again, by Argo CD's controller and with
-//! nobody asked. A project that is written out stays; so does one that the elements of
-//! lists give. `templatePatch` cannot change it. Names may follow what generators read.
+//! Security: every project that depends on a clock, on chance or on what somebody else writes is
+//! reported, and every name that depends on a clock or on chance.
 
 use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
@@ -15,9 +15,8 @@ use super::Role;
 use super::go::Go;
 use crate::{Engine, KindName, MissingKey, Spec};
 
-/// Functions that give something else each time: by the clock, by chance, or, to Argo
-/// CD, by the order of a Go map. Those of dates take the clock where they are given no
-/// date.
+/// Functions whose result changes each time: with the clock, by chance, or, in Argo CD, with the
+/// order of a Go map. Date functions use the clock if they are called without a date.
 const UNSTEADY: [&str; 29] = [
     "ago",
     "bcrypt",
@@ -50,38 +49,38 @@ const UNSTEADY: [&str; 29] = [
     "values",
 ];
 
-/// Functions that give something else at times: Argo CD keeps the length of a slug in one
-/// place for all sets that it renders at the same time.
+/// Functions whose result changes sometimes: Argo CD keeps the length of a slug in a global that
+/// all sets rendered at the same time share.
 const AT_TIMES: [&str; 1] = ["slugify"];
 
 /// What makes a project or a name change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changing {
-    /// A function in the text that gives the project.
+    /// A function in the template of the project.
     Function(&'static str),
-    /// A function in a text that gives the name.
+    /// A function in the template of the name.
     Name {
-        /// It.
+        /// The function.
         function: &'static str,
-        /// The text, from the root of the object.
+        /// The template's path, from the root of the object.
         place: &'static str,
     },
-    /// Parameters of a generator that asks others.
+    /// Parameters of a generator that queries other systems.
     Generator {
-        /// It, from the root of the object.
+        /// The generator's path, from the root of the object.
         path: String,
         /// Its kind.
         kind: KindName,
     },
-    /// Parameters that a text of a generator makes.
+    /// Parameters that a template within a generator makes.
     Parameters {
-        /// The generator, from the root of the object.
+        /// The generator's path, from the root of the object.
         path: String,
     },
 }
 
-/// Everything that makes projects of a set change, and what of a clock or of chance makes
-/// its names change.
+/// Finds everything that makes the projects of a set change, and everything that makes its names
+/// change with a clock or by chance.
 pub fn changing(spec: &Spec) -> Vec<Changing> {
     let mut found = Vec::new();
     for (index, generator) in spec.generators.iter().enumerate() {
@@ -95,7 +94,7 @@ pub fn changing(spec: &Spec) -> Vec<Changing> {
             let path = format!("spec.generators[{index}].{}", kind.name.as_str());
             let mut read = Vec::new();
             inputs(spec.engine, (kind.name, &kind.settings), (0, path), &mut read);
-            // What others write may give a name, but what a clock makes may not.
+            // A name may depend on what others write, but not on a clock.
             read.retain(|one| is_project || matches!(one, Changing::Parameters { .. }));
             for one in read {
                 add(&mut found, one);
@@ -111,19 +110,19 @@ fn add(found: &mut Vec<Changing>, one: Changing) {
     }
 }
 
-/// The template of a generator, then that of the set: what the former has, counts.
+/// The template of a generator, then that of the set; the former takes precedence.
 fn templates<'a>(own: Option<&'a Value>, base: &'a Value) -> impl Iterator<Item = &'a Value> {
     own.into_iter().chain(std::iter::once(base))
 }
 
-/// The text of that place.
+/// The string at that pointer.
 fn text<'a>(own: Option<&'a Value>, base: &'a Value, place: &str) -> &'a str {
     let texts = templates(own, base).filter_map(|template| template.pointer(place)?.as_str());
     let mut texts = texts.filter(|text| !text.is_empty());
     texts.next().unwrap_or_default()
 }
 
-/// Whether parameters decide the project; keys are templates too.
+/// Whether the project depends on parameters; keys are templates too.
 fn is_templated(own: Option<&Value>, base: &Value) -> bool {
     let has_keys = |object: Option<&Value>| {
         let mut fields = object.and_then(Value::as_object).into_iter().flatten();
@@ -133,7 +132,7 @@ fn is_templated(own: Option<&Value>, base: &Value) -> bool {
         || templates(own, base).any(|template| has_keys(Some(template)) || has_keys(template.get("spec")))
 }
 
-/// The functions that make the project or the name another one each time.
+/// The functions that make the project or the name change each time.
 fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
     if spec.engine == Engine::Fast {
         return;
@@ -142,8 +141,8 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
     if let Some(name) = called(project, &UNSTEADY).or_else(|| called(project, &AT_TIMES)) {
         add(found, Changing::Function(name));
     }
-    // SECURITY: what is called `a` today may be called as somebody else's Application
-    // tomorrow, and Argo CD's controller would take that one over.
+    // SECURITY: a name that is `a` today may tomorrow be that of somebody else's Application,
+    // which Argo CD's controller would then take over.
     let name = text(own, &spec.template, "/metadata/name");
     if let Some(function) = called(name, &UNSTEADY) {
         let place = "spec.template.metadata.name";
@@ -155,15 +154,15 @@ fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
     }
 }
 
-/// Whether parameters may decide the name.
+/// Whether the name may depend on parameters.
 fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
     let patch = spec.template_patch.as_deref().unwrap_or_default();
     text(own, &spec.template, "/metadata/name").contains("{{") || patch.contains("{{")
 }
 
-/// Adds what of a generator's parameters changes.
+/// Adds the parameters of a generator that change.
 ///
-/// - `renderings`: how often other generators' parameters are put into its texts.
+/// - `renderings`: how often the generator is rendered with other generators' parameters.
 fn inputs(
     engine: Engine,
     (kind, settings): (KindName, &Value),
@@ -179,7 +178,7 @@ fn inputs(
         KindName::Matrix | KindName::Merge => {
             let children = settings.get("generators").and_then(Value::as_array);
             for (index, child) in children.into_iter().flatten().enumerate() {
-                // Parameters of the first child are put into the second.
+                // The second child is rendered with the parameters of the first.
                 let more = usize::from(kind == KindName::Matrix && index > 0);
                 let known = KindName::ALL.into_iter();
                 let known = known.filter_map(|kind| Some((kind, child.get(kind.as_str())?)));
@@ -199,7 +198,7 @@ fn inputs(
     }
 }
 
-/// Whether a function could give other elements each time.
+/// Whether a function could make the elements change each time.
 fn is_made(engine: Engine, settings: &Value, renderings: usize) -> bool {
     if engine == Engine::Fast || renderings == 0 {
         return false;
@@ -208,8 +207,7 @@ fn is_made(engine: Engine, settings: &Value, renderings: usize) -> bool {
     collect(settings, &mut texts);
     match renderings {
         1 => texts.iter().any(|text| called(text, &UNSTEADY).is_some()),
-        // SECURITY: the second rendering runs what the first one wrote, which may be any
-        // text at all.
+        // SECURITY: the second rendering executes what the first one wrote, which may be any text.
         _ => texts.iter().any(|text| text.contains("{{")),
     }
 }
@@ -228,14 +226,14 @@ fn collect<'a>(value: &'a Value, texts: &mut Vec<&'a str>) {
     }
 }
 
-/// The first of these functions that a text calls. What cannot be parsed is not
+/// The first of these functions that a template calls. A template that cannot be parsed is not
 /// rendered either.
 fn called(text: &str, names: &[&'static str]) -> Option<&'static str> {
-    // Most texts are not parsed for this.
+    // Avoids parsing most templates.
     if !text.contains("{{") || !names.iter().any(|name| text.contains(name)) {
         return None;
     }
-    // Which has the bounds the parser lacks.
+    // `Go` enforces the limits that the parser lacks.
     Go::new(text, MissingKey::Default, Role::Alone).ok()?;
     let (body, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).ok()?;
     let mut lists = std::iter::once(&body).chain(defines.iter().map(|define| &define.body));

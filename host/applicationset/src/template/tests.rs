@@ -1,5 +1,5 @@
-//! Templates, functions, Applications. What the functions give was asked of the
-//! library `sprig` 3.3.0 itself (`tests/functions.json`).
+//! Tests of templates, functions and Applications. The expected results of the functions come from
+//! the library `sprig` 3.3.0 itself (`tests/functions.json`).
 
 use std::time::Duration;
 
@@ -39,8 +39,8 @@ fn known() -> Value {
     })
 }
 
-/// SECURITY: Argo CD renders the texts of a template in an order of its own, and all of
-/// them on the same parameters: what one changed, another would read there and not here.
+/// SECURITY: Argo CD renders the strings of a template in its own order, all with the same
+/// parameters. A change that one made would be visible to others there and not here.
 #[test]
 fn no_text_changes_the_parameters() {
     let given = || json!({"p": "mine", "m": {"n": {"k": "v"}}, "l": [{"k": "v"}], "e": {}});
@@ -60,7 +60,7 @@ fn no_text_changes_the_parameters() {
         "{{ $_ := mustMerge .e (dict \"q\" \"x\") }}",
         "{{ $_ := mergeOverwrite . (dict \"p\" \"victim\") }}",
         "{{ $_ := mustMergeOverwrite (dict \"m\" .m) (dict \"m\" (dict \"n\" 1)) }}",
-        // What is merged is the same map in both.
+        // A merged map is shared by both.
         "{{ $_ := set (merge (dict) .).m \"n\" \"x\" }}",
     ] {
         let error = render(GO, text, given()).unwrap_err();
@@ -92,7 +92,7 @@ fn no_text_changes_the_parameters() {
     }
 }
 
-/// SECURITY: upstream sorts a list of texts in place; who else has it reads it sorted.
+/// SECURITY: upstream sorts a list of strings in place, so every other holder sees it sorted.
 #[test]
 fn a_list_that_is_held_is_not_sorted() {
     let given = || json!({"t": "b,a", "l": ["b", "a"], "path": {"basenameNormalized": "x", "segments": ["b", "a"]}});
@@ -122,7 +122,7 @@ fn a_list_that_is_held_is_not_sorted() {
     }
 }
 
-/// SECURITY: the parser goes down one level for each `{{else if}}`.
+/// SECURITY: the parser recurses once for each `{{else if}}`.
 #[test]
 fn chains_are_only_so_long() {
     let chain = |links: usize| format!("{{{{if .s}}}}{}{{{{end}}}}x", "{{else if .s}}".repeat(links));
@@ -136,7 +136,7 @@ fn chains_are_only_so_long() {
     );
 }
 
-/// SECURITY: without parameters nothing is rendered, and each copy takes its memory.
+/// SECURITY: without parameters nothing is rendered, but each copy takes memory.
 #[test]
 fn copies_of_a_template_are_charged() {
     let written = json!({"metadata": {"name": "a"}, "spec": {"x": vec![0; 1_000]}});
@@ -180,7 +180,7 @@ fn functions_give_what_sprig_gives() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// Go's `map[string]string` has no `<no value>` at an index.
+/// In Go, indexing a `map[string]string` never gives `<no value>`.
 #[test]
 fn a_label_or_value_that_is_missing_is_empty_where_a_generator_made_the_map() {
     let cluster = json!({
@@ -205,7 +205,7 @@ fn a_label_or_value_that_is_missing_is_empty_where_a_generator_made_the_map() {
     assert_eq!(render(STRICT, text, flat).unwrap(), "[dev]");
 }
 
-/// As Go's `net/url`: what would be a scheme and is none is refused.
+/// As in Go's `net/url`: a text before a colon that is not a valid scheme is refused.
 #[test]
 fn the_first_segment_of_a_path_has_no_colon() {
     for url in ["git@github.com:o/r.git", "1a:b"] {
@@ -309,7 +309,7 @@ fn arguments_of_a_missing_field_are_not_looked_at() {
         assert_eq!(render(GO, text, given.clone()).unwrap(), "<no value>", "{text}");
         assert!(render(STRICT, text, given).is_err(), "{text}");
     }
-    // What is there and no method takes none.
+    // A value that exists and is not a method takes no arguments.
     for text in ["{{.e.d toString}}", "{{.e.d 1}}", "{{1 | .e.d}}"] {
         assert!(render(GO, text, json!({"e": {"d": "x"}})).is_err(), "{text}");
     }
@@ -539,7 +539,7 @@ fn bombs_are_refused_soon() {
     }
 }
 
-/// What is small enough passes; each pattern of a bomb above has its twin here.
+/// Small inputs pass; each pattern of the attacks above has a harmless counterpart here.
 #[test]
 fn expressions_and_documents_within_the_bounds_are_read() {
     for (text, wanted) in [
@@ -573,7 +573,7 @@ fn expressions_and_documents_within_the_bounds_are_read() {
     }
 }
 
-/// SECURITY: `.*[^a]|a` looks at all that is left for each letter.
+/// SECURITY: `.*[^a]|a` scans all of the remaining text for each letter.
 #[test]
 fn searches_end_with_the_time() {
     let budget = Budget::new(GenerationLimits::default());
@@ -649,7 +649,7 @@ fn what_is_asked_of_a_controller_once_is_no_part_of_a_template() {
     );
 }
 
-/// SECURITY: an error is an answer, and a line of the log.
+/// SECURITY: an error becomes an answer and a line of the log.
 #[test]
 fn errors_are_short_whatever_a_template_makes() {
     let long = "{{ fail (repeat 1000000 \"x\") }}";

@@ -1,32 +1,31 @@
-//! A JSON tree with templates in its texts and keys.
-//!
-//! In: JSON. Out: the same with parameters put in. Never: a parse per render.
+//! A JSON tree with templates in its strings and keys. It is parsed once and rendered for each set
+//! of parameters.
 
 use serde_json::{Map, Value};
 
 use super::{Error, Render, Role, Text};
 use crate::{Engine, weight};
 
-/// Nested lists and objects of a template.
+/// Maximum nesting of lists and objects in a template.
 const DEPTH: usize = 100;
 
 /// A node.
 #[derive(Debug)]
 pub(super) enum Tree {
-    /// Nothing to put in, here and below; with its bytes.
+    /// No template, here or below; with its size in bytes.
     Fixed(Value, u64),
-    /// A text.
+    /// A string.
     Text(Text),
     /// A list.
     List(Vec<Self>),
-    /// An object; keys are templates too. Entries that are `null` are left out.
+    /// An object; keys are templates too. Members that are `null` are omitted.
     Object(Vec<(Text, Self)>),
 }
 
 impl Tree {
-    /// Parses every text of `value`.
+    /// Parses every string of `value`.
     ///
-    /// - `role_of`: what depends on the text at a pointer.
+    /// - `role_of`: what depends on the string at a pointer.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
@@ -88,17 +87,17 @@ impl Tree {
         parsed
     }
 
-    /// Puts parameters in.
+    /// Renders with parameters.
     ///
     /// # Errors
-    /// What rendering a text gives.
+    /// Those of rendering a string.
     pub(super) fn render(&self, with: &mut Render<'_>) -> Result<Value, Error> {
         Ok(match self {
             Self::Fixed(value, bytes) => {
                 with.budget().bytes(*bytes)?;
                 value.clone()
             }
-            // The letters are counted where they are made.
+            // The characters are charged where they are made.
             Self::Text(text) => {
                 with.budget().bytes(weight::BARE_TEXT)?;
                 Value::String(text.render(with)?)
@@ -121,7 +120,7 @@ impl Tree {
     }
 }
 
-/// A list of nothing but fixed nodes is fixed.
+/// A list that only has fixed nodes is fixed.
 fn fixed_list(items: Vec<Tree>) -> Tree {
     if !items.iter().all(|item| matches!(item, Tree::Fixed(_, _))) {
         return Tree::List(items);
@@ -137,7 +136,7 @@ fn fixed_list(items: Vec<Tree>) -> Tree {
     Tree::Fixed(Value::Array(values), total)
 }
 
-/// An object of nothing but fixed keys and nodes is fixed.
+/// An object that only has fixed keys and nodes is fixed.
 fn fixed_object(fields: Vec<(Text, Tree)>) -> Tree {
     let fixed = |(key, value): &(Text, Tree)| matches!((key, value), (Text::Plain(_), Tree::Fixed(_, _)));
     if !fields.iter().all(fixed) {

@@ -1,8 +1,8 @@
-//! What a Go template computes with.
+//! The values that Go templates compute with. They behave as Go's do: maps are shared and can be
+//! changed, and `int` is not `int64`.
 //!
-//! In: JSON parameters. Out: values that behave as Go's do: maps are shared and
-//! can be set, `int` is not `int64`. Never: a value that outlives its render, a
-//! step or a byte that is not counted; parameters that a template changes.
+//! Invariant: no value outlives its render, every step and byte is counted, and a template never
+//! changes its parameters.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -16,22 +16,22 @@ use super::Fault;
 use super::versions::Version;
 use crate::Budget;
 
-/// Bytes one render may allocate for values it computes.
+/// Maximum memory that one render may allocate for computed values, in bytes.
 const MEMORY_BYTES: u64 = 16 * 1024 * 1024;
-/// Nested lists and maps a walk enters.
+/// Maximum nesting of lists and maps.
 pub(super) const DEPTH: usize = 100;
-/// Steps between two looks at the clock.
+/// Number of steps between two checks of the deadline.
 const PACE: u64 = 256;
-/// Steps of one render.
+/// Maximum number of steps of one render.
 const STEPS: u64 = 5_000_000;
-/// Bytes that are one step of work.
+/// Number of bytes that count as one step of work.
 const WORK_BYTES: u64 = 64;
-/// Regular expressions that are kept compiled, those that are small.
+/// Maximum number of compiled regular expressions that are kept; only small ones are.
 const EXPRESSIONS: usize = 16;
-/// What an element of a list or a map costs beside its text.
+/// Memory for an element of a list or map in addition to its strings, in bytes.
 const CELL_BYTES: u64 = 48;
 
-/// The type of a list's elements or a map's values, as far as templates see it.
+/// The type of a list's elements or a map's values, as far as templates can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Of {
     /// `interface {}`.
@@ -44,21 +44,21 @@ pub(super) enum Of {
     List,
 }
 
-/// A list; it never changes.
+/// An immutable list.
 #[derive(Debug)]
 pub(super) struct List {
     pub(super) of: Of,
     pub(super) items: Vec<Value>,
-    /// Whether Go may have other lists of the same memory, though nobody here has.
+    /// Whether Go may have other lists in the same memory, although nothing here has.
     pub(super) shared: bool,
     depth: usize,
 }
 
-/// A map; all copies see a change.
+/// A map; a change is visible in all copies.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
     pub(super) of: Of,
-    /// Whether it is of the parameters, which nothing changes.
+    /// Whether it belongs to the parameters, which cannot be changed.
     frozen: bool,
     cells: Rc<RefCell<BTreeMap<Rc<str>, Value>>>,
 }
@@ -69,7 +69,7 @@ impl Map {
         self.cells.borrow().get(key).cloned()
     }
 
-    /// All of it, by key.
+    /// All entries, sorted by key.
     pub(super) fn entries(&self) -> Vec<(Rc<str>, Value)> {
         let cells = self.cells.borrow();
         cells
@@ -78,7 +78,7 @@ impl Map {
             .collect()
     }
 
-    /// How many.
+    /// The number of entries.
     pub(super) fn len(&self) -> usize {
         self.cells.borrow().len()
     }
@@ -86,7 +86,7 @@ impl Map {
     /// Removes `key`.
     ///
     /// # Errors
-    /// It is of the parameters.
+    /// The map belongs to the parameters.
     pub(super) fn remove(&self, key: &str) -> Result<(), Fault> {
         self.thawed()?;
         // The value is dropped after the borrow has ended.
@@ -95,9 +95,10 @@ impl Map {
         Ok(())
     }
 
-    /// SECURITY: all texts of a template share the parameters, and Argo CD renders the
-    /// texts in an order of its own. What one of them changed, another would read there
-    /// and not here.
+    /// Checks that the map may be changed.
+    ///
+    /// SECURITY: all strings of a template share the parameters, and Argo CD renders them in its
+    /// own order. A change that one of them made would be visible to others there and not here.
     fn thawed(&self) -> Result<(), Fault> {
         if self.frozen {
             let why = "parameters cannot be changed; take a `dict` or a `deepCopy`";
@@ -117,12 +118,12 @@ impl Map {
     }
 }
 
-/// A value of a template.
+/// A value in a template.
 #[derive(Clone, Debug)]
 pub(super) enum Value {
     /// No value at all: a missing key.
     Missing,
-    /// A `nil` somebody wrote.
+    /// An explicit `nil`.
     Nil,
     /// `bool`.
     Bool(bool),
@@ -130,13 +131,13 @@ pub(super) enum Value {
     Int(i64),
     /// `int64`.
     Int64(i64),
-    /// `float64`: every number of parameters.
+    /// `float64`: every number in parameters.
     Float(f64),
     /// `string`.
     Text(Rc<str>),
     /// A slice.
     List(Rc<List>),
-    /// A map with text as keys.
+    /// A map with string keys.
     Map(Map),
     /// `time.Time`.
     Time(Rc<Zoned>),
@@ -145,7 +146,7 @@ pub(super) enum Value {
 }
 
 impl Value {
-    /// As `%T` has it.
+    /// The type as `%T` prints it.
     pub(super) fn type_name(&self) -> &'static str {
         match self {
             Self::Missing | Self::Nil => "<nil>",
@@ -167,7 +168,7 @@ impl Value {
         }
     }
 
-    /// As `reflect.Kind` has it.
+    /// The kind as in `reflect.Kind`.
     pub(super) fn kind_name(&self) -> &'static str {
         match self {
             Self::Missing | Self::Nil => "invalid",
@@ -183,12 +184,12 @@ impl Value {
         }
     }
 
-    /// Whether it is `nil` or nothing.
+    /// Whether it is `nil` or missing.
     pub(super) fn is_nil(&self) -> bool {
         matches!(self, Self::Missing | Self::Nil)
     }
 
-    /// Whether `if` takes it.
+    /// Whether `if` treats it as true.
     pub(super) fn truth(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,
@@ -219,19 +220,19 @@ impl Value {
     }
 }
 
-/// One render: what it made and what it may still take.
+/// The values of one render, and its remaining limits.
 pub(super) struct Heap<'a> {
     budget: &'a Budget,
     memory: u64,
     steps: u64,
-    /// Whether the parameters are being made, and with them maps that are frozen.
+    /// Whether the parameters are being made, so that new maps are frozen.
     making: bool,
-    /// Whether functions refuse what Argo CD's could take otherwise.
+    /// Whether functions refuse input that Argo CD's could treat differently.
     exact: bool,
-    /// Every map of this render. Emptied at the end, one after the other, so that
-    /// maps within themselves are freed and long chains need no deep stack.
+    /// Every map of this render. They are emptied one after the other at the end, so that maps
+    /// that contain themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
-    /// Compiled expressions, by their text.
+    /// Compiled expressions, by their pattern.
     expressions: BTreeMap<Rc<str>, Rc<Regex>>,
 }
 
@@ -245,7 +246,7 @@ impl Drop for Heap<'_> {
 }
 
 impl<'a> Heap<'a> {
-    /// An empty one.
+    /// An empty heap.
     pub(super) fn new(budget: &'a Budget) -> Self {
         Self {
             budget,
@@ -258,12 +259,12 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// Whether functions refuse, from now on, what Argo CD's could take otherwise.
+    /// Sets whether functions refuse input that Argo CD's could treat differently.
     pub(super) fn be_exact(&mut self, exact: bool) {
         self.exact = exact;
     }
 
-    /// Refuses what Argo CD could take otherwise, where that matters.
+    /// Refuses what Argo CD could treat differently, if that matters here.
     pub(super) fn differs(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), Fault> {
         match self.exact && differs {
             true => Err(Fault::Divergent(what())),
@@ -271,12 +272,12 @@ impl<'a> Heap<'a> {
         }
     }
 
-    /// An expression that was compiled before.
+    /// An expression that was already compiled.
     pub(super) fn expression(&self, pattern: &str) -> Option<Rc<Regex>> {
         self.expressions.get(pattern).cloned()
     }
 
-    /// Keeps a small compiled expression, [`EXPRESSIONS`] at most.
+    /// Keeps a small compiled expression; at most [`EXPRESSIONS`] are kept.
     pub(super) fn keep_expression(&mut self, pattern: &Rc<str>, compiled: &Rc<Regex>) {
         if self.expressions.len() >= EXPRESSIONS {
             self.expressions.clear();
@@ -306,12 +307,12 @@ impl<'a> Heap<'a> {
         self.step()
     }
 
-    /// Looks at the clock.
+    /// Checks the deadline.
     pub(super) fn time(&self) -> Result<(), Fault> {
         Ok(self.budget.time()?)
     }
 
-    /// Counts `bytes` before they are allocated.
+    /// Charges `bytes` before they are allocated.
     pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Fault> {
         self.memory = self.memory.saturating_add(bytes);
         if self.memory > MEMORY_BYTES {
@@ -323,12 +324,12 @@ impl<'a> Heap<'a> {
         self.step()
     }
 
-    /// Looks whether `count` times `bytes` would fit, and counts nothing.
+    /// Checks that `count` times `bytes` would fit, without charging them.
     pub(super) fn fits(&self, count: usize, bytes: usize) -> Result<(), Fault> {
         self.room(size(count).saturating_mul(size(bytes)))
     }
 
-    /// Looks whether `bytes` would fit, and counts nothing.
+    /// Checks that `bytes` would fit, without charging them.
     pub(super) fn room(&self, bytes: u64) -> Result<(), Fault> {
         let wanted = self.memory.saturating_add(bytes);
         if wanted > MEMORY_BYTES {
@@ -340,18 +341,19 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
-    /// A text.
+    /// Makes a string.
     pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, Fault> {
         let text = text.into();
         self.charge(size(text.len()) + CELL_BYTES)?;
         Ok(Value::Text(text))
     }
 
-    /// A text of Go's bytes: each byte that is no UTF-8 becomes U+FFFD, which is
-    /// what Go writes for it into JSON.
+    /// Makes a string from Go's bytes: each byte that is not UTF-8 becomes U+FFFD, which is what
+    /// Go writes for it in JSON.
     ///
     /// # Errors
-    /// SECURITY: Go's texts are any bytes, and functions tell such a byte from a letter.
+    /// SECURITY: Go's strings contain any bytes, and functions can tell such a byte from a
+    /// character. Invalid bytes are refused where that matters.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, Fault> {
         self.differs(std::str::from_utf8(bytes).is_err(), || {
             "a function gives bytes that are no text in UTF-8, or cuts a text within a letter".to_owned()
@@ -365,12 +367,12 @@ impl<'a> Heap<'a> {
         self.text(text)
     }
 
-    /// A list.
+    /// Makes a list.
     pub(super) fn list(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
         self.list_as(of, items, false)
     }
 
-    /// A list that Go has in the memory of another one.
+    /// Makes a list that shares memory with another one in Go.
     pub(super) fn shared(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
         self.list_as(of, items, true)
     }
@@ -381,7 +383,7 @@ impl<'a> Heap<'a> {
         if depth > DEPTH {
             return Err(Fault::Depth { allowed: DEPTH });
         }
-        // What is missing is `nil` once something holds it.
+        // A missing value becomes `nil` once something contains it.
         let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
         let items = items.into_iter().map(nil).collect();
         Ok(Value::List(Rc::new(List {
@@ -392,7 +394,7 @@ impl<'a> Heap<'a> {
         })))
     }
 
-    /// A list of texts.
+    /// Makes a list of strings.
     pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, Fault> {
         let mut texts = Vec::new();
         for item in items {
@@ -401,7 +403,7 @@ impl<'a> Heap<'a> {
         self.list(Of::Text, texts)
     }
 
-    /// An empty map.
+    /// Makes an empty map.
     pub(super) fn map(&mut self, of: Of) -> Result<Map, Fault> {
         self.charge(CELL_BYTES)?;
         let map = Map {
@@ -416,7 +418,7 @@ impl<'a> Heap<'a> {
     /// Puts a value into a map.
     ///
     /// # Errors
-    /// A bound; the map is of the parameters.
+    /// A limit is exceeded, or the map belongs to the parameters.
     pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), Fault> {
         if !self.making {
             map.thawed()?;
@@ -427,7 +429,7 @@ impl<'a> Heap<'a> {
         Ok(())
     }
 
-    /// A value of JSON; numbers are `float64` as Go decodes them.
+    /// Converts a JSON value; numbers become `float64`, as in Go's decoder.
     pub(super) fn json(&mut self, json: &Json) -> Result<Value, Fault> {
         Ok(match json {
             Json::Null => Value::Nil,
@@ -445,7 +447,7 @@ impl<'a> Heap<'a> {
         })
     }
 
-    /// The parameters. Nothing changes them, or what is in them.
+    /// Converts the parameters. Neither they nor what they contain can be changed.
     pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, Fault> {
         self.making = true;
         let made = self.fields(fields);
@@ -453,7 +455,7 @@ impl<'a> Heap<'a> {
         made.map(Value::Map)
     }
 
-    /// A map of a JSON object.
+    /// Converts a JSON object to a map.
     fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
         let (map, made) = (self.map(Of::Any)?, made(fields));
         for (key, value) in fields {
@@ -471,8 +473,8 @@ impl<'a> Heap<'a> {
         Ok(map)
     }
 
-    /// What is `[]string` to Argo CD where its generators made it: `sortAlpha` sorts it in
-    /// place.
+    /// Converts a list that is `[]string` in Argo CD if its generators made it: `sortAlpha` sorts
+    /// it in place.
     fn texts_of(&mut self, items: &[Json]) -> Result<Value, Fault> {
         let mut list = Vec::with_capacity(items.len());
         for item in items {
@@ -481,7 +483,7 @@ impl<'a> Heap<'a> {
         self.shared(Of::Any, list)
     }
 
-    /// Labels and annotations.
+    /// Converts labels and annotations.
     fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
         let map = self.map(Of::Any)?;
         for (key, part) in parts {
@@ -494,7 +496,7 @@ impl<'a> Heap<'a> {
         Ok(map)
     }
 
-    /// A `map[string]string`, if it can be one.
+    /// Converts to a `map[string]string`, if all values are strings.
     fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
         let of = if fields.values().all(Json::is_string) {
             Of::Text
@@ -510,19 +512,19 @@ impl<'a> Heap<'a> {
     }
 }
 
-/// What made a set of parameters, as far as it has another type for maps of texts:
-/// there a key that is missing is empty, not `<no value>`.
+/// Which generator made a set of parameters, as far as that affects maps of strings: there a
+/// missing key is empty, not `<no value>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Made {
     /// The cluster generator: `metadata.labels`, `metadata.annotations`, `values`.
     Clusters,
     /// The git generator: `values`.
     Git,
-    /// Any other, or nothing of the kind.
+    /// Any other, or none.
     Others,
 }
 
-/// By the keys only they give.
+/// Recognizes the generator by the keys that only it sets.
 pub(crate) fn made(fields: &serde_json::Map<String, Json>) -> Made {
     let path = fields.get("path").and_then(|path| path.get("basenameNormalized"));
     match (fields.contains_key("nameNormalized"), path) {
@@ -532,7 +534,7 @@ pub(crate) fn made(fields: &serde_json::Map<String, Json>) -> Made {
     }
 }
 
-/// A length as it is counted.
+/// A length as a number of bytes to charge.
 pub(super) fn size(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
 }

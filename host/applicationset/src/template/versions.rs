@@ -1,10 +1,8 @@
-//! Versions and what is asked of them.
+//! Semantic versions (`1.2.3-rc.1`), their order, and whether one satisfies a range (`>=1.2 <2 ||
+//! ^3`).
 //!
-//! In: `1.2.3-rc.1`, `>=1.2 <2 || ^3`. Out: order; whether one satisfies the
-//! other. Never: a wrong version that is guessed.
-//!
-//! Source: SemVer 2.0.0, section 11; ranges as the library behind Argo CD's
-//! templates reads them (`Masterminds/semver` 3).
+//! Source: SemVer 2.0.0, section 11; ranges as the library behind Argo CD's templates reads them
+//! (`Masterminds/semver` 3).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -15,10 +13,10 @@ use regex::{Captures, Regex};
 use super::Fault;
 use super::exec::message;
 
-/// The parts behind the numbers: a prerelease and metadata.
+/// The parts after the numbers: a prerelease and metadata.
 const TAIL: &str =
     r"(?:-(?P<pre>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?(?:\+(?P<meta>[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*))?";
-/// The same without names.
+/// The same without capture names.
 const LOOSE: &str = r"v?[0-9|xX*]+(?:\.[0-9|xX*]+)?(?:\.[0-9|xX*]+)?(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?";
 const OPERATORS: &str = r"=||!=|>|<|>=|=>|<=|=<|~|~>|\^";
 
@@ -49,7 +47,7 @@ pub(super) struct Version {
     pub(super) patch: u64,
     pub(super) prerelease: String,
     pub(super) metadata: String,
-    /// As it was written.
+    /// The text it was parsed from.
     pub(super) original: String,
 }
 
@@ -67,7 +65,7 @@ impl fmt::Display for Version {
 }
 
 impl Version {
-    /// Reads `1`, `1.2`, `v1.2.3-rc.1+build`.
+    /// Parses `1`, `1.2`, `v1.2.3-rc.1+build`.
     pub(super) fn read(text: &str) -> Result<Self, Fault> {
         let wrong = || message(format!("`{text}` is no semantic version"));
         let found = captures(&VERSION, text).ok_or_else(wrong)?;
@@ -91,7 +89,7 @@ impl Version {
         })
     }
 
-    /// Which comes first; metadata does not count.
+    /// Compares two versions, ignoring metadata.
     pub(super) fn order(&self, other: &Self) -> Ordering {
         let numbers = (self.major, self.minor, self.patch).cmp(&(other.major, other.minor, other.patch));
         numbers.then_with(|| order_prereleases(&self.prerelease, &other.prerelease))
@@ -163,18 +161,18 @@ pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, Fault> {
     Ok(any)
 }
 
-/// Whether a text asks for a range of versions, and is no version itself.
+/// Whether a text is a range of versions, and not a version itself.
 ///
 /// Source: Argo CD, `util/versions`, `IsConstraint`.
 pub(crate) fn is_range(text: &str) -> bool {
     Version::read(text).is_err() && read_range(text).is_ok_and(|groups| bounds_of(&groups).is_some())
 }
 
-/// The tag with the highest version that a range takes; none where the text is a version
-/// itself, or no range, or nothing is in it.
+/// The tag with the highest version in a range; `None` if the text is a version itself or not a
+/// range, or if no tag is in it.
 ///
-/// Source: Argo CD, `util/versions`, `MaxVersion`: a tag that is no version does not count;
-/// one that looks like a version and is none ends the search, and so does not choose.
+/// Source: Argo CD, `util/versions`, `MaxVersion`: a tag that is not a version is ignored; one
+/// that looks like a version but is invalid ends the search without a result.
 pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> Option<&'t str> {
     if Version::read(range).is_ok() {
         return None;
@@ -351,7 +349,7 @@ mod tests {
             (">= 2.0.0-0 < 2.0.0", Some("v2.0.0-rc.1")),
             ("*", Some("v2.0.0")),
             ("3.x", None),
-            // Versions and other names are looked for as they are.
+            // Versions and other names are looked up as they are.
             ("1.0", None),
             ("v1.9.0", None),
             ("main", None),
@@ -360,7 +358,7 @@ mod tests {
         ] {
             assert_eq!(highest(range, tags.into_iter()), expected, "{range}");
         }
-        // What looks like a version and is none ends the search.
+        // A tag that looks like a version but is invalid ends the search.
         assert_eq!(highest("1.x", ["v1.0.0", "v1.0.0-01"].into_iter()), None);
         assert_eq!(
             highest("1.x", ["v1.0.0", "v99999999999999999999.0.0"].into_iter()),

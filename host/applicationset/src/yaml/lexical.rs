@@ -1,9 +1,7 @@
-//! What of a text is refused before it is scanned.
-//!
-//! In: the text. Out: nothing, or what is wrong. Never: a character that Argo CD's scanner
-//! takes for another one.
+//! Refuses YAML with lexical constructs that Argo CD's scanner could read differently, before it
+//! is scanned.
 
-/// Refuses what readers of YAML differ on, and what libyaml's port does not survive.
+/// Refuses what YAML parsers read differently, and what makes libyaml's port panic.
 ///
 /// # Errors
 /// What is wrong, and where.
@@ -15,7 +13,7 @@ pub(super) fn check(text: &str) -> Result<(), String> {
         let wrong = match letter {
             '\t' | '\n' | '\r' => None,
             '%' if matches!(before, '\n' | '\r') => Some("a directive".to_owned()),
-            // Behind letters and digits it is part of a text.
+            // After letters and digits it is part of a string.
             '!' if !before.is_alphanumeric() => tag(rest).map(str::to_owned),
             '\\' if rest.len() == 1 => Some("a `\\` at the end".to_owned()),
             ' '..='~' | '\u{a0}'..='\u{d7ff}' | '\u{e000}'..='\u{fefe}' | '\u{ff00}'..='\u{fffd}' => None,
@@ -33,13 +31,13 @@ pub(super) fn check(text: &str) -> Result<(), String> {
     Ok(())
 }
 
-/// What of a tag is not read.
+/// What is not supported in a tag, if anything.
 fn tag(text: &str) -> Option<&'static str> {
     let tag = text.split(char::is_whitespace).next().unwrap_or_default();
     tag.contains([',', '%']).then_some("a tag with `,` or `%`")
 }
 
-/// Whether a text in double quotes has no escape that only one of the readers knows.
+/// Whether a double-quoted string has no escape that only one of the parsers supports.
 pub(super) fn is_escaped_alike(written: &str) -> bool {
     let mut letters = written.chars();
     while let Some(letter) = letters.next() {

@@ -1,13 +1,11 @@
-//! What a plain scalar means.
+//! Resolves a plain YAML scalar to a JSON value. Numbers that JSON cannot represent have none.
 //!
-//! In: its text. Out: JSON. Never: a number that JSON does not have.
-//!
-//! Source: go-yaml v2: `yes`, `no`, `on`, `off`, `y` and `n` are booleans, `0755` and
-//! `0b11` are integers, dates are texts.
+//! Source: go-yaml v2: `yes`, `no`, `on`, `off`, `y` and `n` are booleans, `0755` and `0b11` are
+//! integers, dates are strings.
 
 use serde_json::{Number, Value};
 
-/// The value of a plain scalar; none where JSON has none.
+/// The value of a plain scalar; `None` if JSON cannot represent it.
 pub(super) fn value(text: &str) -> Option<Value> {
     Some(match text {
         "" | "~" | "null" | "Null" | "NULL" => Value::Null,
@@ -19,8 +17,8 @@ pub(super) fn value(text: &str) -> Option<Value> {
     })
 }
 
-/// The key that a value is; none where there is no such key, or where two readers could
-/// write it differently.
+/// The key that a value becomes; `None` if it cannot be a key, or if two parsers could write it
+/// differently.
 ///
 /// Source: `sigs.k8s.io/yaml`, `convertToJSONableObject`.
 pub(super) fn key(value: &Value) -> Option<String> {
@@ -32,7 +30,7 @@ pub(super) fn key(value: &Value) -> Option<String> {
     }
 }
 
-/// Whether something else than a text can become this key.
+/// Whether a value other than a string can become this key.
 pub(super) fn is_more_than_text(key: &str) -> bool {
     matches!(key, "true" | "false") || key.parse::<i64>().is_ok()
 }
@@ -42,8 +40,8 @@ fn number(text: &str) -> Option<Number> {
     if !text.starts_with(starts) {
         return None;
     }
-    // What starts with a point goes to Go's reader of floats as it is, to whom `_` stands
-    // between digits or nowhere.
+    // A text that starts with a point goes unchanged to Go's float parser, which accepts `_` only
+    // between digits.
     if text.starts_with('.') && !is_separated(text) {
         return None;
     }
@@ -57,7 +55,7 @@ fn number(text: &str) -> Option<Number> {
     })
 }
 
-/// Whether every `_` stands between digits.
+/// Whether every `_` is between digits.
 fn is_separated(text: &str) -> bool {
     let is_digit = |piece: Option<char>| piece.is_some_and(|letter| letter.is_ascii_digit());
     let mut pieces = text.split('_').peekable();
@@ -70,7 +68,7 @@ fn is_separated(text: &str) -> bool {
     true
 }
 
-/// Integers of every base Go knows.
+/// Integers in every base Go supports.
 fn whole(plain: &str) -> Option<Number> {
     let (sign, digits) = match plain.strip_prefix('-') {
         Some(digits) => ("-", digits),
@@ -90,7 +88,7 @@ fn whole(plain: &str) -> Option<Number> {
         .find_map(|(prefix, base)| Some((digits.strip_prefix(prefix)?, base)))
         .filter(|(digits, _)| !digits.is_empty())
         .unwrap_or((digits, 10));
-    // Go takes a sign behind `0b`, where nothing stands before it.
+    // Go accepts a sign after `0b`, if nothing precedes it.
     if let Some(signed) = plain.strip_prefix("0b").filter(|rest| rest.starts_with(['+', '-'])) {
         return i64::from_str_radix(signed, 2).ok().map(Number::from);
     }

@@ -1,4 +1,4 @@
-//! YAML, and what it may take.
+//! Tests of YAML parsing and of the memory it may take.
 
 use serde_json::{Value, json};
 
@@ -24,7 +24,7 @@ fn documents_are_read_as_argo_cd_reads_them() {
         ("# nothing", Value::Null),
         ("~", Value::Null),
         ("a: b\n---\nc: d\n", json!({"a": "b"})),
-        // An empty document is one; what follows the first one is not looked at.
+        // An empty document counts as one; nothing after the first document is parsed.
         ("---\n---\na: b\n", Value::Null),
         ("---\na: b\n---\n[", json!({"a": "b"})),
         ("{a: b}, x", json!({"a": "b"})),
@@ -36,7 +36,7 @@ fn documents_are_read_as_argo_cd_reads_them() {
             "- 2001-01-02\n- 1.2.3\n- ''\n-\n- |\n  a\n  b\n",
             json!(["2001-01-02", "1.2.3", "", null, "a\nb\n"]),
         ),
-        // Keys mean what values mean, and are texts afterwards.
+        // Keys are resolved like values and then become strings.
         (
             "yes: 1\n2: x\n010: w\n0x1F: z\n-0: q\n2001-01-02: d\n'on': t\n!!str 5: f\n",
             json!({"true": 1, "2": "x", "8": "w", "31": "z", "0": "q", "2001-01-02": "d", "on": "t", "5": "f"}),
@@ -91,13 +91,13 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
     );
     let merged = "{<<: {a: 1}, a: 2}";
     assert_eq!(within(merged, Twice::Refused, u64::MAX), Ok(json!({"a": 2})));
-    // As go-yaml v2 has it, what stands last counts.
+    // As in go-yaml v2, the last one is used.
     let behind = "{a: 2, b: 3, <<: [{a: 1}, {a: 4, c: 5}]}";
     for twice in [Twice::Refused, Twice::Last] {
         assert_eq!(within(behind, twice, u64::MAX), Ok(json!({"a": 1, "b": 3, "c": 5})));
     }
     assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
-    // SECURITY: which of the two Go takes is chance.
+    // SECURITY: which of the two Go uses is random.
     for text in ["{true: a, 'true': b}", "{'8': a, 010: b}", "{<<: {'true': a}, yes: b}"] {
         let said = free(text).unwrap_err();
         assert!(
@@ -111,7 +111,7 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
 fn it_is_counted_as_it_weighs() {
     for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
         let wanted = free(text).unwrap();
-        // A key is counted as the value it could be.
+        // A key is charged as the value it could be.
         let bytes = weight::of(&wanted) + 3 * weight::NODE;
         assert_eq!(within(text, Twice::Refused, bytes), Ok(wanted), "{text}");
         let less = weight::of(&free(text).unwrap()) - 1;
@@ -122,7 +122,7 @@ fn it_is_counted_as_it_weighs() {
     }
 }
 
-/// SECURITY: a text of some lines that stands for gigabytes.
+/// SECURITY: a few lines can stand for gigabytes.
 #[test]
 fn aliases_stop_before_they_fill_the_memory() {
     let level = |name: &str, of: &str| format!("{name}: &{name} [{of}]\n");
@@ -167,7 +167,7 @@ fn nesting_ends() {
     assert!(matches!(free(&aliased(NESTING / 2 + 1)), Err(Error::Text(_))));
 }
 
-/// SECURITY: found by `cargo xtask differential yaml`. Each was another value here.
+/// SECURITY: found by `cargo xtask differential yaml`. Each gave another value here.
 #[test]
 fn what_readers_of_version_1_2_read_otherwise() {
     for (text, wanted) in [
@@ -179,7 +179,7 @@ fn what_readers_of_version_1_2_read_otherwise() {
         ("a: .1_0", json!({"a": 0.1})),
         ("a: ._5", json!({"a": "._5"})),
         ("a: 0b+1\nb: 0b-1\nc: -0b+1", json!({"a": 1, "b": -1, "c": "-0b+1"})),
-        // The anchor that began last has the name.
+        // The name refers to the anchor that began last.
         ("[&x [&x b, *x], *x]", json!([["b", "b"], "b"])),
         ("a: &a [b]\na: *a", json!({"a": ["b"]})),
         ("\u{feff}a: b", json!({"a": "b"})),

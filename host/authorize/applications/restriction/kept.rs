@@ -1,7 +1,6 @@
-//! What projects permit, compiled once for each.
+//! Caches the compiled [`Restrictions`] of each project, by the project's address in memory.
 //!
-//! In: a project. Out: its [`Restrictions`]. Never: those of another project that
-//! came to stand at the same address.
+//! Security: a project never gets the restrictions of an earlier one at the same address.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,14 +11,14 @@ use rustc_hash::FxBuildHasher;
 use super::Restrictions;
 use tollgate_state::Project;
 
-/// Projects that are remembered at once.
+/// Most projects that are cached.
 const PROJECTS: u64 = 10_000;
 
-/// How long a project is kept, and kept alive, that nobody asks about: it may be of a
-/// state long gone.
+/// How long a project that nobody asks about is kept in the cache, and so kept alive. Its state
+/// may be long gone.
 const IDLE: Duration = Duration::from_secs(600);
 
-/// Compiled restrictions by the address of their project; clones are the same.
+/// Compiled restrictions by the address of their project. Clones share the cache.
 #[derive(Clone, Debug)]
 pub struct Kept(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
 
@@ -31,7 +30,7 @@ impl Default for Kept {
 }
 
 impl Kept {
-    /// What `project` permits; compiled where it was not yet.
+    /// Returns what `project` permits, compiled on first use.
     pub fn of(&self, project: &Arc<Project>) -> Arc<Restrictions> {
         let key = Arc::as_ptr(project) as usize;
         // INVARIANT: an entry keeps its project alive, so no other project can have

@@ -1,8 +1,7 @@
-//! The lists of resources a project allows and denies, compiled.
+//! The lists of resources a project allows and denies, compiled. They tell which list refuses a
+//! kind and a name, as far as the name is known.
 //!
-//! In: the lists as written, a kind, a name as far as it is known. Out: the list
-//! that refuses, if one does. Never: an allow by a rule that cannot be read; a
-//! refusal dropped because its rule cannot be read.
+//! Security: a rule that cannot be read never allows, and never drops a refusal.
 //!
 //! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a
 //! rule of a list that denies counts for everything where its pattern cannot be
@@ -45,12 +44,12 @@ pub(super) struct GroupKind<'a> {
     pub(super) kind: &'a str,
 }
 
-/// Every list of a project.
+/// All lists of a project.
 #[derive(Debug)]
 pub(super) struct Lists {
     cluster_allowed: Rules,
     cluster_denied: Rules,
-    /// None: everything is.
+    /// `None` allows everything.
     namespaced_allowed: Option<Rules>,
     namespaced_denied: Rules,
 }
@@ -62,7 +61,7 @@ struct Rules(Box<[Rule]>);
 struct Rule {
     group: Pattern,
     kind: Pattern,
-    /// None: every name.
+    /// `None` matches every name.
     name: Option<Pattern>,
 }
 
@@ -86,8 +85,8 @@ impl Lists {
 
     /// The list that refuses objects of a kind.
     ///
-    /// - `name`: none where it is not known: then what is refused for some names is
-    ///   refused, and what is allowed for some only is not allowed.
+    /// - `name`: `None` if it is not known. Then a kind is refused if it is refused for some
+    ///   names, and not allowed if it is allowed only for some.
     pub(super) fn refusing(&self, scope: Scope, asked: GroupKind<'_>, name: Option<&str>) -> Option<List> {
         let (allowed, denied, lists) = self.of(scope);
         match (allowed, lists) {
@@ -97,7 +96,7 @@ impl Lists {
         }
     }
 
-    /// Whether the name decides about objects of a kind.
+    /// Whether the decision about objects of a kind depends on the name.
     pub(super) fn needs_name(&self, scope: Scope, asked: GroupKind<'_>) -> bool {
         let (allowed, denied, _) = self.of(scope);
         let mut rules = denied.0.iter().chain(allowed.map_or(&[][..], |rules| &rules.0));
@@ -134,7 +133,7 @@ impl Rules {
         })
     }
 
-    // SECURITY: a pattern that cannot be read may have meant this.
+    // SECURITY: a pattern that cannot be read could have matched this.
     fn deny(&self, asked: GroupKind<'_>, name: Option<&str>) -> bool {
         self.0.iter().any(|rule| {
             let named = match (&rule.name, name) {
@@ -166,8 +165,7 @@ impl Rule {
         }
     }
 
-    /// Whether group and kind are those of the rule; `None` when that cannot be
-    /// read.
+    /// Whether group and kind match the rule. `None` if a pattern cannot be read.
     fn met(&self, asked: GroupKind<'_>) -> Option<bool> {
         match (self.group.matches(asked.group), self.kind.matches(asked.kind)) {
             (Some(false), _) | (_, Some(false)) => Some(false),

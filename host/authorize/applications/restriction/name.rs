@@ -1,7 +1,7 @@
-//! The name of an object that a request creates.
+//! Reads the [`Name`] of an object that a request creates, from the headers and bytes of its
+//! body.
 //!
-//! In: headers and bytes of a body. Out: [`Name`]. Never: a name that another
-//! reader of the same bytes would read otherwise.
+//! Security: a name counts only if every other reader of the same bytes would read the same one.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -10,34 +10,34 @@ use http::HeaderMap;
 use http::header::CONTENT_TYPE;
 use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
 
-/// What a body says of its object's name.
+/// The name of the object in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Name {
-    /// This one.
+    /// The body has this name.
     Known(String),
-    /// The cluster will make one up, or there is none.
+    /// The cluster generates the name, or there is none.
     Generated,
-    /// The body cannot be read: another format, broken, or with two readings.
+    /// The body cannot be read: it has another format, is malformed, or is ambiguous.
     Unreadable,
 }
 
-/// What a request says its content is.
+/// The declared format of a request's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// JSON, or nothing is said, which means JSON to kube-apiserver.
+    /// JSON, or undeclared, which means JSON to kube-apiserver.
     Json,
     /// YAML.
     Yaml,
-    /// Something whose names are not read, or nothing that has one reading.
+    /// A format whose names are not read, or an ambiguous declaration.
     Other,
 }
 
 impl Format {
-    /// The format `Content-Type` says; a field that is there twice, or has other
-    /// letters than ASCII, says none.
+    /// The format in `Content-Type`. A field that occurs twice, or has non-ASCII characters,
+    /// declares none.
     pub fn of(headers: &HeaderMap) -> Self {
         let mut fields = headers.get_all(CONTENT_TYPE).iter();
-        // SECURITY: which of several fields counts, readers differ about.
+        // SECURITY: readers differ on which of several fields counts.
         let field = match (fields.next(), fields.next()) {
             (None, _) => return Self::Json,
             (Some(_), Some(_)) => return Self::Other,
@@ -64,10 +64,10 @@ impl Name {
 
 /// Reads `metadata.name` of an object.
 ///
-/// - `bytes`: the whole body; its length is the caller's to bound.
+/// - `bytes`: the whole body. The caller must bound its length.
 ///
-/// JSON and YAML are read; Protobuf and CBOR are not. A key that is there twice, or
-/// in another case, makes the body unreadable: readers differ about it.
+/// Reads JSON and YAML, but not Protobuf and CBOR. A key that occurs twice, or in another case,
+/// makes the body unreadable, because readers treat it differently.
 pub fn name_in_body(format: Format, bytes: &[u8]) -> Name {
     let read = match format {
         Format::Json => serde_json::from_slice::<Object>(bytes).ok(),
@@ -81,18 +81,18 @@ pub fn name_in_body(format: Format, bytes: &[u8]) -> Name {
     }
 }
 
-/// Whether readers of YAML may differ about a text: tags give values other types,
-/// directives rename tags, `<<` merges maps, and which letters outside ASCII end a
-/// line, and with it a comment, changed with YAML 1.2. kube-apiserver reads 1.1.
+/// Whether readers of YAML may differ about a text. Tags give values other types, directives
+/// rename tags, `<<` merges maps, and YAML 1.2 changed which non-ASCII characters end a line, and
+/// with it a comment. kube-apiserver reads 1.1.
 fn has_two_readings(bytes: &[u8]) -> bool {
     let merges = bytes.windows(2).any(|two| two == b"<<");
     merges || !bytes.is_ascii() || bytes.iter().any(|byte| matches!(byte, b'!' | b'%'))
 }
 
-/// An object by its metadata.
+/// An object of which only the metadata is read.
 struct Object(Option<Metadata>);
 
-/// Metadata by its name.
+/// Metadata of which only the name is read.
 struct Metadata(Option<String>);
 
 impl<'de> Deserialize<'de> for Object {

@@ -1,8 +1,7 @@
-//! Patterns of the resources a project allows and denies.
+//! Patterns of the resources a project allows and denies. A pattern must match the whole name.
 //!
-//! In: a pattern as an operator wrote it, a name. Out: whether the whole name
-//! matches. Never: a match by a pattern that cannot be read; time that grows by
-//! more than the product of both lengths.
+//! Security: a pattern that cannot be read matches nothing. Matching takes time at most
+//! proportional to the product of both lengths.
 //!
 //! Source: Argo CD matches these by Go's `path/filepath.Match`, not by the globs of
 //! destinations and RBAC: `*` and `?` stop at `/`, `[^a-z]` is a class, `{` and `!`
@@ -16,7 +15,7 @@ use std::str::Chars;
 pub(super) enum Pattern {
     Literal(Box<str>),
     Tokens(Box<[Token]>),
-    /// Cannot be read.
+    /// A pattern that cannot be read.
     Broken,
 }
 
@@ -45,7 +44,7 @@ impl Pattern {
         }
     }
 
-    /// Whether every name of an object matches, none of which has a `/`.
+    /// Whether the pattern matches every object name. Names contain no `/`.
     pub(super) fn is_everything(&self) -> bool {
         match self {
             Self::Tokens(tokens) => tokens.iter().all(|token| *token == Token::Many),
@@ -69,7 +68,7 @@ fn tokens(pattern: &str) -> Option<Vec<Token>> {
     Some(tokens)
 }
 
-/// What stands behind `[`, with the `]`.
+/// Reads the class that follows `[`, including the `]`.
 fn class(letters: &mut Peekable<Chars<'_>>) -> Option<Token> {
     let negated = letters.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();
@@ -97,7 +96,7 @@ fn bound(letters: &mut Peekable<Chars<'_>>) -> Option<char> {
 
 fn matches(tokens: &[Token], text: &str) -> bool {
     let (mut tokens, mut rest) = (tokens, text);
-    // Behind the last `*`, and what it has not taken yet.
+    // The pattern after the last `*`, and the text it has not consumed yet.
     let mut again: Option<(&[Token], &str)> = None;
     loop {
         match tokens {

@@ -1,7 +1,6 @@
-//! One Application of a plan, read.
+//! Reads one Application of a plan: what of it is judged, and the rights it needs.
 //!
-//! In: a change. Out: what of it is judged, with the rights it needs. Never: what a set
-//! generates left out because something else is stored.
+//! Security: what a set generates is judged even if the stored Application stays different.
 
 use rustc_hash::FxHashMap;
 use serde_json::Value;
@@ -21,33 +20,33 @@ use tollgate_policy::rego::{CheckFact, RbacVerdict};
 /// Rights on Applications that are looked up.
 pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];
 
-/// What of a change a step is about.
+/// Which side of a change a step judges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Side {
-    /// What is there when the plan is carried out.
+    /// The Application that exists after the plan.
     Written,
-    /// What the set generates and is not written: Argo CD's controller makes it when the
-    /// stored Application is gone, or when the set lets it be changed.
+    /// The Application that the set generates and that is not written. Argo CD's controller writes
+    /// it when the stored Application is gone, or when the set lets it change.
     Generated,
-    /// What would be made, were there none of the name.
+    /// The Application that would be created if none of the name existed.
     Taken,
 }
 
-/// A right on one Application, and what RBAC says.
+/// A right on one Application, and RBAC's verdict.
 #[derive(Debug)]
 pub(super) struct Right {
     pub(super) action: &'static str,
-    /// Whether it is about where the Application shall be.
+    /// Whether it is for the Application's new project, not the stored one.
     is_new: bool,
     pub(super) verdict: Option<Verdict>,
 }
 
-/// A change, read.
+/// One side of a change, decoded.
 #[derive(Debug)]
 pub(super) struct Step<'a> {
     pub(super) change: &'a Change,
     pub(super) side: Side,
-    /// What is there afterwards, or what is wrong with it.
+    /// The Application afterwards, or what is wrong with it.
     pub(super) wanted: Option<Result<Wanted<'a>, String>>,
     old: Option<String>,
     new: Option<String>,
@@ -55,8 +54,7 @@ pub(super) struct Step<'a> {
 }
 
 impl Desk<'_> {
-    /// Everything of a plan that is judged: each change, what is generated besides, and
-    /// what cannot be made.
+    /// All steps of a plan: each change, what else is generated, and what cannot be created.
     pub(super) fn steps<'b>(&self, cleared: &Cleared, plan: &'b Plan) -> Vec<Step<'b>> {
         let changes = plan.changes.iter().flat_map(|change| {
             let generated = change.generated.as_ref();
@@ -102,7 +100,7 @@ impl Desk<'_> {
 }
 
 impl Step<'_> {
-    /// What becomes of the Application, as policies see it.
+    /// What happens to the Application, in the form policies see.
     pub(super) fn action(&self, operation: Operation) -> Action {
         match (operation, self.side) {
             (Operation::Delete, _) => Action::Delete,
@@ -121,7 +119,7 @@ impl Step<'_> {
         wrong.map(|wrong| Finding::new(Lacks::Sense, None, wrong))
     }
 
-    /// The project the Application is in afterwards.
+    /// The project of the Application afterwards.
     pub(super) fn project(&self) -> Option<&str> {
         match &self.wanted {
             Some(Ok(wanted)) => Some(wanted.project),
@@ -133,7 +131,7 @@ impl Step<'_> {
         self.change.before.as_ref().map_or("", project_of)
     }
 
-    /// What refusals name.
+    /// The name that refusals give.
     pub(super) fn about(&self) -> &str {
         let object = self.new.as_deref().or(self.old.as_deref());
         object.unwrap_or(&self.change.name.name)
@@ -160,7 +158,7 @@ impl Step<'_> {
                     rule: verdict.rule.and_then(|id| rules.get(&id)).map(String::as_str),
                     why: why(verdict.why),
                 },
-                // Not looked up is not allowed.
+                // A right that was not looked up is not allowed.
                 None => RbacVerdict {
                     allow: false,
                     rule: None,
@@ -196,7 +194,7 @@ fn rights(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<Ri
     rights
 }
 
-/// Reads what is there afterwards.
+/// Decodes the Application as it is afterwards.
 fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, String> {
     let wanted = read(object)?;
     let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
@@ -209,7 +207,7 @@ fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, Stri
             wanted.name
         ));
     }
-    // Who writes an Application may not start anything by it: that is a right of its own.
+    // Writing an Application must not start an operation: that needs a right of its own.
     let operation = |object: Option<&'a Value>| {
         let operation = object.and_then(|object| object.get("operation"));
         operation.filter(|operation| !operation.is_null())
@@ -221,8 +219,7 @@ fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, Stri
     Ok(wanted)
 }
 
-/// Of an Application that stays when its set goes, nothing but the reference to the set
-/// may change.
+/// If an Application stays when its set is deleted, only its reference to the set may change.
 fn unlinked_only(cleared: &Cleared, change: &Change) -> Option<String> {
     let (Operation::Delete, Some(after)) = (cleared.operation, &change.after) else {
         return None;
@@ -238,7 +235,7 @@ fn unlinked_only(cleared: &Cleared, change: &Change) -> Option<String> {
     (!same).then(|| "more than the reference to the set would change".to_owned())
 }
 
-/// A check as records keep it.
+/// A check in the form of records.
 pub(super) fn recorded(check: &CheckFact<'_>) -> Check {
     let find = |action: &str| ACTIONS.into_iter().find(|known| *known == action);
     Check {

@@ -1,9 +1,8 @@
-//! `tollgate rbac manifest --applications`: the roles the gateway's identity needs to
-//! act as the service accounts of Applications in one cluster.
+//! `tollgate rbac manifest --applications`: prints the roles the gateway's identity needs to act
+//! as the service accounts of Applications in one cluster, as YAML for `kubectl apply` in a fixed
+//! order. It reads the settings, the state folder and the rules of `policies/applications`.
 //!
-//! In: settings, state folder and the rules of `policies/applications`. Out: YAML for
-//! `kubectl apply`, in a fixed order. Never: a rule on all service accounts; roles of
-//! two clusters in one answer.
+//! Security: no rule covers all service accounts, and one answer has the roles of one cluster.
 
 use std::collections::BTreeMap;
 use std::io::Write;

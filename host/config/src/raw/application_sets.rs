@@ -1,7 +1,5 @@
-//! `applicationSets` of the settings file as it is written.
-//!
-//! In: YAML. Out: [`ApplicationSets`] and every mistake in it, by key. Never: an
-//! unknown key.
+//! The section `applicationSets` of the settings file: its written shape, and the checks that turn
+//! it into [`ApplicationSets`]. Every mistake, unknown keys included, is reported with its key.
 
 use std::path::PathBuf;
 

@@ -1,12 +1,12 @@
-//! `authentication` of the settings file as it is written.
+//! The section `authentication` of the settings file: its written shape, and the checks that turn
+//! it into [`crate::Authentication`]. Every mistake, unknown keys included, is reported with its
+//! key.
 //!
-//! In: YAML. Out: [`crate::Authentication`] or every mistake in it, by key.
-//! Never: an unknown key; an issuer over plain HTTP beyond loopback.
+//! An entry of `jwt` has the shape of an entry in Kubernetes' `AuthenticationConfiguration`
+//! (`apiserver.config.k8s.io/v1`), so it can be copied from there. Three keys are our own:
+//! `algorithms`, `jwksMaxAge` and `allowedReservedNames`.
 //!
-//! An entry of `jwt` has the shape of one in Kubernetes'
-//! `AuthenticationConfiguration` (`apiserver.config.k8s.io/v1`), so that it can
-//! be copied from there, and three keys of our own: `algorithms`, `jwksMaxAge`,
-//! `allowedReservedNames`.
+//! Security: an issuer is reached over plain HTTP only on loopback.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -18,9 +18,9 @@ use url::Url;
 use crate::{Authentication, ClaimMapping, ClaimRule, Issuer, is_loopback};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
-/// Least and most of `jwksMaxAge`.
+/// Bounds of `jwksMaxAge`.
 const JWKS_MAX_AGE: (Duration, Duration) = (Duration::from_secs(60), Duration::from_secs(24 * 60 * 60));
-/// Issuers one gateway may have (Kubernetes' bound).
+/// Most issuers of one gateway (Kubernetes' bound).
 const MAX_ISSUERS: usize = 64;
 /// The algorithm Kubernetes accepts where none is named.
 const DEFAULT_ALGORITHM: &str = "RS256";
@@ -29,14 +29,14 @@ const DEFAULT_ALGORITHM: &str = "RS256";
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct RawAuthentication {
-    /// Accept Argo CD's sessions, API keys, project tokens and the tokens of
-    /// the issuer in its `oidc.config`.
+    /// Accept Argo CD's sessions, API keys, project tokens, and tokens of the issuer in its
+    /// `oidc.config`.
     pub argocd_sessions: bool,
     /// OpenID Connect issuers.
     pub jwt: Vec<RawIssuerEntry>,
-    /// Origins whose cookie requests may change things.
+    /// Origins whose requests with a cookie may make changes.
     pub trusted_origins: Vec<String>,
-    /// Let requests without credential pass; loopback listeners only.
+    /// Let requests without a credential pass; on loopback listeners only.
     pub anonymous: bool,
 }
 
@@ -44,12 +44,12 @@ pub struct RawAuthentication {
 #[derive(Clone, Debug, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawIssuerEntry {
-    /// Who issues and for whom.
+    /// The issuer and its audiences.
     pub issuer: RawIssuer,
     /// Rules on claims.
     #[serde(default)]
     pub claim_validation_rules: Vec<RawClaimRule>,
-    /// How claims become an identity; issuers of the Kubernetes front may have none.
+    /// How claims become an identity. Issuers of the Kubernetes front may omit it.
     #[serde(default)]
     pub claim_mappings: Option<RawClaimMappings>,
     /// Rules on the identity.
@@ -58,10 +58,10 @@ pub struct RawIssuerEntry {
     /// Signature algorithms; `RS256` when absent.
     #[serde(default)]
     pub algorithms: Option<Vec<String>>,
-    /// Such as `1h`, which is the default.
+    /// Longest age of cached keys, such as `1h`, the default.
     #[serde(default)]
     pub jwks_max_age: Option<String>,
-    /// Reserved users and groups, and local accounts, that the mappings may give.
+    /// Reserved users and groups, and local accounts, that this issuer's mappings may give.
     #[serde(default)]
     pub allowed_reserved_names: Vec<String>,
 }
@@ -72,13 +72,13 @@ pub struct RawIssuerEntry {
 pub struct RawIssuer {
     /// `iss` of its tokens.
     pub url: String,
-    /// Whole URL of the discovery document, when it is elsewhere.
+    /// Full URL of the discovery document, if it is served elsewhere.
     #[serde(default, rename = "discoveryURL")]
     pub discovery_url: Option<String>,
     /// Audiences; one of them must be in `aud`.
     #[serde(default)]
     pub audiences: Vec<String>,
-    /// `MatchAny`, needed with several audiences.
+    /// `MatchAny`; required with several audiences.
     #[serde(default)]
     pub audience_match_policy: Option<String>,
     /// PEM.
@@ -94,9 +94,9 @@ pub struct RawClaimRule {
     pub claim: Option<String>,
     /// Its value.
     pub required_value: Option<String>,
-    /// CEL over `claims`, instead of the two.
+    /// CEL over `claims`, instead of `claim` and `requiredValue`.
     pub expression: Option<String>,
-    /// What the refusal says.
+    /// The message of the refusal.
     pub message: Option<String>,
 }
 
@@ -123,9 +123,9 @@ pub struct RawClaimMappings {
 pub struct RawPrefixedClaim {
     /// Claim name.
     pub claim: Option<String>,
-    /// Prefix, `""` for none; needed with `claim`.
+    /// Prefix, `""` for none; required with `claim`.
     pub prefix: Option<String>,
-    /// CEL, instead of the two.
+    /// CEL, instead of `claim` and `prefix`.
     pub expression: Option<String>,
 }
 
@@ -135,7 +135,7 @@ pub struct RawPrefixedClaim {
 pub struct RawClaim {
     /// Claim name.
     pub claim: Option<String>,
-    /// CEL, instead of it.
+    /// CEL, instead of `claim`.
     pub expression: Option<String>,
 }
 
@@ -155,7 +155,7 @@ pub struct RawExtra {
 pub struct RawUserRule {
     /// CEL over `user`.
     pub expression: String,
-    /// What the refusal says.
+    /// The message of the refusal.
     #[serde(default)]
     pub message: Option<String>,
 }
@@ -163,8 +163,8 @@ pub struct RawUserRule {
 impl RawAuthentication {
     /// Checks every key.
     ///
-    /// - `listen`: where people reach the gateway; anonymous callers need a
-    ///   loopback address there.
+    /// - `listen`: the gateway's public address; anonymous callers require it to be a loopback
+    ///   address.
     ///
     /// CEL is compiled later, with the authenticator.
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
@@ -202,17 +202,17 @@ impl RawAuthentication {
     }
 }
 
-/// Whether an issuer says who its tokens are of.
+/// Whether an issuer maps claims to an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mappings {
-    /// By `claimMappings`.
+    /// It has `claimMappings`.
     Present,
-    /// It does not: the name is `sub`, which stands for nobody by itself.
+    /// It has none: the name is `sub`, which alone identifies nobody.
     Absent,
 }
 
-/// Checks the entries of `jwt` in the section of `findings`, in their order;
-/// those with mistakes are `None`.
+/// Checks the entries of `jwt` in the section of `findings`, in their order. Entries with mistakes
+/// are `None`.
 pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<(Option<Issuer>, Mappings)> {
     if jwt.len() > MAX_ISSUERS {
         findings.error("jwt", format!("has {} issuers, {MAX_ISSUERS} are allowed", jwt.len()));
@@ -243,7 +243,7 @@ pub(super) struct Findings {
 }
 
 impl Findings {
-    /// None yet.
+    /// No mistakes yet.
     pub(super) fn of(section: &'static str) -> Self {
         Self {
             section,
@@ -251,14 +251,14 @@ impl Findings {
         }
     }
 
-    /// - `key`: below the section.
+    /// - `key`: relative to the section.
     pub(super) fn error(&mut self, key: &str, what: impl AsRef<str>) {
         let section = self.section;
         self.found
             .push(Diagnostic::error(None, format!("`{section}.{key}`: {}", what.as_ref())));
     }
 
-    /// As [`Findings::error`], of what is allowed all the same.
+    /// Like [`Findings::error`], for something that is allowed all the same.
     pub(super) fn warning(&mut self, key: &str, what: impl AsRef<str>) {
         let section = self.section;
         self.found.push(Diagnostic::warning(
@@ -268,7 +268,7 @@ impl Findings {
     }
 }
 
-/// What stands for `claimMappings` that are absent.
+/// The mappings used where `claimMappings` is absent.
 fn subject_alone() -> RawClaimMappings {
     RawClaimMappings {
         username: RawPrefixedClaim {
@@ -487,8 +487,8 @@ fn max_age(text: Option<&str>, key: &str, findings: &mut Findings) -> Duration {
     }
 }
 
-/// Kubernetes demands https and nothing but scheme, host, port and path; http
-/// passes here for loopback hosts, where nobody can listen in.
+/// Kubernetes requires https and only scheme, host, port and path. Here http is also accepted for
+/// loopback hosts, where nobody can listen in.
 fn check_url(text: &str, key: &str, findings: &mut Findings) {
     let fits = Url::parse(text).is_ok_and(|url| {
         let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();

@@ -1,7 +1,8 @@
-//! `kubernetes` and `store` of the settings file as they are written.
+//! The sections `kubernetes` and `store` of the settings file: their written shape, and the checks
+//! that turn them into [`Kubernetes`] and the store's settings. Every mistake, unknown keys
+//! included, is reported with its key.
 //!
-//! In: YAML. Out: [`Kubernetes`] or every mistake in it, by key. Never: an
-//! unknown key; a secret asked for over plain HTTP beyond loopback.
+//! Security: no secret is sent over plain HTTP except on loopback.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -17,7 +18,7 @@ use tollgate_core::diagnostic::Loaded;
 
 /// The claim GitLab and Plural put the agent's number in.
 const AGENT_CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
-/// A day and a year, in seconds.
+/// A day, in seconds.
 const DAY: u64 = 24 * 60 * 60;
 const YEAR: u64 = 365 * DAY;
 
@@ -47,7 +48,7 @@ pub struct RawKubernetes {
     audit: RawAudit,
 }
 
-/// `embedded`, or `remote` with where it is.
+/// `embedded`, or `remote` with its address.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 enum RawAuthorizer {
@@ -120,14 +121,14 @@ pub struct RawStore {
     grace_period: Option<String>,
 }
 
-/// `store.gracePeriod` where the settings do not have it.
+/// Default of `store.gracePeriod`.
 pub(super) const GRACE_PERIOD: Duration = Duration::from_secs(10);
 
 impl RawStore {
-    /// How long the store may be silent.
+    /// How long the gateway keeps working while the store does not answer.
     ///
     /// # Errors
-    /// It is no duration, or out of its bounds.
+    /// The text is not a duration, or it is out of bounds.
     pub(super) fn grace_period(&self) -> Result<Duration, String> {
         let Some(text) = &self.grace_period else {
             return Ok(GRACE_PERIOD);

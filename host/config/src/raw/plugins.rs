@@ -1,7 +1,5 @@
-//! The part `plugins` of the settings file.
-//!
-//! In: the part as it is written. Out: [`crate::Plugins`], and every mistake
-//! by line. Never: a grant that means more than it says.
+//! The section `plugins` of the settings file: its written shape, and the checks that turn it into
+//! [`crate::Plugins`]. Every mistake is reported with its line.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -33,16 +31,15 @@ pub struct RawPlugins {
     directory: Option<PathBuf>,
     /// Private folder of compiled guests.
     cache: Option<PathBuf>,
-    /// Names that must be loaded.
+    /// Plugins that must be loaded.
     required: Vec<Spanned<String>>,
     /// What each plugin may do, by name.
     grants: BTreeMap<Name, RawGrant>,
-    /// Where the pod's own identities are.
+    /// Where to find the pod's own identities.
     ambient: RawAmbient,
 }
 
-/// `plugins.ambient`. What a pod finds in its environment is added by
-/// [`crate`].
+/// `plugins.ambient`. [`crate`] adds what a pod finds in its environment.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawAmbient {
@@ -50,7 +47,7 @@ struct RawAmbient {
     service_account_tokens: BTreeMap<String, PathBuf>,
 }
 
-/// A key, and where it stands. Keys are compared by their text.
+/// A key and its position. Keys are compared by their text.
 #[derive(Debug, Deserialize)]
 #[serde(transparent)]
 struct Name(Spanned<String>);
@@ -91,7 +88,7 @@ struct RawGrant {
 }
 
 impl RawPlugins {
-    /// Checks every value; mistakes of the file `file` go to `diagnostics`.
+    /// Checks every value; mistakes in the file `file` go to `diagnostics`.
     pub fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
         let mut check = Check { file, diagnostics };
         if let (None, Some(first)) = (&self.directory, self.required.first()) {

@@ -1,6 +1,5 @@
-//! `state` as it is written, and its checks.
-//!
-//! In: the keys. Out: [`StateSource`] or every mistake. Never: two sources, or none.
+//! The section `state` of the settings file: its written shape, and the checks that turn it into a
+//! [`StateSource`]. Exactly one source must be set.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -11,7 +10,7 @@ use crate::{ApplicationNamespaces, KubernetesState, StateSource};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::dns::is_label;
 
-/// Namespaces that may be listed: a watch each.
+/// Most namespaces that may be listed: each needs a watch.
 const NAMESPACES: usize = 100;
 
 /// The mapping `state`.
@@ -80,8 +79,8 @@ impl RawKubernetesState {
     }
 }
 
-/// Argo CD's `application.namespaces` may be patterns; a watch has a namespace or
-/// none, so that of patterns `*` alone is possible.
+/// Argo CD's `application.namespaces` may contain patterns. A watch covers one namespace or all, so
+/// `*` is the only pattern possible here.
 fn namespaces(names: Vec<String>, mistake: &mut dyn FnMut(String)) -> ApplicationNamespaces {
     const KEY: &str = "state.kubernetes.applicationNamespaces";
     if names.iter().any(|name| name == "*") {

@@ -1,21 +1,21 @@
-//! Settings as a type, with every value that does not fit.
+//! Deserializes settings into a type and reports every value that does not fit.
 //!
-//! The deserializer stops at the first mistake. So each mistake is told, the value is
-//! taken out, and the rest is read again.
+//! The deserializer stops at the first mistake. After each one, this module records it, takes the
+//! value out and reads the rest again.
 
 use std::collections::BTreeMap;
 
 use serde::de::DeserializeOwned;
 use serde_saphyr::Error;
 
-/// Mistakes told of one file, at most.
+/// Most mistakes that are reported for one file.
 const MISTAKES: usize = 50;
 
-/// Reads settings, whose booleans are `true` and `false` alone.
+/// Reads settings. Booleans are only `true` and `false`.
 ///
 /// # Errors
-/// Every mistake, in order; of a key that is unknown or misses something, its top-level
-/// key is not looked at further.
+/// Every mistake, in order. If a key is unknown or misses something, the rest of its top-level key
+/// is not checked.
 pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
     let parse =
         |text: &str| serde_saphyr::from_str_with_options(text, serde_saphyr::options! { strict_booleans: true });
@@ -48,7 +48,7 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
             break;
         }
         match parse(&lines.join("\n")) {
-            // What is missing now was taken out.
+            // A field that is missing now was taken out above.
             Err(next) if !next.to_string().contains("missing field") => error = next,
             Ok::<T, _>(_) | Err(_) => break,
         }
@@ -57,14 +57,14 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
     Err(errors)
 }
 
-/// Line and column from 0.
+/// Line and column, counted from 0.
 fn place(error: &Error) -> Option<(usize, usize)> {
     let at = error.location()?;
     let number = |number: u64| usize::try_from(number).ok()?.checked_sub(1);
     Some((number(at.line())?, number(at.column())?))
 }
 
-/// Puts `~` in place of a scalar on one line, or of a list or mapping in brackets.
+/// Replaces a scalar on one line, or a list or mapping in brackets, by `~`.
 fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
     let Some(text) = lines.get_mut(line) else { return false };
     let Some((start, _)) = text.char_indices().nth(column) else {
@@ -73,7 +73,7 @@ fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
     let Some((before, value)) = text.split_at_checked(start) else {
         return false;
     };
-    // A key, and not a value.
+    // This is a key, not a value.
     if !before.trim_end().ends_with([':', '[', ',']) && !before.trim_end().ends_with("- ") {
         return false;
     }
@@ -88,7 +88,7 @@ fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
         return false;
     };
     let kept = value.len().saturating_sub(rest.len());
-    // As long as before, so that places on the line stay.
+    // The same length as before, so that positions on the line stay correct.
     *text = format!("{before}{:kept$}{rest}", "~");
     true
 }
@@ -105,7 +105,7 @@ fn take_key(lines: &mut [String], line: usize) -> bool {
         .find(|at| lines.get(*at).is_some_and(is_top))
         .unwrap_or(lines.len());
     for text in lines.iter_mut().take(end).skip(start) {
-        // Both have to be there.
+        // The settings require both keys.
         *text = match text.split_once(':') {
             Some((key @ ("state" | "policies"), _)) => format!("{key}: {{directory: x}}"),
             _ => String::new(),

@@ -1,28 +1,27 @@
-//! The part of a query that says which verb a request is.
+//! Reads the query parameters that decide which verb a request has.
 //!
-//! In: a raw query. Out: [`ListOptions`]. Never: a pair read that Go's `net/url`
-//! leaves out.
+//! Security: pairs that Go's `net/url` drops are dropped here too, so both sides see one verb.
 //!
 //! Source: Go's `url.ParseQuery`; `k8s.io/apimachinery`, conversion of query
 //! parameters and `fields.ParseSelector`.
 
 use percent_encoding::percent_decode;
 
-/// Pairs that Go reads at most, empty ones among them.
+/// Most pairs that Go reads, counting empty ones.
 const MOST_PAIRS: usize = 10_000;
 
-/// What a list request says of itself.
+/// The query parameters of a list request that change its verb or name.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct ListOptions {
-    /// Whether changes are wanted.
+    /// Whether the request asks for a watch.
     pub(super) watch: bool,
-    /// The one object that is meant, by `fieldSelector`.
+    /// The one object that `fieldSelector` selects.
     pub(super) name: Option<String>,
 }
 
 impl ListOptions {
-    /// Reads them as kube-apiserver does before it authorizes. A label selector
-    /// it cannot read is not noticed here: it answers such a list with 400.
+    /// Reads them as kube-apiserver does before it authorizes. A label selector that it cannot read
+    /// is not detected here: it answers such a list with 400.
     pub(super) fn read(query: &str) -> Self {
         let first = |name: &str| pairs(query).find(|(key, _)| key == name).map(|(_, value)| value);
         let watch = first("watch").is_some_and(|value| is_true(&value));
@@ -37,7 +36,8 @@ impl ListOptions {
     }
 }
 
-/// The pairs Go finds: none with a `;` or a broken escape, and none at all of too many.
+/// The pairs that Go finds. Pairs with a `;` or a broken escape are dropped; a query with too many
+/// pairs has none.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
     let query = if query.split('&').count() > MOST_PAIRS {
         ""
@@ -61,9 +61,9 @@ fn unescaped(text: &str) -> Option<String> {
     Some(percent_decode(spaced.as_bytes()).decode_utf8_lossy().into_owned())
 }
 
-/// Everything but `0` and `false` is true, nothing at all too.
+/// Everything except `0` and `false` is true, an empty value too.
 fn is_true(value: &str) -> bool {
-    // Go folds letters by Unicode's rules, by which `ſ` is an `s`.
+    // Go folds case by Unicode's rules, under which `ſ` is an `s`.
     let folded = value
         .chars()
         .map(|c| if c == 'ſ' { 's' } else { c.to_ascii_lowercase() });
@@ -73,12 +73,12 @@ fn is_true(value: &str) -> bool {
 /// The value the selector demands of `metadata.name`.
 fn selected_name(selector: &str) -> Option<String> {
     let mut name = None;
-    // Of several, the first in the order of the API server, which sorts them.
+    // With several, the API server takes the first in sorted order.
     let mut terms = terms(selector);
     terms.sort_unstable();
     for term in terms.into_iter().filter(|term| !term.is_empty()) {
         let (field, demands, value) = split_term(term)?;
-        // A term that cannot be read spoils the whole selector.
+        // A term that cannot be read invalidates the whole selector.
         let value = unescaped_value(value)?;
         if demands && field == "metadata.name" && name.is_none() {
             name = Some(value);
@@ -87,7 +87,7 @@ fn selected_name(selector: &str) -> Option<String> {
     name.filter(|name| !name.is_empty())
 }
 
-/// Cut at commas, but for those behind a backslash.
+/// Splits at commas, except those after a backslash.
 fn terms(selector: &str) -> Vec<&str> {
     let mut escaped = false;
     let cut = |c: char| {

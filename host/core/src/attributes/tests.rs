@@ -155,7 +155,7 @@ fn a_selector_names_one_object() {
         ("metadata.name=p&limit=many", "-"),
         ("metadata.name=p&timeoutSeconds=", "-"),
         ("metadata.namespace=p", "-"),
-        // Of several terms the API server takes the first in order, not in place.
+        // Of several terms the API server takes the first in sorted order, not in written order.
         ("metadata.name=q,metadata.name=p", "p"),
         ("metadata.name=p,metadata.name=q", "p"),
         ("metadata.name==a,metadata.name=b", "a"),
@@ -309,8 +309,8 @@ fn it_is_written_as_the_policy_reads_it() {
     assert_eq!(read.verbs().collect::<Vec<_>>(), ["create", "get"]);
 }
 
-/// Lines put together from pieces that mean something: none panics, and what
-/// is said always follows from the path.
+/// Request lines made of meaningful pieces: none panics, and the attributes always follow from the
+/// path.
 #[test]
 fn no_line_panics() {
     let pieces = [

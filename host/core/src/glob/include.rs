@@ -1,19 +1,20 @@
-//! Whether one pattern matches all that another does.
+//! Decides whether one pattern matches everything that another one matches, for patterns without
+//! separators.
 //!
-//! In: two patterns without separators. Out: yes only when it is so. Never: work
-//! beyond a bound; what it cannot tell within it is a no.
+//! Invariant: the work is bounded, and a "yes" is always right. A "no" may mean that the bound was
+//! reached.
 
 use std::collections::{BTreeSet, HashSet};
 
 use super::Pattern;
 use super::witness::Machine;
 
-/// States and characters one answer may try.
+/// Most combinations of states and characters that one answer tries.
 const STEPS: usize = 200_000;
 
 impl Pattern {
-    /// Whether this pattern matches every text `narrow` matches, both without
-    /// separators. A no may also mean that it could not be told within the bound.
+    /// Whether this pattern matches every text that `narrow` matches. Both must have no separators.
+    /// `false` may also mean that the bound was reached first.
     pub fn includes(&self, narrow: &Self) -> bool {
         if self.is_everything() || self.source() == narrow.source() {
             return true;
@@ -25,7 +26,7 @@ impl Pattern {
         if apart(self.literal_prefix(), narrow.literal_prefix()) {
             return false;
         }
-        // The machines do not know texts laid over each other.
+        // The machines cannot express overlapping texts.
         if narrow.witnesses().iter().any(|text| !self.matches(text)) {
             return false;
         }
@@ -37,8 +38,8 @@ impl Pattern {
 }
 
 impl Machine {
-    /// Walks `narrow` one state at a time and this machine in all its states at
-    /// once; a text only `narrow` accepts is the deny.
+    /// Walks `narrow` one state at a time and this machine in all its states at once. A text that
+    /// only `narrow` accepts makes the answer `false`.
     fn accepts_all_of(&self, narrow: &Self) -> bool {
         let alphabet = representatives(self.alphabet().iter().chain(narrow.alphabet()));
         let mut seen: HashSet<(usize, BTreeSet<usize>)> = HashSet::new();
@@ -70,8 +71,8 @@ impl Machine {
     }
 }
 
-/// A character of each stretch the patterns treat alike: those they name and their
-/// neighbors.
+/// One character of each range that the patterns treat alike: the characters they name and the
+/// neighbors of these.
 fn representatives<'a>(named: impl Iterator<Item = &'a char>) -> BTreeSet<char> {
     let near = |c: char, by: i64| {
         let code = u32::try_from(i64::from(u32::from(c)) + by).ok()?;

@@ -1,20 +1,20 @@
-//! Lists of patterns, and patterns with a `!` in front.
+//! Lists of patterns, such as the setting `application.namespaces`, and patterns with a leading
+//! `!`.
 //!
-//! In: entries of a setting such as `application.namespaces`. Out: whether a
-//! text is in the list. Never: unbounded backtracking of a regular expression.
+//! Security: backtracking of a regular expression is bounded.
 
 use super::Pattern;
 
-/// Steps an expression with look-around may take on one text. An expression
-/// that runs out does not match.
+/// Most steps that an expression with look-around takes on one text. An expression that runs out
+/// does not match.
 const BACKTRACK_LIMIT: usize = 100_000;
 
 /// How entries of a list are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ListMode {
-    /// Text for text.
+    /// Entries are compared literally.
     Exact,
-    /// Globs without separators.
+    /// Entries are globs without separators.
     Glob,
     /// `/…/` is a regular expression with look-around, unanchored; an entry
     /// that does not match as one is also tried as a glob.
@@ -44,7 +44,7 @@ impl List {
                 continue;
             }
             let expression = text.strip_prefix('/').and_then(|rest| rest.strip_suffix('/'));
-            // `//` has none and is a glob like others.
+            // `//` has no expression inside and is a glob like others.
             let expression = expression.filter(|expression| !expression.is_empty());
             if let (ListMode::Regexp, Some(expression)) = (mode, expression) {
                 let regex = fancy_regex::RegexBuilder::new(expression)
@@ -67,13 +67,13 @@ impl List {
     }
 }
 
-/// Whether some entry of the list matches the text. Compiles on each call; a
-/// [`List`] is for texts that keep coming.
+/// Whether some entry of the list matches the text. Compiles the list on each call; use a [`List`]
+/// to match many texts.
 pub fn matches_list(mode: ListMode, list: &[String], text: &str) -> bool {
     List::compile(mode, list).matches(text)
 }
 
-/// Whether the control plane manages Applications in `namespace`: its own
+/// Whether the control plane manages Applications in `namespace`: it is the control plane's own
 /// namespace, or one the list permits.
 ///
 /// Source: `application.namespaces` of Argo CD.
@@ -81,10 +81,9 @@ pub fn namespace_enabled(namespace: &str, control_plane_namespace: &str, enabled
     namespace == control_plane_namespace || matches_list(ListMode::Regexp, enabled, namespace)
 }
 
-/// How Argo CD matches fields of an `AppProject`: with `allow_negation`, a
-/// pattern starting with `!` matches what the rest does not. A pattern that
-/// does not compile matches nothing, and its negation everything. `*` matches
-/// also across separators.
+/// Matches a field of an `AppProject` as Argo CD does. With negation, a pattern with a leading `!`
+/// matches what the rest does not. A pattern that does not compile matches nothing, and its
+/// negation matches everything. `*` also matches separators.
 pub fn matches_negatable(pattern: &str, text: &str, negation: Negation, separators: &[char]) -> bool {
     let positive = |pattern: &str| Pattern::compile(pattern, separators).is_ok_and(|pattern| pattern.matches(text));
     match (negation, pattern.strip_prefix('!')) {
@@ -98,6 +97,6 @@ pub fn matches_negatable(pattern: &str, text: &str, negation: Negation, separato
 pub enum Negation {
     /// It negates the pattern.
     Allowed,
-    /// It is a character like others.
+    /// It is an ordinary character.
     Literal,
 }

@@ -1,7 +1,6 @@
-//! Pattern text to a tree.
+//! Parses a pattern into a tree, or reports the library's error.
 //!
-//! In: a pattern within the bounds. Out: nodes, or the library's complaint.
-//! Never: recursion; nesting deeper than [`MAX_DEPTH`].
+//! Invariant: parsing does not recurse, and no tree nests deeper than [`MAX_DEPTH`].
 
 use std::iter::Peekable;
 use std::str::Chars;
@@ -11,7 +10,7 @@ use super::{Error, MAX_DEPTH};
 /// One piece of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Node {
-    /// Exactly this text, never empty.
+    /// This literal text; never empty.
     Text(String),
     /// `*`: any text without separators.
     Any,
@@ -78,7 +77,7 @@ impl Frame {
 
 /// Reads a whole pattern.
 ///
-/// - `separators`: whether there are any.
+/// - `separators`: whether the pattern has separators.
 pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error> {
     if pattern.contains('\0') {
         return Err(Error::Nul);
@@ -142,10 +141,10 @@ pub(super) fn parse(pattern: &str, separators: bool) -> Result<Vec<Node>, Error>
     Ok(frame.current)
 }
 
-/// Adds a star; two neighbours match what the wider of them matches.
+/// Adds a star. Two adjacent stars match what the wider of them matches.
 ///
-/// The library leaves `***` as two stars where there are separators, which counts in
-/// `text***text`: no texts overlap there.
+/// With separators the library keeps `***` as two stars, so that in `text***text` the texts never
+/// overlap.
 fn push_star(nodes: &mut Vec<Node>, star: Node, separators: bool) {
     match (nodes.last(), &star) {
         (Some(Node::Super), Node::Super) => {}
@@ -154,12 +153,12 @@ fn push_star(nodes: &mut Vec<Node>, star: Node, separators: bool) {
     }
 }
 
-/// Literal characters up to one of `breakers`, which stays unread.
+/// Reads literal characters up to one of `breakers`, which stays unread.
 fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
     let mut text = String::new();
     while let Some(c) = chars.next_if(|c| !breakers.contains(*c)) {
         match c {
-            // A last lonely backslash is dropped.
+            // A trailing backslash is dropped.
             '\\' => text.extend(chars.next()),
             c => text.push(c),
         }
@@ -167,7 +166,7 @@ fn text(chars: &mut Peekable<Chars<'_>>, breakers: &str) -> String {
     text
 }
 
-/// A class, after its `[`.
+/// Reads a class after its `[`.
 fn class(chars: &mut Peekable<Chars<'_>>) -> Result<Class, Error> {
     let end = || syntax("unexpected end of input");
     let negated = chars.next_if_eq(&'!').is_some();

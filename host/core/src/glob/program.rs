@@ -1,14 +1,13 @@
-//! Matching what is more than a prefix or a suffix.
+//! Matchers for patterns that are more than a prefix or a suffix.
 //!
-//! In: nodes. Out: matchers whose time is at most text length times pattern
-//! length. Never: backtracking over more than the last star; recursion while
-//! matching; an allocation per match once a thread is warm.
+//! Invariant: matching takes at most text length times pattern length, backtracks only to the last
+//! star, does not recurse, and allocates nothing once a thread has run its first match.
 
 use std::cell::RefCell;
 
 use super::parse::{Class, Node};
 
-/// A pattern without groups and separators: greedy, one point to go back to.
+/// A matcher for patterns without groups and separators: greedy, with one point to backtrack to.
 #[derive(Clone)]
 pub(super) struct Sequence(Box<[Step]>);
 
@@ -21,7 +20,7 @@ enum Step {
 }
 
 impl Step {
-    /// Where the text goes on after this step, if it matches at `at`.
+    /// The position after this step if it matches at `at`.
     fn eat(&self, text: &str, at: usize) -> Option<usize> {
         let rest = text.get(at..)?;
         match self {
@@ -55,7 +54,7 @@ impl Sequence {
 
     pub(super) fn matches(&self, text: &str) -> bool {
         let (mut step, mut at) = (0, 0);
-        // Step after the last star, and where the star's text ends so far.
+        // The step after the last star, and where that star's text ends so far.
         let mut star: Option<(usize, usize)> = None;
         loop {
             let eaten = match self.0.get(step) {
@@ -80,12 +79,12 @@ impl Sequence {
         }
     }
 
-    /// The next place, after `end`, where the step after a star can start.
+    /// The next position after `end` where the step after a star can start.
     fn widen(&self, after: usize, end: usize, text: &str) -> Option<usize> {
         let rest = text.get(end..)?;
         let one = end + rest.chars().next()?.len_utf8();
         match self.0.get(after) {
-            // Linear search; the star swallows what lies between.
+            // Linear search: the star matches everything before the hit.
             Some(Step::Text(literal)) => text.get(one..)?.find(&**literal).map(|found| one + found),
             // A trailing star matches everything, so it is never widened.
             None | Some(Step::One | Step::Class(_) | Step::Star) => Some(one),
@@ -93,7 +92,7 @@ impl Sequence {
     }
 }
 
-/// Any pattern, as a machine that is in several states at once.
+/// A matcher for any pattern: a machine that is in several states at once.
 #[derive(Clone)]
 pub(super) struct Program {
     states: Box<[State]>,
@@ -105,16 +104,16 @@ enum State {
     Char(char),
     One,
     Class(Class),
-    /// Takes any character (`crossing`: separators too) and stays.
+    /// Consumes any character (`crossing`: separators too) and stays in this state.
     Loop {
         crossing: bool,
     },
-    /// Goes on in each of these without taking a character.
+    /// Continues in each of these without consuming a character.
     Fork(Box<[u32]>),
     Accept,
 }
 
-/// States reached in one step, with room kept from match to match.
+/// The states reached in one step; the memory is kept from match to match.
 #[derive(Default)]
 struct Scratch {
     current: Vec<u32>,
@@ -148,7 +147,7 @@ impl Program {
 
     fn run(&self, text: &str, scratch: &mut Scratch) -> bool {
         scratch.seen.resize(self.states.len().max(scratch.seen.len()), 0);
-        // Another pattern's states may be left over from the match before.
+        // Another pattern's states may be left over from the previous match.
         scratch.next.clear();
         scratch.round += 1;
         self.enter(0, scratch);
@@ -178,7 +177,7 @@ impl Program {
             .any(|&id| matches!(self.states.get(id as usize), Some(State::Accept)))
     }
 
-    /// Adds a state, and every state reached from it for free, to `next`.
+    /// Adds a state, and every state reached from it without a character, to `next`.
     fn enter(&self, id: u32, scratch: &mut Scratch) {
         let Scratch {
             next,
@@ -206,8 +205,8 @@ impl Program {
     }
 }
 
-/// States of `nodes`, which end by falling through to the state after them.
-/// Depth of recursion is the nesting of groups, which the parser bounds.
+/// Builds the states of `nodes`; they end by falling through to the state after them. The recursion
+/// is as deep as groups nest, which the parser bounds.
 fn emit(nodes: &[Node], states: &mut Vec<State>) {
     for node in nodes {
         match node {

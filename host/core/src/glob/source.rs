@@ -1,13 +1,11 @@
-//! Whether a project permits a source repository.
+//! Decides whether `spec.sourceRepos` of an `AppProject` permits a repository URL.
 //!
-//! In: `spec.sourceRepos` of an `AppProject`, a repository URL. Out: yes or
-//! no. Never: two different malformed URLs taken for the same.
+//! Security: two different malformed URLs are never treated as the same.
 
 use super::list::{Negation, matches_negatable};
 
-/// Whether the project's list permits the repository: some entry matches, and
-/// no `!` entry forbids it. `*` stops at `/`, `**` does not; both sides are
-/// normalized first.
+/// Whether the project's list permits the repository: some entry matches, and no `!` entry forbids
+/// it. `*` stops at `/`, `**` does not. Both sides are normalized first.
 pub fn source_permitted(source_repos: &[String], repository: &str) -> bool {
     let repository = normalize_repository(repository);
     let mut permitted = false;
@@ -28,12 +26,12 @@ pub fn source_permitted(source_repos: &[String], repository: &str) -> bool {
     permitted
 }
 
-/// One spelling for the URLs of one repository: lower case, no blanks around,
-/// no `.git`, `git@host:path` as `git@host/path`, no `ssh://`, characters a
-/// URL may not carry percent-encoded.
+/// Gives all URLs of one repository the same spelling: lower case, no surrounding blanks, no
+/// `.git`, `git@host:path` as `git@host/path`, no `ssh://`, and percent-encoding for characters
+/// that a URL may not contain.
 ///
-/// A malformed URL keeps its lower-case text, where Argo CD maps all of them
-/// to the empty one and so takes any for any.
+/// A malformed URL keeps its text in lower case. Argo CD maps every malformed URL to the empty one,
+/// so there any of them matches any other.
 pub fn normalize_repository(url: &str) -> String {
     let mut url = url.trim().to_lowercase();
     if is_scp_like(&url) && !url.starts_with("ssh://") {

@@ -1,4 +1,4 @@
-//! Patterns of the library's own tests, its errors, and hostile ones.
+//! Tests with the patterns and errors of the library's own tests, and with hostile patterns.
 
 use std::time::{Duration, Instant};
 
@@ -78,8 +78,8 @@ fn classes_are_one_list_or_one_range() {
     check("[!a]", "/", "/", true);
 }
 
-/// Found by the differential test: the library ends a pattern there, or only the text
-/// before it, or matches nothing beside a letter outside ASCII.
+/// Found by the differential test: for these the library ends the pattern there, or only the text
+/// before it, or matches nothing next to a letter outside ASCII.
 #[test]
 fn a_pattern_has_no_nul() {
     for pattern in ["a\0c", "*\0", "\0", "{a,b\0}", "[a\0]", "\\\0"] {
@@ -163,7 +163,7 @@ fn hostile_patterns_take_bounded_time() {
         let separated = Pattern::compile(pattern, &['/']).unwrap();
         assert!(!separated.matches(&text), "{pattern}");
     }
-    // Exponential time would be years; this bound only tells the two apart.
+    // Exponential time would take years; this bound only distinguishes the two.
     assert!(start.elapsed() < Duration::from_secs(30), "{:?}", start.elapsed());
 }
 
@@ -212,7 +212,7 @@ fn lists_follow_their_mode() {
     assert!(!matches_list(ListMode::Glob, &list(&["/^a/"]), "abc"));
     assert!(matches_list(ListMode::Regexp, &list(&["te*", "/"]), "test"));
     assert!(!matches_list(ListMode::Regexp, &list(&["/(/", "["]), "test"));
-    // `//` is no empty expression, which would match everything.
+    // `//` is not an empty expression, which would match everything.
     assert!(!matches_list(ListMode::Regexp, &list(&["//"]), "test"));
     assert!(matches_list(ListMode::Regexp, &list(&["//"]), "//"));
     assert!(!matches_list(ListMode::Exact, &list(&["te*"]), "test"));
@@ -259,7 +259,7 @@ fn sources_are_compared_normalized() {
         "https://gitlab.com/group/repo/owner"
     ));
     assert!(!permitted(&["!https://github.com/a/*"], "https://github.com/a/b"));
-    // A list of negations alone permits what none of them forbids.
+    // A list with only negations permits everything that none of them forbids.
     assert!(permitted(&["!https://github.com/a/*"], "https://github.com/b/b"));
     assert!(!permitted(&[], "https://github.com/a/b"));
 }

@@ -1,19 +1,16 @@
-//! Texts that show what a pattern does.
-//!
-//! In: patterns. Out: texts that match it, and texts that match two at once.
-//! Never: a text that does not match.
+//! Finds example texts that a pattern matches, or that two patterns both match.
 
 use super::Pattern;
 use super::parse::{self, Class, Node};
 
-/// Characters and states a search may try.
+/// Most combinations of characters and states that a search tries.
 const SEARCH_LIMIT: usize = 200_000;
 /// Stands for a character no pattern names.
 const FRESH: char = 'x';
 
 impl Pattern {
-    /// Texts that match: the shortest, and the shortest in which every star
-    /// stands for something. Patterns without separators only.
+    /// Texts that match: the shortest, and the shortest in which every star matches something. Only
+    /// for patterns without separators.
     pub fn witnesses(&self) -> Vec<String> {
         let Ok(nodes) = parse::parse(&self.source, false) else {
             return Vec::new();
@@ -30,7 +27,7 @@ impl Pattern {
         texts
     }
 
-    /// `prefix*suffix` with the texts laid over each other, if they fit.
+    /// The shortest match of `prefix*suffix` whose texts overlap, if they can.
     fn overlapped(&self) -> Option<String> {
         let most = self.prefix.len().min(self.suffix.len());
         let shared = (1..=most).rev().find_map(|n| {
@@ -40,8 +37,8 @@ impl Pattern {
         Some(format!("{}{shared}", self.prefix))
     }
 
-    /// A text both patterns match, if there is one. Exact for patterns whose
-    /// product is within the search limit, without separators and overlaps.
+    /// A text that both patterns match, if there is one. Exact for patterns without separators and
+    /// overlaps whose product is within the search limit.
     pub fn common_witness(&self, other: &Self) -> Option<String> {
         for (one, two) in [(self, other), (other, self)] {
             if let Some(text) = one.witnesses().into_iter().find(|text| two.matches(text)) {
@@ -77,7 +74,7 @@ fn member(class: &Class) -> char {
         .unwrap_or(FRESH)
 }
 
-/// A pattern as a machine with single characters on its edges.
+/// A pattern as a state machine with single characters on its edges.
 pub(super) struct Machine {
     states: Vec<Edge>,
     alphabet: Vec<char>,
@@ -139,7 +136,7 @@ impl Machine {
         }
     }
 
-    /// States reached from one without a character.
+    /// The states reached from a state without a character.
     pub(super) fn settle(&self, from: usize) -> Vec<usize> {
         let (mut settled, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
         while let Some(at) = pending.pop() {
@@ -173,12 +170,12 @@ impl Machine {
         matches!(self.states.get(at), Some(Edge::Accept))
     }
 
-    /// The characters its pattern names.
+    /// The characters that the pattern names.
     pub(super) fn alphabet(&self) -> &[char] {
         &self.alphabet
     }
 
-    /// The shortest text both machines accept.
+    /// The shortest text that both machines accept.
     fn meet(&self, other: &Self) -> Option<String> {
         let mut alphabet: Vec<char> = self
             .alphabet

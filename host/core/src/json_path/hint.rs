@@ -1,19 +1,18 @@
-//! What to write instead of a path that is not one.
+//! Suggests what to write instead of a path that RFC 9535 refuses.
 //!
-//! In: a path of another dialect. Out: advice, with the path to write where it
-//! can be told. Never: a suggestion that is no path itself.
+//! Invariant: a suggested path is itself a valid singular path.
 
 use super::{Step, write_step};
 
 const EXAMPLE: &str = "write it like `$.access_token`";
 
-/// A path as it may stand in a message.
+/// A path, shortened for a message.
 pub(super) fn shown(text: &str) -> String {
     let visible = |c: char| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c };
     text.chars().map(visible).collect()
 }
 
-/// Advice for a text that RFC 9535 refuses.
+/// Advice for a text that is not RFC 9535.
 pub(super) fn of(text: &str) -> String {
     let trimmed = text.trim();
     if trimmed.is_empty() {
@@ -44,7 +43,7 @@ pub(super) fn of(text: &str) -> String {
     )
 }
 
-/// The advice, with the path when it is one.
+/// The advice, with the suggested path if it is valid.
 fn suggest(reason: &str, path: &str) -> String {
     if is_path(path) {
         format!("{reason}; write `{path}`")

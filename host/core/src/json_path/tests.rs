@@ -1,4 +1,4 @@
-//! Verdicts of the RFC 9535 compliance suite, then what operators write.
+//! Tests with the RFC 9535 compliance suite and with paths that operators write.
 
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -23,8 +23,8 @@ struct Case {
     invalid_selector: bool,
 }
 
-/// Whether a valid query is singular, told from its text by hand: every segment
-/// is a dotted name, or brackets with one quoted name or one whole number.
+/// Whether a valid query is singular, judged from its text: every segment is a dotted name, or
+/// brackets with one quoted name or one whole number.
 fn looks_singular(selector: &str) -> bool {
     let blank = |c: char| matches!(c, ' ' | '\t' | '\n' | '\r');
     let mut rest = selector.strip_prefix('$').unwrap();
@@ -77,7 +77,7 @@ fn closing(text: &str, quote: char) -> Option<usize> {
 fn every_case_of_the_compliance_suite_is_judged_right() {
     let text = include_str!("../../../../tests/data/jsonpath/cts.json");
     let suite: Suite = serde_json::from_str(text).unwrap();
-    // What the parser takes for well formed; refused all the same.
+    // Queries that the parser accepts as well formed; they are refused all the same.
     let mut mistaken = Vec::new();
     let (mut invalid, mut singular, mut several) = (0, 0, 0);
     for case in &suite.tests {

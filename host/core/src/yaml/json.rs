@@ -1,7 +1,5 @@
-//! JSON values as trees, without a text.
-//!
-//! In: what an API server sent. Out: [`Node`]s whose places are not known, but for
-//! the lines inside of texts. Never: a text in between.
+//! Converts JSON values that an API server sent into the same trees, without writing YAML text in
+//! between. The nodes have no positions, except for the lines inside multi-line texts.
 
 use std::rc::Rc;
 
@@ -16,7 +14,7 @@ pub fn from_json(value: &Value) -> Rc<Node> {
         Value::Bool(true) => (scalar("true", Style::Plain), 0),
         Value::Bool(false) => (scalar("false", Style::Plain), 0),
         Value::Number(number) => (scalar(&number.to_string(), Style::Plain), 0),
-        // Lines of a text of several count from its first one.
+        // Lines of a multi-line text count from its first one.
         Value::String(text) => (scalar(text, Style::Quoted), u32::from(text.contains('\n'))),
         Value::Array(items) => (Content::Sequence(items.iter().map(from_json).collect()), 0),
         Value::Object(members) => {
@@ -34,7 +32,7 @@ pub fn from_json(value: &Value) -> Rc<Node> {
         line: 0,
         column: 0,
         text_line,
-        // Both bound aliases, which JSON has none of.
+        // Both bound aliases, which JSON does not have.
         weight: 1,
         height: 0,
     })

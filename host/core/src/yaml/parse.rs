@@ -1,6 +1,6 @@
-//! From parser events to trees.
+//! Builds trees from the events of the YAML parser.
 //!
-//! In: the text. Out: [`Parsed`]. Never: expansion without bounds, recursion.
+//! Invariant: alias expansion is bounded, and building does not recurse.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -9,25 +9,25 @@ use serde_saphyr::granit_parser::{Event, Marker, Parser, ScalarStyle, Span, StrI
 
 use super::{Content, Entry, Node, Parsed, Problem, Scalar, Style};
 
-/// Nodes a document may gain through aliases. Real documents use a handful;
-/// ten nested "billion laughs" levels would need ten thousand million.
+/// Most nodes that a document may gain through aliases. Real documents use a handful; ten nested
+/// "billion laughs" levels would need ten thousand million.
 const ALIASED_NODES: u64 = 100_000;
 
-/// Bytes of a text that count as one more node: copies of an alias share the text here, and
-/// not where a tree becomes something else.
+/// Bytes of text that count as one more node. Copies of an alias share the text here, but not once
+/// a tree is converted to something else.
 const TEXT_BYTES: usize = 256;
 
-/// Collections inside one another, aliases followed.
+/// Deepest nesting of collections, aliases followed.
 const NESTING: usize = 64;
 
-/// Mistakes after which the rest of a text is not looked at.
+/// Most mistakes that are reported; the rest of the text is not read.
 const PROBLEMS: usize = 50;
 
 /// Reads every document of `text`.
 ///
-/// A mistake ends its document; reading goes on with the next one, so that all
-/// mistakes of a file are found at once. Aliases and merge keys (`<<`) are
-/// followed within bounds on nodes and nesting.
+/// A mistake ends its document, and reading goes on with the next one, so all mistakes of a file
+/// are found at once. Aliases and merge keys (`<<`) are followed within bounds on nodes and
+/// nesting.
 pub fn parse(text: &str) -> Parsed {
     let options = options! {
         emit_comments: false,
@@ -65,7 +65,7 @@ fn position(marker: &Marker) -> (u32, u32) {
     (line, column.saturating_add(1))
 }
 
-/// A collection whose end has not come yet.
+/// A collection whose end has not been read yet.
 struct Open {
     at: (u32, u32),
     anchor: usize,
@@ -135,8 +135,8 @@ impl Builder {
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Alias(id) => self.alias(id, at),
-            // Streams, document ends and comments carry no value; anchors and
-            // unresolved aliases are not asked for.
+            // Streams, document ends and comments carry no value. Anchors and unresolved aliases
+            // are not requested.
             _ => {}
         }
     }
@@ -185,8 +185,7 @@ impl Builder {
         self.place(Rc::new(node), open.anchor);
     }
 
-    /// Puts a finished node where it belongs: a key, a value, an item or a
-    /// whole document.
+    /// Puts a finished node where it belongs: as a key, a value, an item or a whole document.
     fn place(&mut self, node: Rc<Node>, anchor: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
@@ -227,7 +226,7 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
     (weight, height.saturating_add(1))
 }
 
-/// What a text adds to the weight of its node.
+/// The weight that a text adds to its node.
 fn of_text(text: &str) -> u64 {
     u64::try_from(text.len() / TEXT_BYTES).unwrap_or(u64::MAX)
 }
@@ -257,7 +256,7 @@ fn read_key(node: &Node) -> (Key, Option<String>) {
     }
 }
 
-/// Adds one key; a key that is there already is a mistake, merged ones yield.
+/// Adds one key. A duplicate key is a mistake, except that it replaces a merged one.
 fn insert(entries: &mut Vec<Entry>, seen: &mut HashMap<Rc<str>, u32>, key: &Key, value: Rc<Node>) -> Option<String> {
     if key.merge {
         return merge(entries, seen, &value);

@@ -93,7 +93,7 @@ fn alias_bombs_are_refused() {
     );
 }
 
-/// SECURITY: a content of a megabyte whose text is there ten thousand times.
+/// SECURITY: a long text that aliases repeat thousands of times.
 #[test]
 fn long_texts_behind_aliases_count_as_well() {
     for long in [

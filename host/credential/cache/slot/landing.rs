@@ -1,8 +1,7 @@
-//! What a mint's end does to its slot.
+//! Applies the result of a mint to its slot: the outcome for the requests that wait, and the slot's
+//! next state.
 //!
-//! In: a credential or an error. Out: the outcome for those who wait, and the
-//! slot's next state. Never: a minted credential that nobody uses and nobody
-//! revokes.
+//! Invariant: a minted credential that nobody uses is revoked.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -17,10 +16,10 @@ use super::super::locked;
 use super::super::times::{Deadlines, Lifetime, Window};
 use super::{Current, Lease, Life, Slot, State, Trouble};
 
-/// How long a provider that gave nothing new is left alone.
+/// How long a provider that returned nothing new is not asked again.
 const PAUSE: Duration = Duration::from_secs(30);
 
-/// What a landing gives: the outcome, and a credential nobody will use.
+/// The result of a completed mint: the outcome, and a credential that nobody will use.
 struct Landed {
     outcome: Outcome,
     unused: Option<Arc<Credential>>,
@@ -33,7 +32,7 @@ impl Landed {
 }
 
 impl Slot {
-    /// Takes over what a mint gave, and tells those who wait.
+    /// Stores the result of a mint, and notifies those who wait.
     pub(in super::super) fn land(self: &Arc<Self>, flight: &Arc<Flight>, landing: Landing) {
         let now = self.now();
         let Landing { started, result } = landing;
@@ -65,7 +64,7 @@ impl Slot {
         flight.finish(Outcome::Stopped);
     }
 
-    /// Forgets a mint under way; gives it back, to be dropped without the lock.
+    /// Removes the mint in progress, and returns it so that the caller drops it without the lock.
     fn clear(&self, state: &mut State, flight: &Arc<Flight>) -> Option<Arc<Flight>> {
         let own = state.flight.as_ref().is_some_and(|it| Arc::ptr_eq(it, flight));
         if own {
@@ -116,7 +115,7 @@ impl Slot {
             deadlines,
             minted: started,
         };
-        // What was there before ends by itself: requests may still be using it.
+        // The previous credential is not revoked, because requests may still be using it.
         self.install(state, Some(Arc::new(next)));
         tracing::debug!(key = ?self.key, generation = lease.generation, "a credential was minted");
         Landed::used(Outcome::Shared(lease))
@@ -153,12 +152,12 @@ impl Slot {
         }
     }
 
-    /// Leaves the provider alone for a while, as long as there is a credential.
+    /// Pauses renewals for a while, as long as there is a credential.
     fn pause(&self, now: Moment) {
         self.patience.store(now.plus(PAUSE).millis(), Ordering::Relaxed);
     }
 
-    /// How long the credential serves; the operator may want it renewed sooner.
+    /// The times of the credential. The operator may have configured an earlier renewal.
     fn window(&self, credential: &Credential, started: Moment) -> Option<Window> {
         let window = Window::of(self.lifetime(credential, started), self.chance())?;
         let wanted = self
@@ -191,9 +190,9 @@ fn number(state: &mut State, credential: Arc<Credential>) -> Lease {
     }
 }
 
-/// The times of a credential that the provider gave once more. Its end did not
-/// move just because less of it is left: computed anew each time, the distance
-/// kept from it would shrink.
+/// The times of a credential that the provider returned again. Its expiry did not change, so the
+/// old times are kept: computing them from the shorter rest each time would shrink the safety
+/// margin.
 fn prolong(before: &Current, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
     let later = match (before.lease.credential.expires_at, again.expires_at) {
         (Some(before), Some(again)) => again > before,

@@ -1,7 +1,6 @@
-//! Everything of a backend except its services.
+//! Reads and checks the settings of one backend, except its services.
 //!
-//! In: the YAML of one backend, Secrets. Out: checked settings. Never: a secret's
-//! value in a finding.
+//! Security: findings never contain the value of a secret.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -50,10 +49,9 @@ const CONNECTION_KEYS: [&str; 4] = [
     "maxIdleConnections",
 ];
 
-/// The four connection settings; 0 means the default, as in Argo CD.
+/// The four connection settings. 0 means the default, as in Argo CD.
 ///
-/// Argo CD 3 reads them only under the key `proxyconfig`, by an oversight, so
-/// that key is looked at too.
+/// Argo CD 3 reads them only under the key `proxyconfig`, by mistake, so that key is also read.
 pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> ConnectionSpec {
     let inner = reader.mapping(backend, "proxyconfig", DecodeError);
     if let Some(inner) = inner {
@@ -226,7 +224,7 @@ fn server_name(reader: &mut Reader<'_>, block: View<'_>) -> Option<String> {
     None
 }
 
-/// `identity`; `tls` says whether there is a client certificate.
+/// `identity`. `tls` tells whether there is a client certificate.
 pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySpec {
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();
@@ -252,7 +250,7 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
     }
 }
 
-/// `identity.allowHeaders`; what is no list of names allows none.
+/// `identity.allowHeaders`. Anything but a list of names allows none.
 fn allow_headers(reader: &mut Reader<'_>, block: View<'_>) -> Option<Vec<HeaderName>> {
     let found = block.get("allowHeaders")?;
     let Some(items) = found.node.items() else {

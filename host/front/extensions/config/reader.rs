@@ -1,8 +1,7 @@
-//! Typed access to extension settings, which Argo CD reads more loosely than
-//! Kubernetes objects.
+//! Typed access to extension settings, which Argo CD reads more loosely than Kubernetes objects.
+//! It substitutes `$key` references and collects findings, each with its class.
 //!
-//! In: nodes of a settings text. Out: values after `$key` substitution, and
-//! findings with their class. Never: a value in a finding.
+//! Security: findings never contain values.
 
 use std::collections::BTreeMap;
 use std::num::NonZeroU32;
@@ -17,7 +16,7 @@ use tollgate_core::yaml::{Meaning, Node};
 use tollgate_state::Secret;
 use tollgate_state::fields::Source;
 
-/// A node and where its text stands.
+/// A node and its position in the text.
 #[derive(Clone, Copy)]
 pub(super) struct View<'a> {
     pub(super) node: &'a Node,
@@ -33,17 +32,17 @@ impl<'a> View<'a> {
         })
     }
 
-    /// Where it stands.
+    /// Its position.
     pub(super) fn location(self) -> Location {
         self.source.of(self.node)
     }
 }
 
-/// What became of a text.
+/// The result of reading a text.
 pub(super) enum Found {
     /// Not there, null or empty.
     Absent,
-    /// There, and refused; the finding is made.
+    /// Present but refused. The finding is already made.
     Refused,
     /// There.
     Value(Substituted),
@@ -94,7 +93,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Whether a mistake is none to Argo CD, and that is what counts.
+    /// Whether only Tollgate objects to a mistake, and Argo CD's behavior applies.
     fn is_own(&self, class: ErrorClass) -> bool {
         class == ErrorClass::InvalidSetting && self.options.own_rules == OwnRules::Warn
     }
@@ -104,7 +103,7 @@ impl<'a> Reader<'a> {
             .push((None, Diagnostic::warning(location, message).with_hint(hint)));
     }
 
-    /// Refuses keys that mean nothing here; Argo CD ignores them.
+    /// Refuses unknown keys, which Argo CD ignores.
     pub(super) fn known(&mut self, view: View<'_>, what: &str, keys: &[&str]) {
         for entry in view.node.entries().unwrap_or_default() {
             if keys.contains(&&*entry.key) {
@@ -182,7 +181,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A duration under `key`, within `bounds`; 0 is `None`, as is absent.
+    /// A duration under `key`, within `bounds`. Zero and absent are `None`.
     pub(super) fn duration(
         &mut self,
         view: View<'_>,
@@ -205,7 +204,7 @@ impl<'a> Reader<'a> {
         None
     }
 
-    /// A duration that must not be 0 when it is there.
+    /// A duration that must not be 0 if it is present.
     pub(super) fn bound(&mut self, view: View<'_>, key: &str, bounds: &RangeInclusive<Duration>) -> Option<Duration> {
         let location = view.get(key)?.location();
         let before = self.findings.len();

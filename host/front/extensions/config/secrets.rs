@@ -1,7 +1,6 @@
-//! `$key` references to Secrets.
+//! Resolves `$key` references to Secrets. The results are marked as secret.
 //!
-//! In: a text and the Secrets. Out: the value, marked as secret. Never: a
-//! Secret that is not labelled for it, a value in an error text.
+//! Security: only Secrets that are labelled for it are read, and error texts contain no values.
 //!
 //! Source: Argo CD, `ReplaceStringSecret` and `updateSettingsFromSecret`.
 
@@ -12,10 +11,10 @@ use secrecy::ExposeSecret;
 
 use tollgate_state::Secret;
 
-/// The Secret whose keys are named without a Secret's name.
+/// The Secret that holds keys referenced without a Secret's name.
 const OWN: &str = "argocd-secret";
 
-/// Label a Secret must have to be named as `$<secret>:<key>`.
+/// Label a Secret must have to be referenced as `$<secret>:<key>`.
 const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "argocd");
 
 /// What to do with a reference to a key that does not exist.
@@ -42,7 +41,7 @@ pub struct Substituted {
 pub enum Origin {
     /// Written in the configuration.
     Written,
-    /// Taken from a Secret: not to be shown.
+    /// Taken from a Secret: must not be shown.
     Secret,
 }
 
@@ -55,7 +54,7 @@ impl std::fmt::Debug for Substituted {
     }
 }
 
-/// A reference that leads nowhere.
+/// A reference that cannot be resolved.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// `argocd-secret`, or the named Secret, lacks the key.
@@ -82,7 +81,7 @@ pub enum Error {
         /// The Secret.
         secret: String,
     },
-    /// The text after `$` cannot be a key; it is not shown, it may be a secret.
+    /// The text after `$` cannot be a key. It is not shown because it may be a secret.
     #[error("a value that begins with `$` is not a reference to a key of a Secret")]
     NotAReference,
 }
@@ -128,8 +127,8 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
     }
 }
 
-/// [`substitute`], and what to do when that fails; the failure is given back
-/// beside a text that is kept.
+/// Same as [`substitute`], but keeps the text where `unknown` says so, and then returns the error
+/// beside it.
 ///
 /// # Errors
 /// As [`substitute`], with [`UnknownSecret::Refuse`] only.

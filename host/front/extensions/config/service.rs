@@ -1,7 +1,6 @@
-//! The services of a backend.
+//! Reads and checks the services of one backend.
 //!
-//! In: the YAML of one backend, Secrets. Out: checked services. Never: a secret's
-//! value in a finding.
+//! Security: findings never contain the value of a secret.
 
 use http::{HeaderName, HeaderValue};
 use url::Url;
@@ -13,8 +12,8 @@ use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
 use tollgate_state::Cluster;
 
-/// Header names the gateway alone sets; `-` at the end means every name that
-/// begins so.
+/// Header names that only the gateway may set. A trailing `-` stands for every name that begins
+/// this way.
 const RESERVED: [&str; 16] = [
     "argocd-",
     "x-forwarded-",
@@ -78,7 +77,7 @@ fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<Ser
     })
 }
 
-/// Checks a URL. Argo CD takes any text and fails at the request.
+/// Checks a URL. Argo CD accepts any text and fails at the request.
 fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Url> {
     let location = view.get("url").map_or_else(|| view.location(), View::location);
     let parsed = Url::parse(&text.value).ok();
@@ -143,7 +142,7 @@ fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
     Some(cluster)
 }
 
-/// The same cluster in two services leaves the choice open.
+/// Refuses the same cluster in two services, because the choice would be ambiguous.
 fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
     for (index, service) in services.iter().enumerate() {
         let Some(cluster) = &service.cluster else { continue };
@@ -165,9 +164,9 @@ fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
     }
 }
 
-/// Says which services no known cluster leads to, and which share one.
+/// Warns about services that no known cluster leads to, and about services that share one.
 ///
-/// Without known clusters nothing can be said.
+/// Without known clusters there are no warnings.
 pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
     let several = specs
         .iter()

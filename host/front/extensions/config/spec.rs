@@ -1,7 +1,7 @@
-//! What a checked extension configuration says.
+//! The types of a checked extension configuration. They can be compared, to find what a reload
+//! changes.
 //!
-//! In: what the reader checked. Out: types two loads are compared by. Never: a
-//! secret in `Debug`.
+//! Security: `Debug` shows no secrets.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -24,9 +24,9 @@ pub struct ExtensionSpec {
     pub services: Vec<ServiceSpec>,
     /// Connections to the services.
     pub connection: ConnectionSpec,
-    /// Bounds on the time of one request.
+    /// Limits on the time of one request.
     pub timeouts: TimeoutSpec,
-    /// Bounds on concurrency and rate.
+    /// Limits on concurrency and rate.
     pub limits: LimitSpec,
     /// How the services are reached over TLS.
     pub tls: TlsSpec,
@@ -107,7 +107,7 @@ impl Default for ConnectionSpec {
     }
 }
 
-/// Bounds on the time of one request; none where absent.
+/// Limits on the time of one request. An absent limit does not apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TimeoutSpec {
     /// Longest silence of the service: 408 before the response head, the
@@ -119,7 +119,7 @@ pub struct TimeoutSpec {
     pub upgrade_lifetime: Option<Duration>,
 }
 
-/// Bounds on how much; none where absent.
+/// Limits on concurrency and rate. An absent limit does not apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LimitSpec {
     /// Requests open at once.
@@ -132,7 +132,7 @@ pub struct LimitSpec {
     pub per_person: PersonLimitSpec,
 }
 
-/// Bounds on how much one person may ask; none where absent.
+/// Limits on the requests of one person. An absent limit does not apply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PersonLimitSpec {
     /// Requests open at once.
@@ -179,7 +179,7 @@ impl PartialEq for TlsSpec {
 }
 
 impl fmt::Debug for TlsSpec {
-    /// Says which parts are there, never what they hold.
+    /// Shows which parts are present, never what they contain.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("TlsSpec")
             .field("ca_pem", &self.ca_pem.is_some())
@@ -198,8 +198,8 @@ pub struct IdentitySpec {
     pub request_header: bool,
     /// A signed statement of who calls.
     pub assertion: Option<AssertionSpec>,
-    /// The only fields of clients that pass, besides those content needs; absent: all
-    /// that nobody takes for somebody's identity.
+    /// The only client fields that pass, besides those the content needs. If absent, all pass
+    /// except those that somebody could take for an identity.
     pub allow_headers: Option<Vec<HeaderName>>,
 }
 
@@ -213,13 +213,13 @@ pub struct AssertionSpec {
 }
 
 impl ExtensionSpec {
-    /// The service for Applications of `cluster`; a name or server that is
-    /// empty is not known and matches nothing.
+    /// The service for Applications of `cluster`. An empty name or server is unknown and matches
+    /// nothing.
     ///
-    /// One service serves every cluster, whatever its `cluster` says, as in
-    /// Argo CD. Of several, one that says both name and server wins over one
-    /// that says the server, and that over one that says the name. A service
-    /// whose name or server differs from a known one is not chosen.
+    /// A single service serves every cluster, whatever its `cluster` says, as in Argo CD. Of
+    /// several services, one that has both name and server wins over one that has only the server,
+    /// which wins over one that has only the name. A service whose name or server differs from a
+    /// known one is not chosen.
     pub fn service_for(&self, cluster: &Cluster) -> Option<&ServiceSpec> {
         if let [only] = self.services.as_slice() {
             return Some(only);
@@ -233,12 +233,12 @@ impl ExtensionSpec {
 }
 
 impl ClusterRef {
-    /// Whether the cluster is meant.
+    /// Whether this refers to the cluster.
     pub fn fits(&self, cluster: &Cluster) -> bool {
         self.rank(cluster).is_some()
     }
 
-    /// How well the cluster fits: 3 by name and server, 2 by server, 1 by name.
+    /// How closely the cluster matches: 3 by name and server, 2 by server, 1 by name.
     fn rank(&self, cluster: &Cluster) -> Option<u8> {
         let name = fit(&self.name, &cluster.name)?;
         let server = fit(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;

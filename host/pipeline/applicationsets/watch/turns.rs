@@ -1,8 +1,8 @@
-//! Whose watch is compared next, when many are open.
+//! Schedules comparisons fairly when many watches are open.
 //!
-//! Invariant: comparisons run off the threads that serve, [`AT_ONCE`] at a time, and one
-//! at a time for each person. A person waits for one comparison of each other person, not
-//! for one of each watch.
+//! Invariant: comparisons run off the threads that serve, at most [`AT_ONCE`] at a time, and at
+//! most one at a time for each person. A person therefore waits for one comparison of each other
+//! person, not for one of each watch.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -16,7 +16,7 @@ const AT_ONCE: usize = 2;
 #[derive(Debug)]
 pub(in super::super) struct Turns {
     all: Arc<Semaphore>,
-    /// One place for each person who compares or waits.
+    /// One semaphore for each person who compares or waits.
     persons: Mutex<HashMap<u64, Weak<Semaphore>>>,
 }
 
@@ -30,7 +30,7 @@ impl Default for Turns {
 }
 
 impl Turns {
-    /// Does the work of one comparison once it is its turn; none if the work panics.
+    /// Runs one comparison when it is its turn. Returns `None` if the work panics.
     ///
     /// - `person`: [`Principal::key`](crate::authenticate::Principal::key).
     pub(super) async fn run<T: Send + 'static>(
@@ -38,11 +38,11 @@ impl Turns {
         person: u64,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        // A person waits in the common queue once, whatever they have open.
+        // A person waits in the common queue once, however many watches they have.
         let own = self.of(person).acquire_owned().await.ok()?;
         let place = Arc::clone(&self.all).acquire_owned().await.ok()?;
         let done = tokio::task::spawn_blocking(move || {
-            // Until it ends, whoever still waits for it.
+            // Held until the work ends, even if its caller stops waiting.
             let _held = (own, place);
             work()
         });

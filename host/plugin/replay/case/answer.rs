@@ -1,13 +1,12 @@
-//! What a request of a case is answered.
-//!
-//! In: status, fields and content, or a way to fail. Out: [`Answer`]. Never: both.
+//! The answer to one request of a case: either a response (status, fields and content) or a
+//! failure, never both.
 
 use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::Value;
 
-/// What a request is answered.
+/// The answer to a request.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(in super::super) struct Answer {
@@ -25,15 +24,15 @@ pub(in super::super) struct Answer {
     transport_error: Option<String>,
 }
 
-/// How a request is left without an answer.
+/// How a request fails without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(in super::super) enum Fail {
-    /// The name leads nowhere.
+    /// The name does not resolve.
     Dns,
     /// Nobody accepts the connection.
     Connect,
-    /// A certificate nobody vouches for.
+    /// The certificate is not trusted.
     Tls,
     /// No answer in time.
     Timeout,
@@ -42,7 +41,7 @@ pub(in super::super) enum Fail {
 }
 
 impl Answer {
-    /// Holds it against itself, and translates the words of the tables.
+    /// Checks that it is consistent, and translates the words of the tables.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         if let Some(text) = self.transport_error.take() {
             self.fail = Some(transport(&text)?);

@@ -1,7 +1,7 @@
-//! Makes the index, from the one before as far as nothing changed.
+//! Builds the index of Applications and reuses entries of the previous index that have not changed.
 //!
-//! In: objects, rules. Out: [`Applications`]. Never: an Application taken over
-//! whose project, cluster or rules are others than before.
+//! Invariant: an entry is reused only if the Application, its project, its cluster and the rules
+//! are the same as before.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -16,13 +16,13 @@ use tollgate_config::ServiceAccountSemantics;
 use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
 
 impl Applications {
-    /// Finds out what governs each Application of `resources`.
+    /// Determines what governs each Application of `resources`.
     ///
-    /// Some 20 ms for 10,000 Applications in 500 projects; what is the same `Arc` as
-    /// in `previous` is taken over.
+    /// Takes some 20 ms for 10,000 Applications in 500 projects. Entries whose objects are the same
+    /// `Arc` as in `previous` are reused.
     ///
-    /// - `mode_override`: whether accounts act, whatever `argocd-cm` says.
-    /// - `previous`: the index of the snapshot before.
+    /// - `mode_override`: whether service accounts act, regardless of `argocd-cm`.
+    /// - `previous`: the index of the previous snapshot.
     pub fn build(
         resources: &Resources,
         rules: &Rules,
@@ -90,7 +90,7 @@ impl Applications {
     }
 }
 
-/// Whether an Application and its project are the objects they were.
+/// Whether an Application and its project are the same objects as before.
 fn is_same(before: &Governed, application: &Arc<Application>, project: Option<&Arc<Prepared>>) -> bool {
     let same_project = match (&before.project, project) {
         (Some(before), Some(now)) => Arc::ptr_eq(before, &now.merged),
@@ -140,7 +140,7 @@ impl Prepared {
     }
 }
 
-/// What one build works out once for many Applications.
+/// What a build computes once for many Applications.
 struct Building<'a> {
     control_plane: &'a str,
     clusters: &'a [Cluster],

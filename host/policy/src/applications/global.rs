@@ -1,8 +1,8 @@
-//! Global projects: whose lists stand behind those of others.
+//! Reads `globalProjects` of `argocd-cm`: the projects whose lists also apply to other projects,
+//! which they select by label.
 //!
-//! In: `globalProjects` of `argocd-cm`, labels. Out: the global projects of a
-//! project, in order. Refuses: a value that cannot be read, with its place. Never:
-//! a selector that takes every project because it was misspelled.
+//! Security: a value that cannot be read, such as a misspelled selector, is an error with its
+//! location. It never selects every project.
 //!
 //! Source: Argo CD, `GetGlobalProjects`; Kubernetes, `LabelSelectorAsSelector`.
 
@@ -33,7 +33,7 @@ struct Global {
     label_selector: Selector,
 }
 
-/// Takes every project when it asks for nothing.
+/// An empty selector selects every project.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 struct Selector {
@@ -61,7 +61,7 @@ enum Operator {
 }
 
 impl Globals {
-    /// Reads the setting; what is wrong with it is an error, and there are none then.
+    /// Reads the setting. If any finding is an error, there are no global projects.
     pub(super) fn read(
         argocd_cm: &ConfigMap,
         resources: &Resources,
@@ -86,7 +86,7 @@ impl Globals {
             if !entry.project_name.is_empty() && !projects.contains_key(&entry.project_name) {
                 let message = format!("`{KEY}[{at}]`: there is no project `{}`", entry.project_name);
                 let (location, hint) = (setting.location.clone(), "what it denies is denied nowhere");
-                // SECURITY: a load that lost what such a project denies would permit more
+                // SECURITY: a load that lost the deny lists of such a project would permit more
                 // than the one before.
                 let finding = match (semantics, resources.is_set_aside(&entry.project_name)) {
                     (ServiceAccountSemantics::Strict, _) | (_, true) => Diagnostic::error(location, message),
@@ -101,15 +101,15 @@ impl Globals {
         (Self { entries }, found)
     }
 
-    /// The global projects of `project`, in order; it is never its own.
+    /// The global projects of `project`, in order. A project is never its own global project.
     pub(super) fn of(&self, project: &Project, projects: &BTreeMap<String, Arc<Project>>) -> Vec<Arc<Project>> {
         let mut globals = Vec::new();
         for entry in &self.entries {
             if entry.project_name == project.name || !entry.label_selector.takes(&project.labels) {
                 continue;
             }
-            // One that does not exist ends the list in Argo CD; by the stricter reading
-            // the load was refused.
+            // In Argo CD a project that does not exist ends the list. Strict semantics have refused
+            // the load.
             let Some(global) = projects.get(&entry.project_name) else {
                 break;
             };
@@ -119,7 +119,7 @@ impl Globals {
     }
 }
 
-/// The place of a finding in the setting as one in the file the setting stands in.
+/// Translates the location of a finding within the setting to the file that holds the setting.
 fn within(setting: &Location, finding: Diagnostic) -> Diagnostic {
     let line = finding.location.as_ref().map_or(0, |place| place.line);
     Diagnostic {

@@ -1,7 +1,6 @@
-//! A project together with its global projects.
+//! Merges a project with its global projects, in their order.
 //!
-//! In: a project, global projects in order. Out: one project. Never: an entry of a
-//! global project before one of the project's own.
+//! Invariant: a project's own entries come before those of its global projects.
 //!
 //! Source: Argo CD, `GetAppVirtualProject`.
 
@@ -9,8 +8,8 @@ use std::sync::Arc;
 
 use tollgate_state::{Project, ResourceRule, ResourceRules};
 
-/// The project with the lists of `globals` behind its own. Source namespaces, roles
-/// and whose clusters it may use stay its own.
+/// Appends the lists of `globals` to those of the project. Source namespaces, roles and the
+/// restriction to the project's own clusters stay those of the project.
 pub(super) fn merge(own: &Arc<Project>, globals: &[Arc<Project>]) -> Arc<Project> {
     if globals.is_empty() {
         return Arc::clone(own);
@@ -51,8 +50,8 @@ fn append(own: &mut ResourceRules, global: &ResourceRules) {
     own.namespaced_allowed = allowed(own.namespaced_allowed.take(), namespaced_allowed.as_deref());
 }
 
-/// No list allows everything, an empty one nothing. As in Argo CD an empty list of a
-/// global project adds nothing: where the project has none, there is none still.
+/// A missing list allows everything, an empty one nothing. As in Argo CD, an empty list of a global
+/// project adds nothing: a project without a list still has none.
 fn allowed(own: Option<Vec<ResourceRule>>, global: Option<&[ResourceRule]>) -> Option<Vec<ResourceRule>> {
     match (own, global) {
         (own, None | Some([])) => own,

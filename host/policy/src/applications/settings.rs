@@ -1,42 +1,43 @@
-//! What `argocd-cm` says of impersonation.
+//! Reads the settings of `argocd-cm` that control impersonation: the [`ImpersonationMode`], the
+//! fallback when no entry matches, and whether permissions on an Application extend to its objects.
 //!
-//! In: its data. Out: a [`ImpersonationMode`], whether no match is the controller's. Never: a
-//! value read as something near it.
+//! Security: values are compared exactly. A value that is merely similar to a known one never
+//! counts as it.
 
 use crate::impersonate::service_account::Fallback;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
 use tollgate_state::{ConfigMap, Resources};
 
-/// Switches accounts on: exactly `true`; exactly `audit`, which Argo CD reads as
-/// off, writes down what they would refuse.
+/// Enables impersonation of service accounts if it is exactly `true`. Exactly `audit`, which Argo
+/// CD reads as off, only records what they would refuse.
 pub const ENABLED_KEY: &str = "application.sync.impersonation.enabled";
 /// Exactly `false` lets the gateway's own identity act where no entry matches.
 pub const ENFORCED_KEY: &str = "application.sync.impersonation.enforced";
 
-/// Whether `applications, update` and `delete` are rights to the Application's objects.
+/// Whether `applications, update` and `delete` extend to the Application's objects.
 const INHERITANCE_KEY: &str = "server.rbac.disableApplicationFineGrainedRBACInheritance";
 
-/// Whether a right to change or delete an Application is one to its objects.
+/// Whether a permission to change or delete an Application extends to its objects.
 ///
 /// Source: Argo CD, `ApplicationFineGrainedRBACInheritanceDisabled`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Inheritance {
-    /// It is not: `update/<group>/<kind>/<namespace>/<name>` is. Argo CD's default.
+    /// It does not; `update/<group>/<kind>/<namespace>/<name>` is needed. Argo CD's default.
     #[default]
     Disabled,
-    /// It is, as before Argo CD 3.0.
+    /// It does, as before Argo CD 3.0.
     Enabled,
 }
 
-/// Bytes of a value that a finding repeats.
+/// Bytes of a value that a finding shows.
 const SHOWN_BYTES: usize = 64;
 
-/// What is wrong with what says whether accounts act: no `argocd-cm` is an error,
-/// nothing of the load may be used; a value that is none of those that mean
-/// something is a warning. Only where nothing else says it.
-// SECURITY: mode off lets the gateway's own identity act; that something was not
-// found is no reason for it.
+/// What is wrong with the setting that enables impersonation. A missing `argocd-cm` is an error,
+/// after which nothing of the load may be used. A value with no meaning is a warning. Call it only
+/// if the mode is not set elsewhere.
+// SECURITY: with impersonation off the gateway's own identity acts, so a missing ConfigMap must not
+// count as off.
 pub(super) fn findings(resources: &Resources) -> Option<Diagnostic> {
     if resources.argocd_cm_at.is_none() {
         let message =
@@ -66,7 +67,7 @@ pub(super) fn mode(argocd_cm: &ConfigMap) -> ImpersonationMode {
     }
 }
 
-/// - `of_rules`: what the rules of the front say.
+/// - `of_rules`: the fallback in the front's rules.
 pub(super) fn fallback(argocd_cm: &ConfigMap, of_rules: Fallback) -> Fallback {
     match text(argocd_cm, ENFORCED_KEY) {
         Some("false") => Fallback::Controller,
@@ -74,8 +75,8 @@ pub(super) fn fallback(argocd_cm: &ConfigMap, of_rules: Fallback) -> Fallback {
     }
 }
 
-/// What `argocd-cm` says. Argo CD answers every request with an error where the value is
-/// no boolean; that is no right to anything here either.
+/// What `argocd-cm` says. Where the value is no boolean, Argo CD answers every request with an
+/// error; here it grants nothing either.
 pub(super) fn inheritance(argocd_cm: &ConfigMap) -> Inheritance {
     match text(argocd_cm, INHERITANCE_KEY) {
         Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Inheritance::Enabled,

@@ -255,14 +255,14 @@ fn what_global_projects_have_stands_behind_a_projects_own() {
     assert_eq!(merged.resources.namespaced_denied, [rule("Job"), rule("Secret")]);
     assert_eq!(merged.source_repos, ["https://global"]);
     assert_eq!(merged.destinations.len(), 1);
-    // Who may put Applications into it stays its own business.
+    // `sourceNamespaces` stays the project's own.
     assert_eq!(merged.source_namespaces, Vec::<String>::new());
     assert_eq!(merged.name, "team");
     assert_eq!(
         user(found(&index, "a")),
         Ok("system:serviceaccount:guestbook:own".to_owned())
     );
-    // Not chosen, and never its own.
+    // A project whose label selector does not match, and the global project itself.
     assert_eq!(
         found(&index, "b")
             .project
@@ -355,7 +355,7 @@ fn a_setting_of_global_projects_that_cannot_be_read_refuses_the_load() {
     check(&by("operator: Equals, values: [x]"), "Equals");
 }
 
-/// Without what it denies, other projects would permit more.
+/// Without the deny lists of the global project, other projects would permit more.
 #[test]
 fn a_global_project_with_a_mistake_refuses_the_load() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
@@ -407,7 +407,7 @@ fn without_argocd_cm_nothing_of_the_load_may_be_used() {
     let index = build(&resources);
     assert!(index.findings().iter().any(Diagnostic::is_error));
     assert!(told(&index)[0].contains("there is no ConfigMap `argocd-cm`"));
-    // Who says the mode elsewhere needs none.
+    // An explicit mode needs no `argocd-cm`.
     let said = Applications::build(&resources, &Rules::default(), Some(ImpersonationMode::Off), None);
     assert_eq!(told(&said), Vec::<String>::new());
 }
@@ -467,7 +467,7 @@ fn odd_entries_are_told_of_the_project_that_has_them() {
     set(&mut resources, super::ENABLED_KEY, "true");
     set(&mut resources, "globalProjects", "- projectName: global\n");
     let found = told(&build(&resources));
-    // The global project's own entry is not told as unreached behind the catch-all.
+    // The global project's own entry is not reported as unreachable behind the catch-all.
     assert_eq!(found.len(), 1, "{found:?}");
     assert!(
         found[0].contains("`destinationServiceAccounts[1]` is never reached"),
@@ -475,7 +475,7 @@ fn odd_entries_are_told_of_the_project_that_has_them() {
     );
 }
 
-/// Whether each Application was taken over, by name.
+/// Whether each Application was reused, by name.
 fn kept(before: &Applications, after: &Applications) -> Vec<(String, bool)> {
     let mut kept: Vec<_> = after
         .iter()
@@ -509,7 +509,7 @@ fn only_what_changed_is_derived_again() {
         let after = Applications::build(&resources, &Rules::default(), None, Some(&before));
         let kept: Vec<bool> = kept(&before, &after).into_iter().map(|(_, kept)| kept).collect();
         assert_eq!(kept, expected);
-        // What was taken over is what would be derived.
+        // A reused entry equals a freshly built one.
         let fresh = build(&resources);
         for now in after.iter() {
             let name = &now.application.name;

@@ -1,8 +1,7 @@
-//! Which live objects are an Application's: what Argo CD writes on what it applies.
+//! Tells which live objects belong to an Application, from the tracking metadata that Argo CD
+//! writes on what it applies.
 //!
-//! In: `argocd-cm`, a live object. Out: whether the object names the Application.
-//! Security: only what the cluster has stored is looked at, never what a request
-//! carries.
+//! Security: only what the cluster has stored is looked at, never what a request carries.
 //!
 //! Source: Argo CD, `util/argo/resource_tracking.go` and `isSelfReferencedObj` of
 //! `controller/state.go`.
@@ -13,16 +12,16 @@ use tollgate_state::{ConfigMap, ObjectName};
 
 /// Names the Application and the object itself: `app:group/Kind:namespace/name`.
 const TRACKING_ID: &str = "argocd.argoproj.io/tracking-id";
-/// Which of several Argo CDs applied it.
+/// Which Argo CD installation applied the object.
 const INSTALLATION_ID: &str = "argocd.argoproj.io/installation-id";
-/// Label of the method `label`, unless `argocd-cm` says another.
+/// Default label of the tracking method `label`; `argocd-cm` can name another.
 const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 
 /// How Argo CD marks the objects of its Applications.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tracking {
     method: Method,
-    /// Of this installation; empty when it has none.
+    /// ID of this installation; empty when it has none.
     installation_id: String,
 }
 
@@ -41,7 +40,7 @@ pub struct Identity<'a> {
     pub group: &'a str,
     /// Kind.
     pub kind: &'a str,
-    /// None for an object of the cluster.
+    /// None for a cluster-scoped object.
     pub namespace: Option<&'a str>,
     /// Name.
     pub name: &'a str,
@@ -57,7 +56,7 @@ impl Default for Tracking {
 }
 
 impl Tracking {
-    /// What `argocd-cm` says. A method nobody knows is the annotation, as in Argo CD.
+    /// What `argocd-cm` says. As in Argo CD, an unknown method means the annotation.
     pub(super) fn of(argocd_cm: &ConfigMap) -> Self {
         let text = |key: &str| {
             let text = argocd_cm.data.get(key).map(|text| &*text.value);
@@ -76,10 +75,10 @@ impl Tracking {
         }
     }
 
-    /// Whether a live object says that it is the Application's of this instance name.
+    /// Whether a live object is marked as belonging to the Application with this instance name.
     ///
-    /// The annotation must name the object itself: controllers copy annotations to
-    /// what they make. The label says nothing of the object.
+    /// The annotation must also name the object itself, as controllers copy annotations to the
+    /// objects they create. The label cannot be checked in this way.
     pub fn names(&self, instance: &str, object: Identity<'_>, live: &ObjectMeta) -> bool {
         let annotation = |key: &str| live.annotations.as_ref()?.get(key).map(String::as_str);
         match &self.method {
@@ -106,7 +105,7 @@ pub(super) fn instance_name(application: &ObjectName, control_plane_namespace: &
     }
 }
 
-/// A tracking id, read.
+/// A parsed tracking id.
 struct Named<'a> {
     application: &'a str,
     group: &'a str,
@@ -131,7 +130,7 @@ impl<'a> Named<'a> {
         })
     }
 
-    /// An object of the cluster has the Application's destination namespace in its id.
+    /// The id of a cluster-scoped object contains the Application's destination namespace.
     fn is(&self, instance: &str, object: Identity<'_>) -> bool {
         self.application == instance
             && self.group == object.group

@@ -1,12 +1,9 @@
-//! How much work an expression can do at most.
+//! Estimates from the parsed tree, without evaluating it, how much work an expression can do at
+//! most. The result is how long input lists may be for the work to stay bounded.
 //!
-//! In: a parsed tree. Out: how long the lists handed in may be so that the
-//! work stays bounded. Never: an evaluation.
-//!
-//! The estimate follows Kubernetes' in kind (a cost per node, multiplied by
-//! the length of what a comprehension runs over), and counts copies as well,
-//! so that `l.map(x, x + x).map(x, x + x)…` is seen to double. A step is about
-//! 50 ns or 64 bytes.
+//! Like Kubernetes' estimate, this one gives each node a cost and multiplies it by the length of
+//! what a comprehension iterates over. It also counts copies, so that it notices that
+//! `l.map(x, x + x).map(x, x + x)…` doubles. A step is about 50 ns or 64 bytes.
 
 use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
@@ -14,14 +11,14 @@ use super::{Error, is_empty_list};
 
 /// Steps one evaluation may take: about 100 ms, 128 MB, in the worst case.
 const STEPS: u64 = 2_000_000;
-/// Lengths of input lists tried, longest first.
+/// Lengths of input lists to try, longest first.
 const LENGTHS: [u64; 5] = [4096, 1024, 256, 64, 16];
 /// Steps to copy a whole variable: 256 KiB in pieces of 64 bytes.
 const VARIABLE: u64 = 4096;
 /// Steps to copy the longest text a variable can hold: 16 KiB.
 const TEXT: u64 = super::input::TEXT_BYTES as u64 / 64;
 
-/// Items a list handed to the expression may hold.
+/// How many items an input list may have.
 ///
 /// # Errors
 /// [`Error::TooMuchWork`] when even the shortest length is too much.
@@ -46,7 +43,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
     })
 }
 
-/// What is known about a value before there is one.
+/// What is known about a value before evaluation.
 #[derive(Clone, Copy, Debug)]
 struct Estimate {
     /// Steps to compute it.
@@ -59,7 +56,7 @@ struct Estimate {
     each: u64,
     /// Steps to copy the longest text it is or holds.
     text: u64,
-    /// Whether it can only be a text or a number, or an error.
+    /// Whether it can only be a text, a number or an error.
     scalar: bool,
 }
 
@@ -73,21 +70,20 @@ impl Estimate {
         scalar: true,
     };
 
-    /// Steps to copy it as an operand beside a scalar, which makes any list an
-    /// error: at most one text.
+    /// Steps to copy it as an operand beside a scalar: at most one text, as a list there is an
+    /// error.
     fn as_text(self) -> u64 {
         self.weight.min(self.text)
     }
 }
 
-/// A name a comprehension binds.
+/// A name that a comprehension binds.
 #[derive(Debug)]
 pub(super) struct Scope<'e> {
     name: &'e str,
     /// Steps to copy it inside its own loop.
     here: u64,
-    /// Steps to copy it inside a loop further in, where it is copied again
-    /// and again.
+    /// Steps to copy it inside a nested loop, where it is copied again and again.
     deeper: u64,
     /// Steps to copy the longest text in it.
     text: u64,
@@ -181,7 +177,7 @@ impl<'e> Estimator<'e> {
         }
     }
 
-    /// A field or an item of something: at most as heavy as the whole.
+    /// A field or an item of a value costs at most as much to copy as the whole.
     fn part(&self, of: Estimate) -> Estimate {
         Estimate {
             steps: of.steps.saturating_add(1),

@@ -1,7 +1,7 @@
-//! Bounds on source and parsed tree.
+//! Bounds the source and the parsed tree of an expression: a program that passes is small, shallow
+//! and refers only to names that exist.
 //!
-//! In: source. Out: a parsed program that is small, shallow and refers only
-//! to what exists. Never: a parse on a caller's stack.
+//! Security: parsing runs on a thread of its own, never on the caller's stack.
 
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -14,27 +14,26 @@ use cel::{ParseErrors, Program};
 use super::cost;
 use super::{BRACKET_DEPTH, COMPREHENSION_DEPTH, Error, NODES, SOURCE_BYTES, TREE_DEPTH, is_empty_list, library};
 
-/// Stack of the parsing thread: 4 KiB of `a.a.a…` or `!!!…` recurse once a
-/// character or two.
+/// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
+/// characters.
 const PARSER_STACK_BYTES: usize = 64 * 1024 * 1024;
 
-/// After this the parser is given up. Its thread cannot be stopped, only left
-/// behind, so the bounds before it are what keeps it short; this is the net. It is
-/// of wall time, so it leaves room for a machine that gives the thread a small share.
+/// After this wall time the parser is abandoned. Its thread cannot be stopped, so this is only a
+/// safety net: the bounds above keep parsing short. It leaves room for a machine that gives the
+/// thread a small share of a processor.
 const PARSER_TIME: Duration = Duration::from_secs(60);
 
-/// What the tree check found out.
+/// What the check of the tree found.
 #[derive(Debug)]
 pub(super) struct Checked {
     /// Variables the expression really uses.
     pub(super) names: Vec<String>,
-    /// Items a list handed in may hold.
+    /// How many items an input list may have.
     pub(super) items: usize,
 }
 
-/// Bounds the source before the parser sees it: length, and brackets open at
-/// once outside of texts and comments. (The parser is exponential in dense
-/// brackets: cel-rust#306.)
+/// Bounds the source before the parser sees it: its length, and the brackets open at once outside
+/// of texts and comments. The parser is exponential in dense brackets (cel-rust#306).
 pub(super) fn scan(source: &str) -> Result<(), Error> {
     if source.len() > SOURCE_BYTES {
         return Err(Error::TooLong { observed: source.len() });
@@ -67,8 +66,8 @@ pub(super) fn scan(source: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// The last byte of the text literal that starts at `start`, or the end of the
-/// source when it never ends. Knows raw (`r"…"`) and triple-quoted texts.
+/// The last byte of the text literal that starts at `start`, or the end of the source if it is
+/// unterminated. Handles raw (`r"…"`) and triple-quoted texts.
 fn end_of_text(bytes: &[u8], start: usize) -> usize {
     let Some(&quote) = bytes.get(start) else { return start };
     let before = |back: usize| {
@@ -94,7 +93,7 @@ fn end_of_text(bytes: &[u8], start: usize) -> usize {
                 return at + 2;
             }
         }
-        // A newline ends a plain text for the lexer: what follows counts again.
+        // For the lexer a newline ends a plain text: brackets behind it count again.
         if byte == b'\n' && !triple {
             return at;
         }
@@ -105,9 +104,8 @@ fn end_of_text(bytes: &[u8], start: usize) -> usize {
 
 type Parsed = Result<(Program, Vec<library::Pattern>, Checked), Error>;
 
-/// Parses and checks on a thread with a large stack, so that neither a deep
-/// recursion nor a panic of the parser reaches the caller. The tree of a
-/// refused expression is dropped there too.
+/// Parses and checks on a thread with a large stack, so that neither deep recursion nor a panic of
+/// the parser reaches the caller. The tree of a refused expression is dropped there as well.
 pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
     let (answer, result) = mpsc::sync_channel(1);
     let source = source.to_owned();
@@ -119,7 +117,7 @@ pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
             let parsed = catch_unwind(AssertUnwindSafe(|| parse(&source, &variables))).unwrap_or(Err(Error::Parser {
                 reason: "the parser panicked",
             }));
-            // The receiver is gone only after the time is over.
+            // The receiver is gone only after the timeout.
             drop(answer.send(parsed));
         });
     let Ok(thread) = spawned else {
@@ -132,8 +130,7 @@ pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
             reason: "the parser took too long",
         });
     };
-    // Its stack is given back before the next one is taken: in the limited child
-    // process a few of them are all there is room for.
+    // Frees the stack before the next parse: the child process with limits has room for only a few.
     drop(thread.join());
     parsed
 }
@@ -146,8 +143,8 @@ fn parse(source: &str, variables: &[String]) -> Parsed {
     Ok((program, patterns, checked))
 }
 
-/// SECURITY: never formats the parser's error, whose `Display` can panic; reads
-/// its fields, and still under the `catch_unwind` above.
+/// SECURITY: never formats the parser's error, whose `Display` can panic. Reads its fields instead,
+/// still under the `catch_unwind` above.
 fn syntax_error(errors: &ParseErrors) -> Error {
     let Some(first) = errors.errors.first() else {
         return Error::Syntax {
@@ -278,7 +275,7 @@ impl<'e> Walk<'e> {
     }
 }
 
-/// Whether a `variable.field` stands anywhere in the tree, in any spelling.
+/// Whether `variable.field` occurs anywhere in the tree, in any notation.
 pub(super) fn mentions(expr: &IdedExpr, variable: &str, field: &str) -> bool {
     let is_variable = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if name == variable);
     let is_field =

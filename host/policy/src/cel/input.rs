@@ -1,7 +1,6 @@
-//! Values handed to expressions.
+//! Converts JSON, possibly from an untrusted caller, to the evaluator's values.
 //!
-//! In: JSON, possibly a stranger's. Out: the evaluator's values. Never: a
-//! value larger than the cost estimates assume.
+//! Invariant: no value is larger than the cost estimates assume.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,25 +10,25 @@ use cel::{Context, Value};
 
 use super::{Error, library};
 
-/// Bytes of one text handed in.
+/// Maximum length of one input text, in bytes.
 pub(super) const TEXT_BYTES: usize = 16 * 1024;
-/// Bytes of all texts of one variable.
+/// Maximum length of all texts of one variable, in bytes.
 const ALL_BYTES: usize = 256 * 1024;
-/// Lists and maps inside one another.
+/// Maximum nesting of lists and maps.
 const DEPTH: usize = 16;
-/// Numbers, texts, lists and maps of one variable.
+/// Maximum number of numbers, texts, lists and maps of one variable.
 const VALUES: usize = 16 * 1024;
 
 /// Values converted once, for any number of expressions.
 pub struct Variables {
     context: Context<'static, 'static>,
-    /// The longest list or map inside each variable.
+    /// Length of the longest list or map inside each variable.
     longest: Vec<(String, usize)>,
 }
 
 impl std::fmt::Debug for Variables {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        // Not the values: they may be a stranger's claims.
+        // The values are left out: they may be claims of an untrusted caller.
         f.debug_struct("Variables")
             .field("longest", &self.longest)
             .finish_non_exhaustive()
@@ -67,7 +66,7 @@ impl Variables {
         &self.context
     }
 
-    /// Compares the lists in the variables `names` with what is allowed.
+    /// Checks the lists in the variables `names` against what is allowed.
     pub(super) fn check_items(&self, names: &[String], allowed: usize) -> Result<(), Error> {
         match self
             .longest

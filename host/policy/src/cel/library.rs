@@ -1,8 +1,7 @@
-//! What an expression can call.
+//! The functions that an expression can call, as the environments for compiling and for evaluating.
 //!
-//! In: nothing. Out: the environments for compiling and evaluating. Never: a
-//! function that reads a clock, makes randomness, repeats a text or compiles a
-//! pattern while a request waits.
+//! Security: no function reads a clock, produces randomness or repeats a text. Patterns are
+//! compiled with the expression, never during a request.
 
 use std::any::Any;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
@@ -14,16 +13,16 @@ use cel::parser::{Macro, MacroExprHelper};
 use cel::{Env, ExecutionError, ParseError, extensions};
 use regex::{Regex, RegexBuilder};
 
-/// Bytes of one pattern of `matches`.
+/// Maximum length of a pattern of `matches`, in bytes.
 const PATTERN_BYTES: usize = 512;
-/// Patterns in one expression.
+/// Maximum number of patterns in one expression.
 const PATTERNS: usize = 16;
-/// Bytes a compiled pattern may take: `(a{1000}){1000}` is refused.
+/// Maximum size of a compiled pattern, in bytes: `(a{1000}){1000}` is refused.
 const PATTERN_PROGRAM_BYTES: usize = 128 * 1024;
-/// Start of the hidden variables that hold compiled patterns. `@` cannot
-/// stand in a name an operator writes.
+/// Prefix of the hidden variables that hold compiled patterns. A name that an operator writes
+/// cannot contain `@`.
 pub(super) const PATTERN_PREFIX: &str = "@pattern";
-/// What `matches` becomes.
+/// The function that replaces `matches`.
 const MATCHES: &str = "@matches";
 
 /// Functions and operators an expression may use.
@@ -113,7 +112,7 @@ pub(super) fn is_type(name: &str) -> bool {
 /// A pattern compiled with its expression.
 #[derive(Debug)]
 pub(super) struct Pattern {
-    /// Hidden variable it is bound to.
+    /// The hidden variable that holds it.
     pub(super) name: String,
     /// The pattern.
     pub(super) value: PatternValue,
@@ -149,7 +148,7 @@ impl StaticVal for PatternValue {}
 pub(super) struct Found(Arc<Mutex<Vec<Pattern>>>);
 
 impl Found {
-    /// Hands the patterns over.
+    /// Returns the patterns.
     pub(super) fn take(&self) -> Vec<Pattern> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -180,9 +179,9 @@ impl Found {
     }
 }
 
-/// The environment one expression is parsed with, and where its patterns go.
-/// `matches` is a macro here: its pattern must be a literal and is compiled
-/// now (the crate's own compiles it at each evaluation).
+/// The environment for parsing one expression, and the patterns found in it. `matches` is a macro
+/// here: its pattern must be a literal and is compiled now, whereas the crate's own function
+/// compiles it at each evaluation.
 pub(super) fn compiling() -> (Env, Found) {
     let found = Found::default();
     let mut env = Env::stdlib();
@@ -202,8 +201,8 @@ pub(super) fn compiling() -> (Env, Found) {
         }),
     ];
     for each in macros {
-        // A duplicate is the only failure, and the standard macros have no
-        // `matches`; without the macro the call is refused by the allow-list.
+        // This fails only for a duplicate, and the standard macros have no `matches`. Without the
+        // macro the allow-list would refuse the call.
         drop(env.add_macro(each));
     }
     (env, found)
@@ -229,12 +228,12 @@ fn rewrite(
     })))
 }
 
-/// The environment expressions are evaluated in.
+/// The environment for evaluating expressions.
 pub(super) fn evaluating() -> Arc<Env> {
     static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
         let mut env = Env::stdlib();
-        // Each fails only on a duplicate name; a function that is missing is
-        // an error at evaluation, hence a denial.
+        // Each of these fails only for a duplicate name. A missing function is an error at
+        // evaluation, hence a denial.
         drop(env.add_extension(extensions::strings));
         drop(env.add_overload(
             MATCHES,

@@ -1,20 +1,18 @@
-//! Which names stand in an expression as they are.
-//!
-//! In: a parsed tree. Out: its text literals. Never: one that is only compared
-//! with, or looked up by: it names nobody.
+//! Collects the text literals of a parsed expression that can be its result, or the start of its
+//! result. Literals that are only compared with or used as a key are left out, as they name nobody.
 
 use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 /// A text literal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Spelling {
-    /// A result may be just this.
+    /// The whole of a possible result.
     Whole(String),
-    /// A result may start with this; what follows is computed.
+    /// The start of a possible result; the rest is computed.
     Start(String),
 }
 
-/// All of `root`, in their order.
+/// The text literals of `root`, in order.
 pub(super) fn of(root: &IdedExpr) -> Vec<Spelling> {
     let mut found = Vec::new();
     visit(root, &mut found);
@@ -31,7 +29,7 @@ fn visit(expr: &IdedExpr, found: &mut Vec<Spelling>) {
                 if let Some(text) = leading(first) {
                     found.push(Spelling::Start(text));
                 } else {
-                    // Two lists, or a text that starts with something computed.
+                    // Either two lists, or a text that starts with a computed part.
                     visit(first, found);
                     visit(rest, found);
                 }
@@ -54,7 +52,7 @@ fn visit(expr: &IdedExpr, found: &mut Vec<Spelling>) {
     }
 }
 
-/// The literal a sum of texts starts with.
+/// The literal with which a concatenation of texts starts.
 fn leading(expr: &IdedExpr) -> Option<String> {
     match &expr.expr {
         Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),

@@ -220,7 +220,7 @@ fn hostile_sources_are_refused_quickly() {
 
 #[test]
 fn a_long_row_of_signs_does_no_harm() {
-    // The parser folds these; whether accepted or not, nothing is deep.
+    // The parser folds these. Whether or not they are accepted, the tree is not deep.
     for source in [
         "!".repeat(4_000) + "true",
         "-".repeat(4_000) + "1",
@@ -243,7 +243,7 @@ fn brackets_in_texts_do_not_count() {
     ] {
         compile(source).unwrap_or_else(|error| panic!("{source}: {error}"));
     }
-    // A text that only seems to swallow the brackets.
+    // Texts that only seem to contain the brackets.
     for source in [
         "r'\\' + ((((((((((((((((1",
         "'a' ((((((((((((((((((((((",
@@ -272,8 +272,8 @@ fn work_bounds_the_length_of_lists() {
     assert_eq!(nested.eval_bool(&[("claims", &short)]), Ok(true));
 }
 
-/// Each of these is accepted for lists of some length; run with lists just
-/// that long, the work stays bounded.
+/// Each of these is accepted for lists of some length. Evaluated with lists of just that length,
+/// the work stays bounded.
 #[test]
 fn the_most_work_an_accepted_expression_does_is_bounded() {
     for source in [

@@ -1,32 +1,32 @@
-//! What every identity must be before a cluster hears of it.
+//! Checks every identity, wherever it comes from, before it is sent to a cluster, and removes
+//! duplicates.
 //!
-//! In: an identity from anywhere. Out: the same, without duplicates, or why not.
-//! Never: a value changed to make it fit.
+//! Invariant: a value is refused rather than changed to make it fit.
 
 use std::collections::HashSet;
 
 use super::Error;
 use tollgate_core::user::Identity;
 
-/// Start of the names that are Kubernetes' own.
+/// Prefix of the names that are reserved for Kubernetes.
 pub(super) const SYSTEM: &str = "system:";
-/// Bytes of a name, a group, a uid, a key or a value.
+/// Maximum length of a name, a group, a uid, a key or a value, in bytes.
 pub const VALUE_BYTES: usize = 1_024;
-/// Values of all keys of `extra` together.
+/// Maximum number of values of all keys of `extra` together.
 pub const VALUES: usize = 256;
-/// Domains whose keys are Kubernetes' own.
+/// Domains whose keys are reserved for Kubernetes.
 const OWN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
-/// The names of Kubernetes' own that a mapping spells out.
+/// The `system:` names that a mapping spells out.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Spelled<'a> {
-    /// None: the identity is from elsewhere.
+    /// None: the identity does not come from a mapping.
     Nothing,
     /// These users and these groups.
     Names { user: &'a [String], groups: &'a [String] },
 }
 
-/// Looks at every part; duplicate groups and values of one key are taken out.
+/// Checks every part, and removes duplicate groups and duplicate values of one key.
 ///
 /// # Errors
 /// Every [`Error`] but [`Error::Expression`].
@@ -66,7 +66,7 @@ pub(super) fn check(identity: Identity, spelled: Spelled<'_>, max_groups: usize)
     })
 }
 
-/// Keys in their order, each once, with its values.
+/// Checks keys and values. Returns the keys in their order, each once, with its values.
 ///
 /// # Errors
 /// What is wrong with a key or a value, or that there are too many.
@@ -86,13 +86,12 @@ pub(super) fn check_extra(extra: Vec<(String, Vec<String>)>) -> Result<Vec<(Stri
             None => checked.push((key, values)),
         }
     }
-    // A key without a value is no header, and nothing to Kubernetes.
+    // A key without a value sends no header, so it means nothing to Kubernetes.
     let kept = checked.into_iter().filter(|(_, values)| !values.is_empty());
     Ok(kept.map(|(key, values)| (key, unique(values))).collect())
 }
 
-/// Whether Kubernetes reads a key of `extra` as it is written, and as nobody
-/// else's.
+/// Whether Kubernetes reads a key of `extra` as it is written, and does not reserve it for itself.
 ///
 /// Source: `k8s.io/apiserver`, validation of `AuthenticationConfiguration`; the
 /// server lower-cases the header's name before it decodes it.
@@ -121,7 +120,7 @@ pub(super) fn check_key(key: &str) -> Result<(), Error> {
     Err(Error::Key { key, problem })
 }
 
-/// HTTP carries the value as it is.
+/// Whether HTTP carries the value unchanged.
 fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
     if value.is_empty() {
         return Err(Error::Empty { part });
@@ -140,8 +139,8 @@ fn check_value(part: &'static str, value: &str) -> Result<(), Error> {
     Ok(())
 }
 
-// SECURITY: `system:masters` may do everything, `system:serviceaccount:…` is
-// somebody else; whoever names people must not be able to name them so.
+// SECURITY: `system:masters` may do everything, and `system:serviceaccount:…` is another identity.
+// A user who chooses a name must not be able to choose one of these.
 fn check_system(part: &'static str, name: &str, spelled: &[String]) -> Result<(), Error> {
     if !name.starts_with(SYSTEM) || spelled.iter().any(|literal| literal == name) {
         return Ok(());

@@ -1,14 +1,14 @@
-//! What is known of one access, as expressions and policies read it.
+//! What is known of one access, as expressions and policies read it: `agent`, `user`, `access` and
+//! `job`. It comes from the access itself or from the input of a test case.
 //!
-//! In: an access, or the input of a case. Out: `agent`, `user`, `access` and
-//! `job`. Never: a credential, or what a client sent.
+//! Security: it contains no credential and nothing that the client sent.
 
 use serde_json::{Map, Value as Json, json};
 
 use tollgate_core::access::AccessFacts;
 use tollgate_core::user::{AccessAs, CiJob, Membership, Role};
 
-/// What does not change from request to request of one access.
+/// The facts that are the same for every request of one access.
 #[derive(Clone, Debug)]
 pub struct Known {
     /// `id`, `name`, `config_project`, `cluster`.
@@ -22,7 +22,7 @@ pub struct Known {
 }
 
 impl Known {
-    /// What an access says.
+    /// The facts of an access.
     pub fn of(access: &AccessFacts) -> Self {
         let AccessFacts {
             agent,
@@ -58,7 +58,7 @@ impl Known {
         }
     }
 
-    /// What the input of a case says.
+    /// The facts in the input of a test case.
     pub fn from_input(input: &Json) -> Self {
         let part = |name: &str| input.get(name).cloned().unwrap_or_default();
         Self {
@@ -69,13 +69,13 @@ impl Known {
         }
     }
 
-    /// How the cluster is entered: `user`, `ci_job` and so on.
+    /// The kind of access to the cluster: `user`, `ci_job` and so on.
     pub(super) fn access_as(&self) -> Option<&str> {
         self.access.get("as").and_then(Json::as_str)
     }
 
-    /// `access.projects` or `access.groups`, one entry for each role. Lists in
-    /// lists cost expressions much more.
+    /// `access.projects` or `access.groups`, flattened to one entry for each role. Nested lists
+    /// cost expressions much more.
     pub(super) fn roles(&self, list: &str) -> Json {
         let entries = self.access.get(list).and_then(Json::as_array).into_iter().flatten();
         let role = |entry: &Json, role: &Json| {

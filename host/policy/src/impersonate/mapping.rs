@@ -1,7 +1,9 @@
-//! The file that says which names people and jobs have in clusters.
+//! Reads `impersonation.cel.yaml`, which says which names people and jobs have in clusters, and
+//! applies it to an access.
 //!
-//! In: `impersonation.cel.yaml`, an access. Out: an [`Impersonation`]. Never: an
-//! expression compiled per request; an identity the guard rails did not see.
+//! Invariant: expressions are compiled at load, never per request.
+//!
+//! Security: every identity passes the checks of `impersonate/guard.rs`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
@@ -18,11 +20,11 @@ use tollgate_core::access::AccessFacts;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::user::{AccessAs, Identity};
 
-/// What expressions can name.
+/// Variables of the expressions.
 const VARIABLES: [&str; 6] = ["agent", "user", "access", "job", "project_roles", "group_roles"];
-/// Bytes of the file.
+/// Maximum length of the file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024;
-/// Expressions that give groups, or keys of `extra`, of one kind of access.
+/// Maximum number of expressions that give groups, or keys of `extra`, for one kind of access.
 const EXPRESSIONS: usize = 64;
 
 /// The names of people and jobs in clusters, compiled.
@@ -33,17 +35,17 @@ pub struct Mapping {
     max_groups: usize,
 }
 
-/// The names a mapping can give, as far as its text tells; for RBAC that lets a
-/// gateway impersonate just these.
+/// The names that a mapping can give, as far as its text tells. They allow writing RBAC that lets a
+/// gateway impersonate only these.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Names {
     /// Keys of `extra`, sorted.
     pub extra_keys: BTreeSet<String>,
     /// Whether it gives a uid.
     pub uid: bool,
-    /// What usernames start with, or are.
+    /// Usernames, or prefixes of usernames.
     pub usernames: BTreeSet<Spelling>,
-    /// What groups start with, or are.
+    /// Groups, or prefixes of groups.
     pub groups: BTreeSet<Spelling>,
 }
 
@@ -64,11 +66,11 @@ struct Rule {
     system_names: Vec<SystemName>,
 }
 
-/// A name of Kubernetes' own that an expression spells out.
+/// A `system:` name that an expression spells out.
 #[derive(Debug)]
 struct SystemName {
     name: String,
-    /// The expression with another text in its place.
+    /// The expression with another text in place of the name.
     without: Expression,
 }
 
@@ -138,9 +140,9 @@ impl Mapping {
         }
     }
 
-    /// Whom a cluster is told the requests of `access` are from.
+    /// The identity to impersonate in a cluster for the requests of `access`.
     ///
-    /// Takes some 10 µs: once an access, not once a request.
+    /// Takes some 10 µs: call it once per access, not once per request.
     ///
     /// # Errors
     /// Each [`Error`] denies.
@@ -148,7 +150,7 @@ impl Mapping {
         self.apply_known(access, &Known::of(access))
     }
 
-    /// As [`Mapping::apply`], with what is known of the access.
+    /// Like [`Mapping::apply`], with the facts of the access already known.
     pub fn apply_known(&self, access: &AccessFacts, known: &Known) -> Result<Impersonation, Error> {
         let identity = match &access.access_as {
             AccessAs::Agent => return Ok(Impersonation::Nobody),
@@ -161,8 +163,7 @@ impl Mapping {
         Ok(Impersonation::As(identity))
     }
 
-    /// Whom the input of a case would be; none where no rule of the file is
-    /// asked.
+    /// The identity for the input of a test case; `None` where no rule of the file applies.
     ///
     /// # Errors
     /// As [`Mapping::apply`].
@@ -175,14 +176,14 @@ impl Mapping {
         Some(rules.identity(known, self.max_groups))
     }
 
-    /// The names it can give to people and jobs.
+    /// The names that it can give to people and jobs.
     pub fn names(&self) -> Names {
         let mut names = self.names_of_people();
         names.add(&self.ci_job);
         names
     }
 
-    /// The names it can give to people.
+    /// The names that it can give to people.
     pub fn names_of_people(&self) -> Names {
         let mut names = Names::default();
         names.add(&self.user);
@@ -230,7 +231,7 @@ impl RawRules {
                 }
             }
         };
-        // Every expression is tried, so that one load reports all mistakes.
+        // Compiles every expression before failing, so that one load reports all mistakes.
         let username = compile(format!("{kind}.username"), username);
         let numbered = groups.into_iter().enumerate();
         let groups: Vec<Option<Rule>> = numbered
@@ -268,7 +269,7 @@ impl RawRules {
     }
 }
 
-/// The names of Kubernetes' own that stand in an expression as they are.
+/// The `system:` names that an expression spells out.
 fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
     let whole = |spelling| match spelling {
         Spelling::Whole(text) => Some(text),
@@ -287,12 +288,11 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
 }
 
 impl Rule {
-    /// Of the names it gave, those of Kubernetes' own that it gave because it spells them
-    /// out.
+    /// Of the names it gave, the `system:` names that it gave because it spells them out.
     ///
-    /// Security: a name can be spelled out for one caller, and be computed for another who
-    /// could choose its parts. What is still given when the literal is another one was
-    /// computed.
+    /// Security: an expression can spell out a name for one caller and compute the same name for
+    /// another caller, who may choose its parts. A name that the expression still gives after its
+    /// literal is replaced was computed.
     fn spelled_out(&self, given: &[String], variables: &Variables) -> Vec<String> {
         let is_computed = |name: &SystemName| {
             let without = name.without.eval_texts_in(variables);

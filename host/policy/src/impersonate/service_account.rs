@@ -1,9 +1,9 @@
-//! Which service account acts for an Application: `destinationServiceAccounts`.
+//! Determines which service account acts for an Application, from the `destinationServiceAccounts`
+//! of its project, its destination and the rules of `policies/applications`. The result,
+//! [`Acting`], names the entry that decided.
 //!
-//! In: a project's list, where an Application deploys to, the rules of
-//! `policies/applications`. Out: [`Acting`], with the entry that decided. Refuses:
-//! what is no service account. Never: an account of a later entry when an earlier
-//! one matched; a look at the cluster; a pattern compiled per request.
+//! Invariant: the first entry that matches decides, even if its account is invalid. The cluster is
+//! not asked, and no pattern is compiled per request.
 //!
 //! Source: Argo CD, `DeriveServiceAccountToImpersonate`.
 
@@ -29,19 +29,18 @@ pub use validate::validate;
 /// Who acts when no entry matches.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum Fallback {
-    /// The account `default` of the destination namespace, as the design of sync
-    /// impersonation says.
+    /// The account `default` of the destination namespace, as in the design of sync impersonation.
     #[default]
     DefaultServiceAccount,
-    /// Nobody: the request is refused, as Argo CD does it.
+    /// Nobody: the request is refused, as in Argo CD.
     Deny,
-    /// The gateway's own identity in that cluster, as Argo CD does it where
+    /// The gateway's own identity in that cluster, as in Argo CD if
     /// `application.sync.impersonation.enforced` is `false`.
     Controller,
 }
 
 impl Fallback {
-    /// As `impersonation.cel.yaml` has it.
+    /// The value in `impersonation.cel.yaml`.
     pub fn as_str(self) -> &'static str {
         match self {
             Self::DefaultServiceAccount => "default-service-account",
@@ -51,13 +50,13 @@ impl Fallback {
     }
 }
 
-/// What decided.
+/// What decided who acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum By {
-    /// The entry of this number, from 0, in the list with those of global projects
-    /// behind the project's own.
+    /// The entry with this index. The list is that of the project, followed by those of its global
+    /// projects.
     Entry {
-        /// The number.
+        /// Its index, from 0.
         index: usize,
         /// Where it stands.
         location: Location,
@@ -69,19 +68,18 @@ pub enum By {
 /// Who acts for an Application, and why.
 #[derive(Clone, Debug)]
 pub struct Acting {
-    /// The account; none where the gateway acts in its own name.
+    /// The account; `None` if the gateway acts in its own name.
     pub account: Option<Account>,
-    /// As a cluster is told, without what travels along: the account's user name,
-    /// no group, no uid, no extra.
+    /// The identity to impersonate: the account's user name, no group, no uid, no extra.
     pub impersonation: Arc<Impersonation>,
     /// What decided.
     pub by: By,
 }
 
-/// Why nobody acts for an Application. Each denies.
+/// Why nobody acts for an Application. Each error denies.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// A pattern of the list does not compile.
+    /// A server pattern of the list does not compile.
     #[error("invalid glob pattern for destination server `{pattern}` at {location}")]
     ServerPattern {
         /// The pattern.
@@ -89,7 +87,7 @@ pub enum Error {
         /// Where its entry stands.
         location: Location,
     },
-    /// A pattern of the list does not compile.
+    /// A namespace pattern of the list does not compile.
     #[error("invalid glob pattern for destination namespace `{pattern}` at {location}")]
     NamespacePattern {
         /// The pattern.
@@ -105,15 +103,15 @@ pub enum Error {
         /// Where its entry stands.
         location: Location,
     },
-    /// The account's namespace is that of the Application or its destination, and no
-    /// namespace Kubernetes can have.
+    /// The account's namespace is taken from the destination or the Application, and is not a name
+    /// that a Kubernetes namespace can have.
     #[error("`{namespace}` is no namespace a service account can be in")]
     InvalidNamespace {
         /// The namespace.
         namespace: String,
     },
-    /// The account would be one of Kubernetes' own or of the control plane's, and no
-    /// entry says so by name.
+    /// The account would be one of Kubernetes' own or of the control plane's, and no entry spells
+    /// it out.
     #[error("accounts of the namespace `{namespace}` act only where an entry names them as `{namespace}:NAME`")]
     Reserved {
         /// The namespace.
@@ -127,7 +125,7 @@ pub enum Error {
         /// The Application's destination namespace.
         namespace: String,
     },
-    /// The project does not exist, or takes no Applications of that namespace.
+    /// The project does not exist, or does not take Applications of that namespace.
     #[error("there is no project `{project}` that takes applications from namespace `{namespace}`")]
     Project {
         /// The project's name.
@@ -135,13 +133,13 @@ pub enum Error {
         /// The Application's namespace.
         namespace: String,
     },
-    /// The destination leads to no cluster.
+    /// The destination resolves to no cluster.
     #[error("the destination leads to no cluster")]
     Destination(#[source] destination::Error),
 }
 
 impl Error {
-    /// In Argo CD's words and without places, for whoever may see the Application.
+    /// The message in Argo CD's words, without locations, for whoever may see the Application.
     pub fn told(&self) -> String {
         let what = match self {
             Self::ServerPattern { pattern, .. } => format!("invalid glob pattern for destination server `{pattern}`"),
@@ -157,7 +155,7 @@ impl Error {
         format!("error deriving service account to impersonate: {what}")
     }
 
-    /// A stable name of what is wrong.
+    /// A stable name of the error.
     pub fn code(&self) -> &'static str {
         match self {
             Self::ServerPattern { .. } => "invalid-server-pattern",

@@ -191,7 +191,8 @@ fn a_name_of_kubernetes_own_must_stand_in_the_mapping() {
     assert_eq!(named(all, "ada").unwrap().groups, ["system:masters"]);
     let auditor = "{username: \"user.username == 'ada' ? 'system:auditor' : user.username\"}";
     assert_eq!(named(auditor, "ada").unwrap().username, "system:auditor");
-    // What is spelled out for her is not for who is called so, or whose name completes it.
+    // A name spelled out for one user does not hold for a user who has that name, or whose name
+    // completes it.
     refused(auditor, "system:auditor", "username");
     let completed = "{username: \"user.username == 'ada' ? 'system:auditor' : 'system:' + user.username\"}";
     assert_eq!(named(completed, "ada").unwrap().username, "system:auditor");
@@ -205,7 +206,7 @@ fn a_name_of_kubernetes_own_must_stand_in_the_mapping() {
     assert_eq!(named(listed, "bob").unwrap().groups, ["bob", "b"]);
     refused(listed, "system:masters", "group");
     refused("{username: \"'syst\\\\x65m:auditor'\"}", "ada", "username");
-    // Whoever has such a name does not become it: the group of the mapping is no user.
+    // A user who has the name of a group of the mapping does not become it.
     refused(all, "system:masters", "username");
     refused("{username: \"'system:' + user.username\"}", "admin", "username");
     refused("{username: \"'system:' + 'admin'\"}", "ada", "username");
@@ -296,8 +297,7 @@ fn the_shipped_mapping_says_which_names_it_gives() {
     assert_eq!(groups, expected.into());
 }
 
-/// More memberships than anybody has: the lists stay within what expressions
-/// may be handed.
+/// More memberships than anybody has: the lists stay within the bounds on input to expressions.
 #[test]
 fn many_roles_are_still_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");

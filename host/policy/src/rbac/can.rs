@@ -1,7 +1,7 @@
-//! `rbac can`: one subject, one question, as Argo CD's own tester asks it.
+//! `rbac can`: answers one question about one subject, as Argo CD's own tester does, with a verdict
+//! and advice.
 //!
-//! In: a subject, an action, a resource as typed. Out: a verdict and advice.
-//! Never: another evaluation than the server's.
+//! Invariant: the verdict comes from the same evaluation as the server's.
 //!
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
@@ -9,7 +9,7 @@ use super::names::is_project_scoped;
 use super::{Rbac, TokenIssuer, Tuple, Verdict};
 use tollgate_core::claims::project_of_subject;
 
-/// What `rbac can` is asked.
+/// A question to `rbac can`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Question<'a> {
     /// Role, user or group.
@@ -23,8 +23,8 @@ pub struct Question<'a> {
 }
 
 impl<'a> Question<'a> {
-    /// What is judged: short names are resolved, and no object of a project-scoped
-    /// resource is every object.
+    /// The tuple to judge. Short names are resolved, and a missing object of a project-scoped
+    /// resource means every object.
     pub fn tuple(&self) -> Tuple<'a> {
         let resource = resolve_resource(self.resource);
         let is_everything = is_project_scoped(resource) && matches!(self.sub_resource, "" | "*");
@@ -36,7 +36,7 @@ impl<'a> Question<'a> {
     }
 }
 
-/// Something the verdict alone does not tell.
+/// Advice beyond the verdict.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Advice {
     /// The subject looks like a group, has its own rows, and no grant names it.
@@ -56,19 +56,19 @@ pub enum Advice {
     },
 }
 
-/// A question about something that does not exist.
+/// The question names something that does not exist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RequestError {
     /// No such resource.
     #[error("'{resource}' is not a valid resource name")]
     Resource {
-        /// As asked.
+        /// The name in the question.
         resource: String,
     },
     /// The resource has no such action.
     #[error("'{action}' is not a valid action for {resource}")]
     Action {
-        /// As asked.
+        /// The action in the question.
         action: String,
         /// The resource.
         resource: String,
@@ -76,8 +76,8 @@ pub enum RequestError {
 }
 
 impl Rbac {
-    /// Answers a question about a subject by name: what the gateway answers to whoever
-    /// signs in by that name, and what [`Rbac::explain`] explains.
+    /// Answers a question about a subject by name. The verdict is what the gateway decides for a
+    /// caller who signs in by that name, and what [`Rbac::explain`] explains.
     pub fn can(&self, question: Question<'_>) -> (Verdict, Vec<Advice>) {
         let subject = question.subject;
         let tuple = question.tuple();
@@ -97,7 +97,7 @@ impl Rbac {
         (verdict, advice)
     }
 
-    /// Whether a global grant starts with the subject.
+    /// Whether the subject is the member of a global grant.
     fn has_grant(&self, subject: &str) -> bool {
         self.subjects
             .get(subject)
@@ -105,12 +105,12 @@ impl Rbac {
     }
 }
 
-/// Whether a name looks like `org:team`: a colon, and neither role nor project.
+/// Whether a name looks like `org:team`: it has a colon, and is neither a role nor a project role.
 fn is_group(subject: &str) -> bool {
     !subject.starts_with("role:") && project_of_subject(subject).is_none() && subject.contains(':')
 }
 
-/// The resource a short name stands for; other names stand for themselves.
+/// The resource that a short name stands for. Other names are returned unchanged.
 pub fn resolve_resource(name: &str) -> &str {
     match name {
         "account" => "accounts",
@@ -128,11 +128,10 @@ pub fn resolve_resource(name: &str) -> &str {
     }
 }
 
-/// Checks that a resource exists and has the action; `/` and what follows is
-/// taken for `update`, `delete` and `action` of applications only. Beyond Argo
-/// CD's tester, `get` is an action of accounts and `write-repositories` is a
-/// resource, since the server checks both; and so are the resources that only
-/// the gateway checks.
+/// Checks that a resource exists and has the action. A `/` and what follows it is only accepted for
+/// `update`, `delete` and `action` of applications. Beyond Argo CD's tester, `get` is an action of
+/// accounts and `write-repositories` is a resource, since the server checks both; so are the
+/// resources that only the gateway checks.
 ///
 /// # Errors
 /// [`RequestError`] names what does not exist.
@@ -162,9 +161,9 @@ pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
         "applications" => &[
             "create", "get", "update", "delete", "action", "override", "sync", "rollback",
         ],
-        // `preview` is the gateway's own.
+        // `preview` exists only in the gateway.
         "applicationsets" => &["create", "get", "update", "delete", "preview"],
-        // `connect` is the gateway's own.
+        // `connect` exists only in the gateway.
         "clusters" => &["create", "get", "update", "delete", "connect"],
         "projects" | "repositories" | "write-repositories" => &["create", "get", "update", "delete"],
         "certificates" | "gpgkeys" => &["create", "get", "delete"],
@@ -172,7 +171,7 @@ pub(super) fn actions(resource: &str) -> Option<&'static [&'static str]> {
         "exec" => &["create"],
         "logs" => &["get"],
         "extensions" => &["invoke"],
-        // The gateway's own.
+        // These exist only in the gateway.
         "credentials" | "audit" => &["get"],
         "tokens" => &["create", "get", "delete"],
         "sessions" => &["get", "delete"],

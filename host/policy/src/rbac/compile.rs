@@ -1,8 +1,7 @@
-//! Rows to an index.
+//! Compiles a policy source to an index of rows, and reports all findings about it.
 //!
-//! In: a policy source. Out: a compiled policy and everything there is to say
-//! about it. Never: a policy out of a text with a broken line, a role out
-//! of a project with one.
+//! Security: a text with a broken line yields no policy, and a project with a broken line
+//! contributes no role.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -16,11 +15,11 @@ use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, Sub
 use tollgate_config::Semantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
-/// Whether findings about patterns of a text are for the operator.
+/// Who wrote a text, which decides whether findings about its patterns are reported.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Author {
     Operator,
-    /// Who writes a project; its patterns are judged before anything of it counts.
+    /// The author of a project, whose patterns are judged before its roles are added.
     Project,
     Argocd,
 }
@@ -28,10 +27,10 @@ enum Author {
 impl Rbac {
     /// Compiles a policy.
     ///
-    /// Refused when a line is broken or a pattern is over the bounds of
-    /// [`tollgate_core::glob`]; under strict semantics also for an effect or a pattern
-    /// that can never apply. In a project the same drops all of its roles, with a
-    /// warning. Every finding is reported at once.
+    /// A policy is refused if a line is broken or a pattern exceeds the bounds of
+    /// [`tollgate_core::glob`]; under strict semantics also for an effect or a pattern that can
+    /// never apply. In a project the same mistakes drop all of its roles, with a warning. Every
+    /// finding is reported at once.
     pub fn compile(source: &PolicySource) -> Loaded<Self> {
         let mut build = Build::new(source);
         if let Some(text) = builtin_text(&source.builtin) {
@@ -43,7 +42,7 @@ impl Rbac {
             let mut lines = Lines::default();
             lines.read(&text, source.semantics);
             if author == Author::Argocd {
-                // Argo CD's own text has a row without effect, which is nobody's to mend.
+                // Argo CD's own text has a row without effect, which the operator cannot fix.
                 lines.diagnostics.clear();
             }
             let dialect = match (author, source.semantics) {
@@ -195,7 +194,7 @@ impl Build {
             .map(|(name, _)| Arc::from(&**name))
     }
 
-    /// Says which fields can never match.
+    /// Reports fields that can never match or exceed the bounds.
     fn judge_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {
@@ -269,7 +268,7 @@ impl Build {
     }
 }
 
-/// Policies hold fewer rows than `u32` counts: a ConfigMap is at most 1 MiB.
+/// Saturates; policies have fewer rows than `u32` can count, as a ConfigMap is at most 1 MiB.
 pub(super) fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }

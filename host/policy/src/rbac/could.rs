@@ -1,8 +1,8 @@
-//! Whether a caller could do something to any object at all.
+//! Tells whether a caller could be allowed to do something to any object whose name begins with a
+//! prefix.
 //!
-//! In: an identity, resource, action, beginning of objects. Out: yes or no. Never: no
-//! where some object of that beginning would be allowed. Yes where none is may happen:
-//! each object is judged by itself afterwards.
+//! Invariant: the answer is never no if some such object would be allowed. It can be yes although
+//! none would be: each object is judged by itself afterwards.
 
 use super::identity::{Identity, PlanKey, Standing};
 use super::matcher::{Match, Matcher};
@@ -11,10 +11,10 @@ use tollgate_config::Semantics;
 use tollgate_core::glob::{Pattern, quote_meta};
 
 impl Rbac {
-    /// Whether there could be an object that begins with `prefix` for which
-    /// [`Rbac::decide`] allows.
+    /// Whether there could be an object that begins with `prefix` for which [`Rbac::decide`]
+    /// allows.
     ///
-    /// Looks at every row once; some rows a microsecond.
+    /// Evaluates every row once, at some rows a microsecond.
     pub fn could(&self, who: &Identity, [resource, action]: [&str; 2], prefix: &str) -> bool {
         if !who.belongs_to(self) {
             return false;
@@ -31,12 +31,12 @@ impl Rbac {
         allows.any(|rule| self.could_by(who, rule, ([resource, action], &wanted)))
     }
 
-    /// Whether this row could allow an object the pattern matches.
+    /// Whether this row could allow an object that the pattern matches.
     fn could_by(&self, who: &Identity, rule: &Rule, ([resource, action], wanted): ([&str; 2], &Pattern)) -> bool {
         let [_, _, of_object] = rule.patterns;
         match self.pool.matcher(of_object) {
             None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
-            // What an expression matches is not worked out.
+            // Which objects a regular expression matches is not determined.
             Some(Matcher::Regex(_)) => self.counts(who, rule),
             Some(Matcher::Glob(pattern)) => {
                 let Some(object) = pattern.common_witness(wanted) else {
@@ -49,7 +49,7 @@ impl Rbac {
                 };
                 match self.decide(who, tuple).why {
                     Why::Allowed => true,
-                    // The row matches, so it is not one of the caller's.
+                    // The row matches, so it does not count for this object; it may for another.
                     Why::NoRule => self.counts(who, rule),
                     // Another object may be allowed, unless all of them are denied.
                     Why::DeniedByRule | Why::EvaluationError => {
@@ -61,8 +61,8 @@ impl Rbac {
         }
     }
 
-    /// Whether one denying row takes everything both patterns match, wherever the
-    /// allowing one counts.
+    /// Whether one denying row matches everything that both patterns match, wherever the allowing
+    /// row counts.
     fn is_denied_all(
         &self,
         (who, allowing): (&Identity, &Rule),
@@ -75,7 +75,7 @@ impl Rbac {
             let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
                 return false;
             };
-            // `prefix*` takes all that begins with it.
+            // `prefix*` matches everything that begins with the prefix.
             let prefix = denied.literal_prefix();
             let open = denied.source().strip_suffix('*') == Some(prefix);
             let takes = |pattern: &&Pattern| {
@@ -84,7 +84,7 @@ impl Rbac {
             fits && (denied.is_everything() || both.iter().any(takes))
         };
         let denies = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
-        // Principals are judged alone by Argo CD: what one is denied, another may have.
+        // Argo CD judges principals alone: what one is denied, another may be allowed.
         let weighs = |rule: &Rule| match self.semantics {
             Semantics::Strict => true,
             Semantics::Argocd => rule.subject == allowing.subject,
@@ -93,7 +93,7 @@ impl Rbac {
         denies.any(covers)
     }
 
-    /// Whether a row is one of the caller's in any plan.
+    /// Whether a row counts for the caller in any plan.
     fn counts(&self, who: &Identity, rule: &Rule) -> bool {
         let Some(subject) = self.subjects.get(&rule.subject) else {
             return false;

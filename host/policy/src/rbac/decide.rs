@@ -1,7 +1,8 @@
-//! The verdict.
+//! Decides whether an identity may do what a tuple says, and names the row that decided.
 //!
-//! In: an identity, a tuple. Out: allow or deny with the row. Never: an
-//! allocation, a lock, an allow without a row.
+//! Invariant: [`Rbac::decide`] allocates nothing and takes no lock.
+//!
+//! Security: an allow always has a row.
 
 use rustc_hash::FxHashMap;
 
@@ -10,7 +11,7 @@ use super::index::{Leaf, Objects};
 use super::{Outcome, Rbac, RuleId, Tuple, Verdict, Why};
 use tollgate_config::Semantics;
 
-/// First rows found so far.
+/// The first rows found so far.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Found {
     allow: Option<u32>,
@@ -18,7 +19,7 @@ pub(super) struct Found {
     broken: Option<u32>,
 }
 
-/// The smaller of two numbers that may be missing.
+/// The smaller of two numbers, either of which may be missing.
 fn first(left: Option<u32>, right: Option<u32>) -> Option<u32> {
     match (left, right) {
         (Some(left), Some(right)) => Some(left.min(right)),
@@ -36,7 +37,7 @@ impl Found {
         self.broken = first(self.broken, row);
     }
 
-    /// Deny beats error beats allow.
+    /// A deny takes precedence over an error, and an error over an allow.
     pub(super) fn verdict(self) -> Verdict {
         let (outcome, rule, why) = match self {
             Self { deny: Some(row), .. } => (Outcome::Deny, Some(row), Why::DeniedByRule),
@@ -62,14 +63,13 @@ const NO_RULE: Verdict = Verdict {
     why: Why::NoRule,
 };
 
-/// What remains of a plan once resource and action are known.
+/// A plan, evaluated as far as resource and action determine it.
 struct Prepared<'a> {
     steps: Vec<(Found, Vec<&'a Objects>)>,
 }
 
 impl Rbac {
-    /// Whether the caller may do this. An identity of another policy may do
-    /// nothing.
+    /// Whether the caller may do this. An identity of another policy may do nothing.
     pub fn decide(&self, who: &Identity, tuple: Tuple<'_>) -> Verdict {
         if !who.belongs_to(self) {
             return NO_RULE;
@@ -81,19 +81,19 @@ impl Rbac {
         self.narrow(combine(self.semantics, founds), who, tuple)
     }
 
-    /// What is left of a verdict where another policy narrows this one.
+    /// Denies what the policy that narrows this one does not allow.
     fn narrow(&self, verdict: Verdict, who: &Identity, tuple: Tuple<'_>) -> Verdict {
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
-        // SECURITY: whoever is nobody there may do nothing.
+        // SECURITY: a caller without an identity there may do nothing.
         let passes = who
             .narrowed()
             .is_some_and(|who| narrower.decide(who, tuple).is_allowed());
         if passes { verdict } else { NO_RULE }
     }
 
-    /// [`Rbac::decide`] for many objects of one resource and action: rows are
+    /// [`Rbac::decide`] for many objects of one resource and action, for which the rows are
     /// narrowed down once.
     pub fn decide_each<'a>(
         &self,
@@ -123,8 +123,8 @@ impl Rbac {
         objects.map(decide).collect()
     }
 
-    /// Rows that match the request for any of the caller's principals, denies
-    /// first when there are more than `most`, in the order they were read.
+    /// Rows that match the request for any of the caller's principals, in the order they were read.
+    /// If there are more than `most`, denies are kept before others.
     pub fn candidates(&self, who: &Identity, tuple: Tuple<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
@@ -154,7 +154,7 @@ impl Rbac {
         }
     }
 
-    /// What one principal's rows say.
+    /// The first rows of one principal that match.
     pub(super) fn search(&self, step: &Step, tuple: Tuple<'_>) -> Found {
         let mut found = Found::default();
         let broken = self.visit(step, tuple, &mut |leaf| found.leaf(leaf));
@@ -207,7 +207,7 @@ impl Rbac {
     }
 }
 
-/// One verdict out of what the principals' rows say, in their order.
+/// Combines what the principals' rows say, in the order of the principals, into one verdict.
 pub(super) fn combine(semantics: Semantics, founds: impl Iterator<Item = Found>) -> Verdict {
     let mut refusal = NO_RULE;
     let mut all = Found::default();

@@ -1,19 +1,18 @@
-//! Which requests two policies, or two semantics, judge differently.
+//! Finds requests that two policies, or two semantics, judge differently. Callers and requests are
+//! derived from the rows, not sampled at random.
 //!
-//! In: two compiled policies. Out: callers and requests with both verdicts.
-//! Never: a random sample.
+//! - Requests: for every pattern, texts that match it: the shortest, one with a filled star, one
+//!   across a `/`, and one with overlapping ends. For every deny and every allow that can meet, a
+//!   text that both match. Actions and objects that exist are preferred where a pattern matches
+//!   some.
+//! - Callers: every name by itself, as user and as group, and for every such pair of rows a caller
+//!   who holds both. Local accounts and project tokens have Argo CD's own token.
+//! - Patterns: two globs that can meet are found exactly. Regular expressions are tried with the
+//!   texts of all rows and with the shortest texts that their own letters give.
 //!
-//! Requests are derived from the rows: for every pattern texts that match it
-//! shortest, with a filled star, across a `/`, and with overlapping ends; for
-//! every deny and every allow that can meet, a text both match. Actions and
-//! objects are those that exist, where a pattern has some. Callers are every
-//! name by itself, as user and as group, and for every such pair a caller who
-//! holds both; local accounts and project tokens have Argo CD's own token. Of a
-//! caller's requests that differ by the same row one is told, and one of a
-//! caller whom an identity provider gives a name that is not theirs to give: a
-//! role, a project's role, a local account. Two globs that can meet are found exactly; regular
-//! expressions are tried with the texts of all rows and the shortest texts
-//! their own letters give.
+//! Of a caller's requests that differ because of the same row, one is reported. A caller to whom an
+//! identity provider gives a name that it may not give (a role, a project's role, a local account)
+//! is reported once.
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
@@ -23,17 +22,17 @@ use super::matcher::{Match, Matcher, PatternId};
 use super::names::is_project_scoped;
 use super::{Effect, Rbac, Rule, TokenIssuer, Tuple, Verdict};
 
-/// Pairs of rows looked at; beyond it the result says it is cut off.
+/// Maximum number of pairs of rows that are compared. Beyond it the result is marked as incomplete.
 const PAIRS: usize = 2_000_000;
 
-/// A request and both verdicts.
+/// A request that is judged differently, with both verdicts.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Difference {
-    /// `sub` of the caller; empty when only groups matter.
+    /// The caller's `sub`; empty when only groups matter.
     pub user: String,
     /// Groups of the caller, in token order.
     pub groups: Vec<String>,
-    /// Whose token the caller has: `argocd` or `provider`.
+    /// Issuer of the caller's token: `argocd` or `provider`.
     pub issuer: Issuer,
     /// Resource.
     pub resource: String,
@@ -43,11 +42,11 @@ pub struct Difference {
     pub object: String,
     /// Verdict of the left policy.
     pub left: Verdict,
-    /// Row that made it, `file:line`.
+    /// Row that decided it, `file:line`.
     pub left_rule: Option<String>,
     /// Verdict of the right policy.
     pub right: Verdict,
-    /// Row that made it, `file:line`.
+    /// Row that decided it, `file:line`.
     pub right_rule: Option<String>,
 }
 
@@ -75,9 +74,8 @@ struct Caller {
     issuer: Issuer,
 }
 
-/// Every representative request whose outcome differs, sorted by caller. The
-/// second part is false when the policies have more pairs of rows than are
-/// looked at.
+/// Every representative request whose outcome differs, sorted by caller. The second part is false
+/// if the policies have more pairs of rows than are compared.
 pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
     let mut work = Work {
         left,
@@ -100,8 +98,7 @@ pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
 }
 
 impl Difference {
-    /// The row that refuses what the other side lets pass; where none does, the row
-    /// that lets it pass.
+    /// The row that denies what the other side allows; if no row denies it, the row that allows it.
     fn refusal(&self) -> Option<String> {
         let sides = [(self.left, &self.left_rule), (self.right, &self.right_rule)];
         let of = |is_allowed| sides.iter().find(|(verdict, _)| verdict.is_allowed() == is_allowed);
@@ -141,7 +138,7 @@ impl Work<'_> {
         }
     }
 
-    /// Asks as user and as group.
+    /// Adds the request for the name as a user and as a group.
     fn ask_as(&mut self, name: &str, request: &Request) {
         let user = |issuer| Caller {
             user: name.to_owned(),
@@ -160,18 +157,18 @@ impl Work<'_> {
         self.asked.insert((group, request.clone()));
     }
 
-    /// Whether Argo CD's own tokens bear this name.
+    /// Whether Argo CD's own tokens have this name.
     fn is_local(&self, name: &str) -> bool {
         self.left.is_local(name) || self.right.is_local(name)
     }
 
-    /// Whether an identity provider gives the caller a name that is not its to give.
+    /// Whether an identity provider gives the caller a name that it may not give.
     fn is_impostor(&self, caller: &Caller) -> bool {
         let mut names = caller.groups.iter().chain([&caller.user]);
         caller.issuer == Issuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
     }
 
-    /// A caller who holds a deny and an allow that meet, in each order.
+    /// Adds callers who hold both a deny and an allow that meet, in each order.
     fn pairs(&mut self, rbac: &Rbac, holders: &BTreeMap<&str, BTreeSet<&str>>, words: &[String]) {
         let of = |effect| {
             rbac.rules()
@@ -252,7 +249,7 @@ impl Work<'_> {
     }
 }
 
-/// Names that are no roles, by the subject they inherit.
+/// Names that are not roles, by each subject that they are or inherit.
 fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
     let mut holders: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     let name = |id: &super::SubjectId| rbac.names.get(id.0 as usize).map(|name| &**name);
@@ -274,7 +271,7 @@ fn holders(rbac: &Rbac) -> BTreeMap<&str, BTreeSet<&str>> {
     holders
 }
 
-/// The first name that holds a subject, or the subject.
+/// The first name that holds a subject, or the subject itself.
 fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) -> &'a str {
     holders
         .get(subject)
@@ -283,7 +280,7 @@ fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) 
         .unwrap_or(subject)
 }
 
-/// Requests one row is about.
+/// Requests that one row is about.
 fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
     let [resources, actions, objects] = rule.patterns.map(|id| texts(rbac, id, words));
     let Some(resource) = known_resource(rbac, rule, &resources) else {
@@ -304,7 +301,7 @@ fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
     preferred(objects, is_object).into_iter().map(request).collect()
 }
 
-/// Those that requests have, or all where there is none of them.
+/// The preferred texts, or all if none is preferred.
 fn preferred(texts: Vec<String>, is_preferred: impl Fn(&str) -> bool) -> Vec<String> {
     if texts.iter().any(|text| is_preferred(text)) {
         texts.into_iter().filter(|text| is_preferred(text)).collect()
@@ -318,14 +315,14 @@ fn is_named(text: &str) -> bool {
     text.split('/').all(|part| !part.is_empty())
 }
 
-/// An action of a resource that all these patterns match.
+/// An existing action of a resource that all these patterns match.
 fn known_action(rbac: &Rbac, resource: &str, patterns: &[PatternId]) -> Option<String> {
     let is_matched = |action: &&&str| patterns.iter().all(|id| rbac.pool.judge(*id, action) == Match::Yes);
     let mut known = super::can::actions(resource)?.iter();
     known.find(is_matched).map(|action| (*action).to_owned())
 }
 
-/// A resource that exists and matches, else any that matches.
+/// An existing resource that matches, or else any text that matches.
 fn known_resource(rbac: &Rbac, rule: &Rule, texts: &[String]) -> Option<String> {
     let [resource, _, _] = rule.patterns;
     let known = super::names::RESOURCES
@@ -334,7 +331,7 @@ fn known_resource(rbac: &Rbac, rule: &Rule, texts: &[String]) -> Option<String> 
     known.map(str::to_owned).or_else(|| texts.first().cloned())
 }
 
-/// A request both rows are about.
+/// A request that both rows are about.
 fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Request> {
     if one.project.is_some() && two.project.is_some() && one.project != two.project {
         return None;
@@ -357,7 +354,7 @@ fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Requ
     })
 }
 
-/// A text both patterns match, one that is preferred where a simple one is.
+/// A text that both patterns match, preferably one for which `is_preferred` holds.
 fn common(
     rbac: &Rbac,
     [left, right]: [PatternId; 2],
@@ -381,7 +378,7 @@ fn common(
     None
 }
 
-/// Texts a pattern matches.
+/// Texts that a pattern matches.
 fn texts(rbac: &Rbac, id: PatternId, words: &[String]) -> Vec<String> {
     match rbac.pool.matcher(id) {
         Some(Matcher::Glob(pattern)) => match pattern.literal() {

@@ -1,9 +1,7 @@
-//! Why a verdict is what it is.
+//! Explains a verdict: every principal in order with its outcome and row, the rows that would match
+//! if one field were different, and what is unknown.
 //!
-//! In: an identity, a tuple. Out: every principal in order with its outcome
-//! and row, rows that would match if one field were different, what is
-//! unknown. Never: an evaluation of its own; the verdict is
-//! [`Rbac::decide`]'s.
+//! Invariant: the verdict is that of [`Rbac::decide`].
 
 use std::collections::HashSet;
 
@@ -13,10 +11,10 @@ use super::identity::{Identity, PrincipalKind, Standing, Step};
 use super::matcher::Match;
 use super::{Effect, Outcome, Rbac, Rule, RuleId, Tuple, Verdict, Why};
 
-/// Near misses told at most, per field.
+/// Maximum number of near misses reported, per field.
 const NEAR_MISSES: usize = 5;
 
-/// A row as it is told.
+/// A row as it is reported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct MatchedRule {
     /// Its number.
@@ -25,11 +23,11 @@ pub struct MatchedRule {
     pub text: String,
     /// `file:line`.
     pub location: String,
-    /// What it does.
+    /// Its effect.
     pub effect: Effect,
 }
 
-/// What came of one principal.
+/// The outcome for one principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum TriedOutcome {
@@ -41,30 +39,30 @@ pub enum TriedOutcome {
     NoRule,
     /// A row holds an invalid expression.
     EvaluationError,
-    /// Not judged: an identity provider may not speak for this name.
+    /// Not judged: an identity provider may not give a caller this name.
     ReservedName,
-    /// Not judged: a group no `g` line starts with.
+    /// Not judged: a group without a `g` line.
     GroupWithoutGrant,
-    /// Not judged: a project token and an object of another project.
+    /// Not judged: the token of a project, and an object of another project.
     ForeignProject,
-    /// Not judged: a project token counts by its role alone in its project.
+    /// Not judged: in its own project, a project token counts by its role alone.
     TokenOnly,
 }
 
-/// One principal.
+/// One principal, as it was judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tried {
-    /// Why it takes part.
+    /// Why it is one of the principals.
     pub kind: PrincipalKind,
-    /// Its name; empty for everyone.
+    /// Its name; empty for the principal that everyone has.
     pub name: String,
     /// Whether some row or grant names it.
     pub known: bool,
-    /// Roles it inherits, itself left out.
+    /// Roles that it inherits, without itself.
     pub roles: Vec<String>,
-    /// What came of it.
+    /// The outcome for it.
     pub outcome: TriedOutcome,
-    /// The row that made it.
+    /// The row that decided.
     pub rule: Option<MatchedRule>,
 }
 
@@ -80,7 +78,7 @@ pub enum Field {
     Action,
     /// The resource does not match.
     Resource,
-    /// The caller neither is nor inherits the subject, or it does not count.
+    /// The caller neither is nor inherits the subject, or the subject does not count.
     Subject,
 }
 
@@ -89,7 +87,7 @@ pub enum Field {
 pub struct NearMiss {
     /// The field.
     pub field: Field,
-    /// What the row asks for there.
+    /// What the row requires there.
     pub wanted: String,
     /// What the request has there.
     pub observed: String,
@@ -97,23 +95,23 @@ pub struct NearMiss {
     pub rule: MatchedRule,
 }
 
-/// Everything about one decision.
+/// The explanation of one decision.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Explanation {
     /// The verdict.
     pub verdict: Verdict,
-    /// The row that made it.
+    /// The row that decided.
     pub rule: Option<MatchedRule>,
     /// Principals in the order they were judged.
     pub principals: Vec<Tried>,
-    /// For a denial no row made: rows that nearly allow, nearest first.
+    /// For a denial that no row caused: rows that nearly allow, nearest first.
     pub near_misses: Vec<NearMiss>,
     /// What is unknown or surprising, one sentence each.
     pub notes: Vec<String>,
 }
 
 impl Rbac {
-    /// Explains a decision. Looks at every row; not for each request.
+    /// Explains a decision. Evaluates every row, so do not call it for each request.
     pub fn explain(&self, who: &Identity, tuple: Tuple<'_>) -> Explanation {
         let verdict = self.decide(who, tuple);
         let steps = if who.belongs_to(self) {
@@ -143,7 +141,7 @@ impl Rbac {
         self.matched_rule(id?)
     }
 
-    /// A row as it is told.
+    /// The row with this number, as it is reported.
     pub fn matched_rule(&self, id: RuleId) -> Option<MatchedRule> {
         self.rule(id).map(|rule| MatchedRule {
             id,
@@ -279,7 +277,7 @@ impl Rbac {
 }
 
 impl Explanation {
-    /// Whether it passes.
+    /// Whether the request passes.
     pub fn is_allowed(&self) -> bool {
         self.verdict.outcome == Outcome::Allow
     }

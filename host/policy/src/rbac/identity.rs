@@ -1,8 +1,8 @@
-//! Who is judged: the principals of one caller, and where their rows stand.
+//! Turns a caller's claims into an identity: its principals, and where their rows are. An identity
+//! has one plan for each group of requests that is judged alike.
 //!
-//! In: claims. Out: plans, one per group of requests that is judged alike.
-//! Never: a principal an identity provider may not speak for (strict); a plan
-//! used with another policy than the one it was made from.
+//! Security: under strict semantics a principal for whom the identity provider may not speak does
+//! not count. An identity is only valid for the policy that made it.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
@@ -15,32 +15,31 @@ use super::{ProjectId, Rbac, SubjectId};
 use tollgate_config::Semantics;
 use tollgate_core::claims::{project_of_subject, scope_values, user_identifier};
 
-/// Identities kept per policy.
+/// Maximum number of identities cached per policy.
 const CACHED: u64 = 10_000;
-/// Grants followed from a member upwards, as in Argo CD.
+/// Maximum number of grants followed from a member to a role, as in Argo CD.
 const HOPS: usize = 10;
-/// Issuer of Argo CD's own tokens: local accounts and project roles.
+/// Issuer of Argo CD's own tokens, which are for local accounts and project roles.
 const LOCAL_ISSUER: &str = "argocd";
 
-/// Why a principal takes part.
+/// Why a principal is one of the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PrincipalKind {
-    /// The role everyone holds.
+    /// The role that everyone holds.
     DefaultRole,
-    /// The user, or a subject given as such.
+    /// The user, or a subject given by name.
     User,
     /// A value of a scope claim.
     Group,
-    /// The empty subject, which everyone is.
+    /// The empty subject, which everyone has.
     Everyone,
 }
 
-/// Who vouches for a caller that is known by name only.
+/// Who issued the token of a caller that is known by name only.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TokenIssuer {
-    /// Argo CD for its local accounts and project tokens, an identity provider for
-    /// everybody else.
+    /// Argo CD for its local accounts and project tokens, an identity provider for everyone else.
     #[default]
     Assumed,
     /// Argo CD itself.
@@ -53,13 +52,13 @@ pub enum TokenIssuer {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Standing {
     Counts,
-    /// A role, project or local account name from an identity provider.
+    /// A role, project or local account name that an identity provider gave.
     Reserved,
-    /// A group no grant starts with; Argo CD does not look at it.
+    /// A group without a grant; Argo CD does not evaluate it.
     Ungranted,
-    /// A project token and an object of another project.
+    /// The token of a project, and an object of another project.
     ForeignProject,
-    /// A project token is judged by its role alone in its own project.
+    /// In its own project, a project token is judged by its role alone.
     TokenOnly,
 }
 
@@ -79,7 +78,7 @@ pub(super) struct Step {
     pub(super) tables: Box<[u32]>,
 }
 
-/// Which plan a request is judged by.
+/// Selects the plan by which a request is judged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum PlanKey {
     Base,
@@ -90,30 +89,30 @@ pub(super) enum PlanKey {
 /// Whether the caller is a project token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token {
-    /// It is none.
+    /// The caller is not a project token.
     Absent,
-    /// Its project is not known.
+    /// It is one, of an unknown project.
     Unknown,
-    /// It is one of this project.
+    /// It is one, of this project.
     Of(ProjectId),
 }
 
-/// A caller, ready to be judged.
+/// A caller, prepared for decisions.
 #[derive(Debug)]
 pub struct Identity {
     policy: u64,
     pub(super) principals: Vec<Principal>,
     token: Token,
-    /// For requests of no project, or of one that adds nothing.
+    /// For requests without a project, or in a project that adds nothing.
     base: Box<[Step]>,
-    /// For a project token and another project.
+    /// For a project token and objects of another project.
     foreign: Box<[Step]>,
     projects: FxHashMap<ProjectId, Box<[Step]>>,
-    /// The same caller to the policy that narrows this one.
+    /// The same caller's identity in the policy that narrows this one.
     narrowed: Option<Arc<Self>>,
 }
 
-/// Which claims give the same identity.
+/// The parts of the claims that determine the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Key {
     local: bool,
@@ -121,7 +120,7 @@ struct Key {
     groups: Vec<String>,
 }
 
-/// Identities of one policy.
+/// Cache of the identities of one policy.
 pub(super) struct Cache {
     policy: u64,
     identities: moka::sync::Cache<Key, Arc<Identity>>,
@@ -147,7 +146,7 @@ impl Identity {
         }
     }
 
-    /// The same caller to the policy that narrows this one.
+    /// The same caller's identity in the policy that narrows this one.
     pub(super) fn narrowed(&self) -> Option<&Self> {
         self.narrowed.as_deref()
     }
@@ -163,19 +162,19 @@ impl Identity {
         }
     }
 
-    /// Whether every request has the same plan.
+    /// Whether all requests have the same plan.
     pub(super) fn is_plain(&self) -> bool {
         self.token == Token::Absent && self.projects.is_empty()
     }
 
-    /// Whether it was made by this policy.
+    /// Whether this policy made it.
     pub(super) fn belongs_to(&self, rbac: &Rbac) -> bool {
         self.policy == rbac.identities.policy
     }
 }
 
 impl Rbac {
-    /// The caller of a checked token. Cached; at most 10,000 are kept.
+    /// The identity for the claims of a verified token. Cached; at most 10,000 are kept.
     pub fn identify(&self, claims: &Map<String, Value>) -> Arc<Identity> {
         let key = Key {
             local: claims.get("iss").and_then(Value::as_str) == Some(LOCAL_ISSUER),
@@ -194,8 +193,8 @@ impl Rbac {
         identity
     }
 
-    /// The caller a name stands for on a command line: as the gateway takes whoever
-    /// signs in by that name. A role, which nobody signs in as, is judged by itself.
+    /// The identity for a name on a command line: that of a caller who signs in by that name. A
+    /// role, with which nobody signs in, is judged by itself.
     pub fn identify_name(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Arc<Identity> {
         if name.starts_with("role:") && groups.is_empty() && issuer == TokenIssuer::Assumed {
             return Arc::new(self.identify_subject(name));
@@ -203,7 +202,7 @@ impl Rbac {
         self.identify(&self.claims_of(name, groups, issuer))
     }
 
-    /// Claims of the token such a caller has. Groups stand in the policy's first scope.
+    /// Claims of the token that such a caller has. The groups are in the policy's first scope.
     pub(super) fn claims_of(&self, name: &str, groups: &[String], issuer: TokenIssuer) -> Map<String, Value> {
         let is_local = match issuer {
             TokenIssuer::Assumed => self.is_local(name),
@@ -221,27 +220,27 @@ impl Rbac {
         claims
     }
 
-    /// Whether Argo CD's own tokens bear this name: accounts and roles of projects.
+    /// Whether Argo CD's own tokens have this name: local accounts and roles of projects.
     pub(super) fn is_local(&self, name: &str) -> bool {
         self.accounts.contains(name) || project_of_subject(name).is_some()
     }
 
-    /// A role, user or group by its name alone, as `argocd admin settings rbac
-    /// can` judges it: the default role, then the subject; no project roles.
+    /// The identity of a role, user or group by its name alone, as in
+    /// `argocd admin settings rbac can`: the default role, then the subject; no project roles.
     pub fn identify_subject(&self, subject: &str) -> Identity {
         let mut principals = self.default_principal();
         principals.push(self.principal(PrincipalKind::User, subject, false));
         self.plain(principals)
     }
 
-    /// A caller without claims: the default role, then the empty subject.
+    /// The identity of a caller without claims: the default role, then the empty subject.
     pub fn identify_nobody(&self) -> Identity {
         let mut principals = self.default_principal();
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
         self.plain(principals)
     }
 
-    /// A subject without the default role.
+    /// The identity of a subject without the default role.
     pub(super) fn identify_alone(&self, subject: &str) -> Identity {
         self.plain(vec![self.principal(PrincipalKind::User, subject, false)])
     }
@@ -330,14 +329,14 @@ impl Rbac {
         }
     }
 
-    /// The steps for requests of a project, or of none.
+    /// The steps for requests in a project, or without a project.
     fn steps(&self, principals: &[Principal], token: Token, project: Option<ProjectId>) -> Box<[Step]> {
         let mut steps = Vec::new();
         let own_token = token != Token::Absent && project.is_some();
         for (at, principal) in principals.iter().enumerate() {
             let mut step = self.step(at, principal, project);
             match (principal.kind, self.semantics) {
-                // The default role is judged by the global policy first.
+                // Argo CD judges the default role by the global policy first.
                 (PrincipalKind::DefaultRole, Semantics::Argocd) if project.is_some() => {
                     steps.push(self.step(at, principal, None));
                 }
@@ -385,7 +384,7 @@ impl Rbac {
         }
     }
 
-    /// Whether some grant starts with this name.
+    /// Whether this name is the member of a grant.
     fn is_granted(&self, name: &str, project: Option<ProjectId>) -> bool {
         self.subjects.get(name).is_some_and(|id| {
             self.roles_of.contains_key(&(None, *id))
@@ -393,8 +392,8 @@ impl Rbac {
         })
     }
 
-    /// A subject and every role it inherits: within 10 grants as in Argo CD, all
-    /// of them under strict semantics, so that no deny is lost in the distance.
+    /// A subject and every role it inherits: over at most 10 grants, as in Argo CD. Strict
+    /// semantics follow all grants, so that no deny is missed.
     fn closure(&self, name: &str, project: Option<ProjectId>) -> Vec<SubjectId> {
         let Some(start) = self.subjects.get(name) else {
             return Vec::new();

@@ -1,12 +1,12 @@
-//! Rows of one subject, found without looking at rows that cannot match.
+//! Finds the rows of one subject whose patterns match a text, without looking at rows that cannot
+//! match.
 //!
-//! In: patterns with values, then texts. Out: every value whose pattern
-//! matches. Never: an allocation or a lock in a lookup; a scan over literals,
-//! prefixes or suffixes.
+//! A literal is found by hash; a pattern with literal ends by hash of its prefix, then of its
+//! suffix, for each length that occurs. Only patterns that share both ends, and regular
+//! expressions, are tried one by one.
 //!
-//! A literal is found by hash; a pattern with literal ends by hash of its
-//! prefix, then of its suffix, for each length that occurs. Only patterns that
-//! share both ends, and regular expressions, are tried one by one.
+//! Invariant: a lookup allocates nothing and takes no lock. It never scans literals, prefixes or
+//! suffixes.
 
 use rustc_hash::FxHashMap;
 
@@ -22,7 +22,7 @@ pub(super) struct Index<V> {
     everything: Option<Box<V>>,
     ended: Option<Box<ByLength<Bucket<V>>>>,
     others: Option<Box<Scan<V>>>,
-    /// Row with an expression that cannot be evaluated; reaching it denies.
+    /// The row of an expression that cannot be evaluated; reaching it denies.
     broken: Option<u32>,
 }
 
@@ -49,7 +49,7 @@ struct ByLength<V> {
     values: FxHashMap<Box<[u8]>, V>,
 }
 
-/// Patterns tried one by one.
+/// Patterns that are tried one by one.
 #[derive(Debug)]
 struct Scan<V> {
     values: Vec<(PatternId, V)>,
@@ -96,8 +96,8 @@ impl<V> Default for Scan<V> {
 }
 
 impl<V: Default> Index<V> {
-    /// The value of a pattern, made if new. `None` when the pattern never
-    /// matches; one that cannot be evaluated is remembered with `row`.
+    /// The value of a pattern, created if it does not exist. `None` if the pattern never matches. A
+    /// pattern that cannot be evaluated is recorded with `row`.
     pub(super) fn entry(&mut self, id: PatternId, pool: &Pool, row: u32) -> Option<&mut V> {
         let pattern = match pool.matcher(id)? {
             Matcher::Glob(pattern) => pattern,
@@ -132,8 +132,8 @@ impl<V: Default> Index<V> {
 }
 
 impl<V> Index<V> {
-    /// Calls `found` for every value whose pattern matches; gives the row that
-    /// stopped the evaluation, if one did.
+    /// Calls `found` for every value whose pattern matches. Returns the row that stopped the
+    /// evaluation, if any.
     pub(super) fn visit<'a>(&'a self, text: &str, pool: &Pool, found: &mut impl FnMut(&'a V)) -> Option<u32> {
         if let Some(value) = self.literals.get(text) {
             found(value);

@@ -1,12 +1,11 @@
-//! One line of `policy.csv`.
+//! Parses one line of `policy.csv` into a rule, a grant or nothing.
 //!
-//! In: a line. Out: a rule, a grant, nothing, or what is wrong with it.
-//! Never: a guess at what a broken line meant.
+//! Invariant: a broken line is an error. Its meaning is never guessed.
 //!
-//! Source: Argo CD `util/rbac` (one CSV record a line, blanks in front of a
-//! field dropped, blanks behind it kept, no comment after a rule).
+//! Source: Argo CD `util/rbac` (one CSV record a line, blanks in front of a field dropped, blanks
+//! behind it kept, no comment after a rule).
 
-/// What a line says.
+/// The content of a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Line {
     /// Blank or a comment.
@@ -15,12 +14,12 @@ pub(super) enum Line {
     Rule([String; 5]),
     /// `g, member, role`.
     Grant([String; 2]),
-    /// Starts with the name of another section of the enforcer's model (`e`, `m`, `r`):
-    /// Argo CD takes the line and nothing follows from it.
+    /// A line that starts with another section of the enforcer's model (`e`, `m`, `r`). Argo CD
+    /// accepts the line, and it has no effect.
     Inert(char),
 }
 
-/// Why a line is not one.
+/// Why a line is broken.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
     /// A quote inside an unquoted field.
@@ -46,14 +45,14 @@ pub(super) enum Error {
     Fields {
         /// `p` or `g`.
         kind: char,
-        /// Fields of the line.
+        /// Number of fields of the line.
         observed: usize,
-        /// Fields it must have.
+        /// Number of fields it must have.
         allowed: usize,
     },
 }
 
-/// Reads one line.
+/// Parses one line.
 pub(super) fn parse(line: &str) -> Result<Line, Error> {
     let line = line.trim();
     if line.is_empty() || line.starts_with('#') {
@@ -114,7 +113,7 @@ pub(super) fn fields(line: &str) -> Result<Vec<String>, Error> {
     }
 }
 
-/// A field after its opening quote, and what follows the comma after it.
+/// A field after its opening quote, and the rest behind the comma after it.
 fn quoted_field(mut rest: &str) -> Option<(String, Option<&str>)> {
     let mut field = String::new();
     loop {
@@ -131,7 +130,7 @@ fn quoted_field(mut rest: &str) -> Option<(String, Option<&str>)> {
     }
 }
 
-/// At most 40 characters of a text for a message.
+/// At most 40 characters of a text, for messages.
 pub(super) fn shorten(text: &str) -> String {
     match text.char_indices().nth(40) {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()),

@@ -1,19 +1,17 @@
-//! One field of a rule, compiled.
-//!
-//! In: a pattern and how to read it. Out: whether a text matches, or that the
-//! pattern is broken. Never: the same pattern compiled twice.
+//! Compiles one field of a rule to a matcher. Equal patterns of a policy are compiled once and
+//! shared.
 
 use std::collections::HashMap;
 
 use super::re2;
 use tollgate_core::glob::{self, Pattern};
 
-/// How the patterns of one policy text are read.
+/// The syntax of the patterns of one policy text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum Dialect {
-    /// The library's globs.
+    /// Globs of Argo CD's library.
     Glob,
-    /// Globs without the library's overlap.
+    /// Globs whose prefix and suffix may not overlap, unlike in that library.
     ExactGlob,
     /// Go's regular expressions, unanchored.
     Regex,
@@ -24,18 +22,18 @@ pub(super) enum Dialect {
 pub(super) enum Matcher {
     Glob(Pattern),
     Regex(Box<regex::Regex>),
-    /// Argo CD cannot use it either.
+    /// A pattern that Argo CD cannot use either.
     Broken {
         dialect: Dialect,
         what: String,
     },
-    /// Argo CD could use it, this gateway does not.
+    /// A pattern that Argo CD could use and this gateway does not.
     OutOfBounds {
         what: String,
     },
 }
 
-/// Outcome of one field.
+/// Result of matching one field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Match {
     Yes,
@@ -75,7 +73,7 @@ impl Matcher {
         }
     }
 
-    /// Judges one text.
+    /// Matches one text.
     pub(super) fn judge(&self, text: &str) -> Match {
         let matched = match self {
             Self::Glob(pattern) => pattern.matches(text),
@@ -106,7 +104,7 @@ pub(super) struct Pool {
 }
 
 impl Pool {
-    /// The compiled form of a pattern.
+    /// The id of a pattern, which is compiled if it is new.
     pub(super) fn intern(&mut self, dialect: Dialect, pattern: &str) -> PatternId {
         let key = (dialect, Box::from(pattern));
         if let Some(id) = self.known.get(&key) {
@@ -118,18 +116,18 @@ impl Pool {
         id
     }
 
-    /// Drops what only building needs.
+    /// Drops what is only needed while building.
     pub(super) fn seal(&mut self) {
         self.known = HashMap::new();
         self.matchers.shrink_to_fit();
     }
 
-    /// A matcher of this pool.
+    /// The matcher with this id.
     pub(super) fn matcher(&self, id: PatternId) -> Option<&Matcher> {
         self.matchers.get(id.0 as usize)
     }
 
-    /// Judges one text; a foreign id matches nothing.
+    /// Matches one text. An id of another pool matches nothing.
     pub(super) fn judge(&self, id: PatternId, text: &str) -> Match {
         self.matcher(id).map_or(Match::No, |matcher| matcher.judge(text))
     }

@@ -1,10 +1,8 @@
-//! What an `AppProject`'s roles may say.
+//! Validates the role names, groups and policy lines of an `AppProject`. Errors are in Argo CD's
+//! words; nothing is repaired.
 //!
-//! In: role names, groups and policy lines of a project. Out: yes, or what is
-//! wrong in Argo CD's words. Never: a repair.
-//!
-//! Source: Argo CD `pkg/apis/application/v1alpha1/types.go` (its API checks
-//! this; objects applied with kubectl are not checked there).
+//! Source: Argo CD `pkg/apis/application/v1alpha1/types.go` (its API checks this; objects applied
+//! with kubectl are not checked there).
 
 use super::names::is_project_scoped;
 
@@ -46,7 +44,7 @@ pub enum Error {
         /// The action it has.
         observed: String,
     },
-    /// The object is outside the project, or has other characters.
+    /// The object is outside the project, or has characters that are not allowed.
     #[error(
         "invalid policy rule '{line}': object must be of form '{project}/*', '{project}[/<NAMESPACE>]/<APPNAME>' \
          or '{project}/<APPNAME>', not '{observed}'"
@@ -65,7 +63,7 @@ pub enum Error {
         /// The line.
         line: String,
     },
-    /// A role name with other characters.
+    /// A role name with characters that are not allowed.
     #[error(
         "invalid role name '{name}'. Must consist of alphanumeric characters, '-' or '_', and must start and end \
          with an alphanumeric character"
@@ -74,7 +72,7 @@ pub enum Error {
         /// The name.
         name: String,
     },
-    /// A group name that cannot stand in a policy line.
+    /// A group name that a policy line cannot contain.
     #[error("group '{name}' {what}")]
     GroupName {
         /// The name.
@@ -84,11 +82,11 @@ pub enum Error {
     },
 }
 
-/// Checks one policy line of a project role. Parts are split at every comma,
-/// quoted or not, and blanks around them dropped.
+/// Checks one policy line of a project role. The line is split at every comma, quoted or not, and
+/// blanks around the parts are dropped.
 ///
 /// # Errors
-/// The first part that is wrong.
+/// The error of the first part that is wrong.
 pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Error> {
     let parts: Vec<&str> = line.split(',').map(|part| part.trim_matches(' ')).collect();
     let ["p", subject, resource, action, object, effect] = *parts.as_slice() else {
@@ -127,8 +125,8 @@ pub fn validate_policy(project: &str, role: &str, line: &str) -> Result<(), Erro
     }
 }
 
-/// Whether a project role may name this action. Sub-resource actions need
-/// their verb and slash somewhere in the text.
+/// Whether a project role may name this action. Sub-resource actions must contain their verb and
+/// slash somewhere in the text.
 pub fn validate_action(action: &str) -> bool {
     matches!(
         action,
@@ -138,8 +136,8 @@ pub fn validate_action(action: &str) -> bool {
         .any(|part| action.contains(part))
 }
 
-/// Whether an object is `<project>/[<namespace>/]<name>` with letters, digits,
-/// and `* _ - .` after the project.
+/// Whether an object is `<project>/[<namespace>/]<name>` with only letters, digits and `* _ - .`
+/// after the project.
 pub fn validate_object(project: &str, object: &str) -> bool {
     let Some(rest) = object.strip_prefix(project).and_then(|rest| rest.strip_prefix('/')) else {
         return false;
@@ -175,8 +173,8 @@ pub fn validate_role_name(name: &str) -> Result<(), Error> {
 /// Checks the name of a group. A name in quotes is checked without them.
 ///
 /// # Errors
-/// [`Error::GroupName`] when empty, with blanks at its ends, with quotes, line
-/// breaks or tabs, or with a comma and no quotes around it.
+/// [`Error::GroupName`] if it is empty, has blanks at its ends, contains quotes, line breaks or
+/// tabs, or contains a comma without quotes around it.
 pub fn validate_group_name(name: &str) -> Result<(), Error> {
     let refuse = |what| {
         Err(Error::GroupName {

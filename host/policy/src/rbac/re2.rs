@@ -1,19 +1,16 @@
-//! Go's regular expressions, said in Rust's dialect.
+//! Translates Go's regular expressions (RE2 syntax) to Rust's dialect, so that the result matches
+//! the same texts. An expression that Go refuses is refused. Matching never backtracks.
 //!
-//! In: an expression in RE2 syntax. Out: a compiled one that matches the same
-//! texts, or nothing where Go refuses. Never: backtracking.
-//!
-//! The dialects differ in: ASCII-only `\d \w \s \b`, `\Q…\E`, literal `[`,
-//! `&`, `~` in classes, literal `{` where no count follows, escaped `<`, `>`, `%` and
-//! blanks, repetitions of a repetition (`a**`), counts above 1,000, also of groups
-//! within groups, flags beyond `imsU`.
+//! The dialects differ in: ASCII-only `\d \w \s \b`, `\Q…\E`, literal `[`, `&`, `~` in classes,
+//! literal `{` where no count follows, escaped `<`, `>`, `%` and blanks, repetitions of a
+//! repetition (`a**`), counts above 1,000, also of groups within groups, flags beyond `imsU`.
 
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// Bytes a compiled expression may take.
+/// Maximum size of a compiled expression, in bytes.
 const SIZE_LIMIT: usize = 1 << 20;
-/// Highest count in `{n,m}` that RE2 takes.
+/// Highest count in `{n,m}` that RE2 accepts.
 const MAX_COUNT: u32 = 1000;
 
 /// Names of classes within brackets.
@@ -25,15 +22,15 @@ const POSIX: [&str; 14] = [
 /// Why an expression does not compile.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum Error {
-    /// Go refuses it, or its compiled form is over the bound.
+    /// Go refuses it, or its compiled form exceeds the bound.
     #[error("{what}")]
     Syntax {
-        /// What is wrong, one line.
+        /// What is wrong, in one line.
         what: String,
     },
 }
 
-/// Compiles an expression; it searches, it is not anchored.
+/// Compiles an expression. It searches: it is not anchored.
 pub(super) fn compile(expression: &str) -> Result<regex::Regex, Error> {
     let translated = translate(expression)?;
     regex::RegexBuilder::new(&translated)
@@ -56,12 +53,12 @@ fn refuse(what: impl Into<String>) -> Error {
     Error::Syntax { what: what.into() }
 }
 
-/// What may be repeated next.
+/// The preceding item, to which a repetition would apply.
 #[derive(Clone, Copy)]
 struct Last {
-    /// As often as this it is repeated by counts within it.
+    /// The product of the counts within it.
     within: u32,
-    /// Whether it is a repetition, which is not repeated again.
+    /// Whether it is a repetition, which may not be repeated again.
     is_repetition: bool,
 }
 
@@ -78,10 +75,10 @@ fn translate(expression: &str) -> Result<String, Error> {
     let mut chars = expression.chars().peekable();
     let mut out = String::with_capacity(expression.len() + 8);
     let mut last = Last::atom(1);
-    // Highest product of counts so far, of each open group and of the expression.
+    // Highest product of counts so far, for each open group and for the expression.
     let mut products = vec![1_u32];
-    // Where flags begin that nothing but flags followed. To Go they are nothing that could
-    // be repeated: a repetition behind them is of what is before.
+    // Where a run of flags begins that nothing but flags has followed. In Go flags cannot be
+    // repeated: a repetition behind them applies to what is before them.
     let mut flags_at = None;
     while let Some(c) = chars.next() {
         let began = out.len();
@@ -135,7 +132,7 @@ fn translate(expression: &str) -> Result<String, Error> {
     Ok(out)
 }
 
-/// After a repetition: a `?` makes it lazy, anything else may not repeat it again.
+/// Handles what follows a repetition: a `?` makes it lazy, anything else may not repeat it again.
 fn repeated(last: Last, within: u32, chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Last, Error> {
     if last.is_repetition {
         return Err(refuse("invalid nested repetition operator"));
@@ -178,7 +175,7 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
         }
         ('x' | 'p' | 'P', _) => {
             out.extend(['\\', c]);
-            // A name or number in braces is no count.
+            // Braces with a name or number are not a count.
             if chars.peek() == Some(&'{') {
                 let braced = chars
                     .clone()
@@ -199,7 +196,7 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
     Ok(())
 }
 
-/// `\Q` up to `\E` or the end is literal.
+/// Everything from `\Q` up to `\E` or the end is literal.
 fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     while let Some(c) = chars.next() {
         if c == '\\' && chars.next_if_eq(&'E').is_some() {
@@ -209,7 +206,7 @@ fn quoted(chars: &mut Peekable<Chars<'_>>, out: &mut String) {
     }
 }
 
-/// `\0`, `\012`; `\1` alone would be a reference back, which RE2 lacks.
+/// `\0`, `\012`. `\1` alone would be a backreference, which RE2 lacks.
 fn octal(first: char, chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error> {
     let digit = |c: &char| ('0'..='7').contains(c);
     if first != '0' && !chars.peek().is_some_and(digit) {
@@ -259,7 +256,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error>
 /// `[:name:]`, after its `[`.
 ///
 /// # Errors
-/// Nothing is called so.
+/// There is no class of that name.
 fn posix(chars: &mut Peekable<Chars<'_>>) -> Result<Option<String>, Error> {
     let rest: String = chars.clone().collect();
     let Some((name, _)) = rest.strip_prefix(':').and_then(|rest| rest.split_once(":]")) else {
@@ -273,8 +270,8 @@ fn posix(chars: &mut Peekable<Chars<'_>>) -> Result<Option<String>, Error> {
     Ok(Some(text))
 }
 
-/// `{n}`, `{n,}`, `{n,m}` count, without leading zeros; any other `{` is itself. Gives
-/// the highest number.
+/// `{n}`, `{n,}`, `{n,m}` are counts, without leading zeros; any other `{` is literal. Returns the
+/// highest number.
 fn count(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Option<u32>, Error> {
     let body: String = chars.clone().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
     let closed = chars.clone().nth(body.chars().count()) == Some('}');
@@ -298,15 +295,16 @@ fn count(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Option<u32
             }
         }
     }
-    // Up to and with the closing brace.
+    // Up to and including the closing brace.
     out.push('{');
     out.extend(chars.by_ref().take(body.len() + 1));
     Ok(Some(most))
 }
 
-/// The start of a group after its `(`, or flags, which are no group; whether it is one.
+/// Reads the start of a group after its `(`, or flags, which are not a group. Returns whether it is
+/// a group.
 ///
-/// A name says nothing to a verdict and is left out: Go takes more of them.
+/// The name of a group does not affect a verdict and is left out, as Go accepts more names.
 fn group(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, Error> {
     if chars.next_if_eq(&'?').is_none() {
         out.push('(');
@@ -318,7 +316,7 @@ fn group(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, Erro
         if name.is_empty() || !name.chars().all(|c| c == '_' || c.is_ascii_alphanumeric()) {
             return Err(refuse("invalid named capture"));
         }
-        // Up to and with the `>`.
+        // Up to and including the `>`.
         chars.by_ref().find(|c| *c == '>');
         out.push('(');
         return Ok(true);
@@ -328,7 +326,7 @@ fn group(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<bool, Erro
     for c in chars {
         match c {
             'i' | 'm' | 's' | 'U' => {
-                // The last word about a flag counts.
+                // The last occurrence of a flag counts.
                 set.retain(|other| other != c);
                 cleared.retain(|other| other != c);
                 if is_negative { &mut cleared } else { &mut set }.push(c);

@@ -1,8 +1,7 @@
-//! Policy texts to rows and grants, with everything there is to say.
+//! Reads policy texts and projects into rows and grants, with diagnostics for every line.
 //!
-//! In: texts with positions, projects, resources. Out: rows, grants and
-//! diagnostics for every line. Never: a text of which one broken line was
-//! dropped.
+//! Security: a broken line is never skipped by itself. It is an error of its text, or drops all
+//! roles of its project.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
@@ -24,7 +23,7 @@ pub(super) struct Row {
     pub(super) text: Arc<str>,
 }
 
-/// A member and a role it holds.
+/// A member and the role that it holds.
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) member: String,
@@ -32,7 +31,7 @@ pub(super) struct Grant {
     pub(super) location: Location,
 }
 
-/// What one text, or one project, says.
+/// The rows and grants of one text, or of one project.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     pub(super) rows: Vec<Row>,
@@ -41,7 +40,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Reads every line of a text; broken ones become errors.
+    /// Reads every line of a text. Broken lines become errors.
     pub(super) fn read(&mut self, text: &Text, semantics: Semantics) {
         for (number, line) in (0..).zip(text.value.split('\n')) {
             let location = text.location.below(number);
@@ -117,8 +116,7 @@ impl Lines {
         }
     }
 
-    /// Something that makes a line do less than it says: Argo CD takes it, strict
-    /// semantics refuse it.
+    /// Reports that a line does less than it says: Argo CD accepts it, strict semantics refuse it.
     fn finding(&mut self, semantics: Semantics, location: Location, message: String, hint: &str) {
         let finding = match semantics {
             Semantics::Argocd => Diagnostic::warning(location, message),
@@ -127,8 +125,8 @@ impl Lines {
         self.diagnostics.push(finding.with_hint(hint));
     }
 
-    /// Drops what a project with a broken line says, all of it: what the line was to
-    /// deny is not known.
+    /// Drops everything from a project with a broken line, as the line may have been meant to deny
+    /// something.
     pub(super) fn drop_if_broken(&mut self, project: &Project) {
         if !self.diagnostics.iter().any(Diagnostic::is_error) {
             return;
@@ -159,9 +157,9 @@ pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
     }
 }
 
-/// What a project's roles say: the implicit `projects, get`, their lines, their
-/// groups. Projects are written by tenants: a broken line drops the project's whole
-/// contribution, as in Argo CD, and concerns nobody else.
+/// The lines of a project's roles: the implicit `projects, get`, their policies, their groups.
+/// Tenants write projects, so a broken line drops the project's whole contribution, as in Argo CD,
+/// and affects nothing else.
 pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
     let mut lines = Lines::default();
     for role in &project.roles {
@@ -198,16 +196,17 @@ pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
 }
 
 impl PolicySource {
-    /// Takes the policy out of `argocd-rbac-cm`, the projects and `argocd-cm`.
+    /// Reads the policy from `argocd-rbac-cm`, the projects and `argocd-cm`.
     pub fn from_resources(resources: &Resources, semantics: Semantics) -> Loaded<Self> {
         let data = &resources.rbac_cm.data;
         let setting = |key: &str| data.get(key).map(|text| &*text.value).unwrap_or_default();
         let mut diagnostics = Vec::new();
         let mut scopes = vec!["groups".to_owned()];
         if let Some(text) = data.get("scopes").filter(|text| !text.value.is_empty()) {
-            // As in Argo CD, `null` in a list is the claim without a name, and alone no setting.
+            // As in Argo CD, a `null` in a list is the claim with the empty name; a `null` alone is
+            // no setting.
             match serde_saphyr::from_str::<Option<Vec<Option<String>>>>(&text.value) {
-                // A text without a value leaves Argo CD with no scope at all.
+                // In Argo CD a text without a value leaves no scope at all.
                 Ok(None) if is_without_value(&text.value) => scopes.clear(),
                 Ok(None) => {}
                 Ok(Some(list)) => scopes = list.into_iter().map(Option::unwrap_or_default).collect(),
@@ -240,13 +239,13 @@ impl PolicySource {
     }
 }
 
-/// Whether YAML has nothing but blanks and comments.
+/// Whether YAML consists only of blanks and comments.
 fn is_without_value(yaml: &str) -> bool {
     let mut lines = yaml.lines().map(str::trim);
     lines.all(|line| line.is_empty() || line.starts_with('#'))
 }
 
-/// Argo CD's local accounts, `admin` among them.
+/// Argo CD's local accounts, including `admin`.
 pub fn account_names(resources: &Resources) -> BTreeSet<String> {
     let named = resources
         .argocd_cm
@@ -269,7 +268,7 @@ fn policy_texts<T>(data: &BTreeMap<String, T>) -> impl Iterator<Item = &T> {
         .chain(data.iter().filter(move |(key, _)| overlay(key)).map(|(_, value)| value))
 }
 
-/// One text of all policy values of a ConfigMap, as Argo CD joins them.
+/// All policy values of a ConfigMap as one text, as Argo CD joins them.
 pub fn compose_policy(data: &BTreeMap<String, String>) -> String {
     let mut text = String::new();
     let overlays = usize::from(data.contains_key("policy.csv"));
@@ -297,8 +296,7 @@ pub fn validate_text(text: &Text, semantics: Semantics) -> Vec<Diagnostic> {
     lines.diagnostics
 }
 
-/// Roles granted by the text that have no rows, neither their own nor by
-/// inheritance; in order of first mention.
+/// Roles that the text grants but that neither have nor inherit rows, in order of first mention.
 pub fn undefined_roles(text: &str) -> Vec<String> {
     let mut lines = Lines::default();
     lines.read(
@@ -318,9 +316,9 @@ pub fn undefined_roles(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// The first grant of every role that leads to no row.
+/// For every role that neither has nor inherits rows, its first grant.
 pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) -> impl Iterator<Item = &'a Grant> {
-    // Walk from the subjects that have rows to everyone who inherits them.
+    // Walk from the subjects that have rows to all who inherit them.
     let mut members: HashMap<&str, Vec<&str>> = HashMap::new();
     for grant in grants {
         members.entry(&grant.role).or_default().push(&grant.member);
@@ -340,7 +338,7 @@ pub(super) fn undefined<'a>(grants: &'a [Grant], subjects: &HashSet<&'a str>) ->
         .filter(move |grant| !defined.contains(grant.role.as_str()) && said.insert(grant.role.as_str()))
 }
 
-/// Whether a field is no pattern, be it read as a glob or as a regular expression.
+/// Whether a field is literal, both as a glob and as a regular expression.
 fn is_literal(field: &str) -> bool {
     !field.contains(['*', '?', '[', '{', '\\', '.', '|', '^', '$', '(', '+'])
 }

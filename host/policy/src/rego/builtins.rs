@@ -1,27 +1,26 @@
-//! Which built-in functions a policy may call, and how.
+//! Which built-in functions a policy may call, and with which arguments.
 //!
-//! In: a name and the argument expressions. Out: nothing, or why not. Never: a
-//! function that reads the world, or whose one call can take unbounded time or
-//! memory: neither timer nor memory budget interrupts a built-in (measured:
+//! Security: no allowed function reads the outside world, and no single call can take unbounded
+//! time or memory. Neither timer nor memory budget interrupts a built-in (measured:
 //! `numbers.range(1, 2e7)` 0.5 s and 474 MB, `replace` doubling 23 s and 4 GiB).
 
 use regorus::unstable::{Expr, ExprRef};
 
-/// Elements of the array literal that `sprintf` and `concat` take.
+/// Maximum number of elements of the array literal that `sprintf` and `concat` take.
 const LITERAL_ITEMS: usize = 16;
-/// Bytes of a pattern.
+/// Maximum length of a pattern, in bytes.
 const PATTERN_BYTES: usize = 512;
-/// A literal replacement may be this many times longer than what it replaces.
+/// A literal replacement may be this many times as long as what it replaces.
 const REPLACE_FACTOR: usize = 8;
-/// Digits of a width or precision in a format.
+/// Maximum number of digits of a width or precision in a format.
 const FORMAT_DIGITS: usize = 2;
 
-/// How a call is judged.
+/// Conditions on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Terms {
     /// Output and time are linear in the input.
     Free,
-    /// The argument at this place must be a short literal text.
+    /// The argument with this index must be a short literal text.
     Literal(usize),
     /// `concat`: joins distinct or few texts.
     Concat,
@@ -33,7 +32,7 @@ enum Terms {
     Split,
 }
 
-/// How large the result of a call can be; what [`super::growth`] needs to know.
+/// How large the result of a call can be, for [`super::growth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gives {
     /// A boolean, a small number or a short text about a value of any type.
@@ -48,7 +47,7 @@ pub(super) enum Gives {
         /// How many times.
         factor: u64,
     },
-    /// At most what the first argument has.
+    /// At most as large as the first argument.
     First,
     /// An item of the first argument, or the third argument.
     Item,
@@ -56,28 +55,28 @@ pub(super) enum Gives {
     Keys,
     /// The items of all arguments.
     Joined,
-    /// The items of the items of the first argument.
+    /// The items of all items of the first argument.
     Merged,
     /// A few small numbers.
     Parts,
     /// The pieces of a text.
     Pieces,
-    /// The texts of all arguments in one.
+    /// One text with the texts of all arguments.
     Concatenated,
     /// All arguments written out.
     Formatted,
 }
 
 const SAME: Gives = Gives::Scalar { factor: 1 };
-/// Upper and lower case of a letter can be three times as long.
+/// A letter can be three times as long in upper or lower case.
 const CASED: Gives = Gives::Scalar { factor: 3 };
 const REPLACED: Gives = Gives::Scalar {
     factor: REPLACE_FACTOR as u64,
 };
-/// A whole number with all the digits a float stands for: 309.
+/// A whole number with all digits that a float stands for: 309.
 const WHOLE: Gives = Gives::Scalar { factor: 5 };
 
-/// Functions that may be called, in order.
+/// Functions that may be called, sorted.
 const ALLOWED: &[(&str, Terms, Gives)] = &[
     ("abs", Terms::Free, SAME),
     ("array.concat", Terms::Free, Gives::Joined),
@@ -136,32 +135,32 @@ const ALLOWED: &[(&str, Terms, Gives)] = &[
     ("upper", Terms::Free, CASED),
 ];
 
-/// Why a call is refused: what is wrong, and what to do instead.
+/// Why a call is refused, and what to do instead.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Refusal {
     pub(super) message: String,
     pub(super) hint: &'static str,
 }
 
-/// Whether the engine has a built-in of that name, allowed or not: a rule of a
-/// bundle must not hide one.
+/// Whether the engine has a built-in of that name, allowed or not. A rule of a bundle must not hide
+/// one.
 pub(super) fn exists(name: &str) -> bool {
     regorus::unstable::BUILTINS.contains_key(name) || ALLOWED.binary_search_by_key(&name, |(known, ..)| known).is_ok()
 }
 
-/// What an allowed function gives.
+/// How large the result of an allowed function can be.
 pub(super) fn gives(name: &str) -> Option<Gives> {
     let at = ALLOWED.binary_search_by_key(&name, |(known, ..)| known).ok()?;
     ALLOWED.get(at).map(|&(_, _, gives)| gives)
 }
 
-/// Arguments of a built-in function.
+/// Number of arguments of a built-in function.
 pub(super) fn arity(name: &str) -> Option<usize> {
     let (_, arity) = regorus::unstable::BUILTINS.get(name)?;
     Some(usize::from(*arity))
 }
 
-/// Judges the call `name(parameters)`.
+/// Checks the call `name(parameters)`.
 pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     let Some((_, terms, _)) = ALLOWED
         .binary_search_by_key(&name, |(known, ..)| known)
@@ -243,7 +242,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     }
 }
 
-/// The text of a literal.
+/// The text of a string literal.
 pub(super) fn text(expr: &Expr) -> Option<std::sync::Arc<str>> {
     match expr {
         Expr::String { value, .. } | Expr::RawString { value, .. } => value.as_string().ok().cloned(),
@@ -251,7 +250,7 @@ pub(super) fn text(expr: &Expr) -> Option<std::sync::Arc<str>> {
     }
 }
 
-/// Whether an expression is `input.…`: as long as the request made it.
+/// Whether an expression is `input.…`, whose size the request determines.
 fn rooted_in_input(expr: &Expr) -> bool {
     let mut expr = expr;
     loop {

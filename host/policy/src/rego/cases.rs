@@ -1,7 +1,6 @@
-//! The cases beside a policy.
+//! Reads `cases.yaml` and runs its cases against the compiled bundle.
 //!
-//! In: `cases.yaml` and a compiled bundle. Out: a result a case. Never: a
-//! verdict of one engine only: the interpreter and the machine must agree.
+//! Security: a decision counts only if the interpreter and the virtual machine agree on it.
 
 use std::time::{Duration, Instant};
 
@@ -17,9 +16,9 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
 
-/// Cases of one bundle.
+/// Maximum number of cases of one bundle.
 const CASES: usize = 2_000;
-/// Time the interpreter has for one case.
+/// Time that the interpreter has for one case.
 const INTERPRETER_TIME: Duration = Duration::from_secs(1);
 
 #[derive(Deserialize)]
@@ -50,7 +49,7 @@ struct RawWant {
     log: Option<Json>,
 }
 
-/// One case, its input complete.
+/// A case with its complete input.
 pub(super) struct Case {
     note: String,
     location: Location,
@@ -59,41 +58,41 @@ pub(super) struct Case {
     reason: Option<String>,
 }
 
-/// How a case ended.
+/// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Outcome {
     /// As wanted.
     Pass,
-    /// Not as wanted, and how.
+    /// Not as wanted. Holds the difference.
     Fail(String),
 }
 
 /// The result of one case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CaseResult {
-    /// What the case says it shows.
+    /// The note of the case, which says what it shows.
     pub note: String,
     /// File of the case.
     pub file: String,
     /// Line of the case.
     pub line: u32,
-    /// How it ended.
+    /// The outcome.
     pub outcome: Outcome,
-    /// Time both engines took together, in microseconds.
+    /// Time that both engines took together, in microseconds.
     pub micros: u64,
 }
 
 /// Everything in `cases.yaml`.
 #[derive(Default)]
 pub(super) struct Cases {
-    /// What the policy must decide.
+    /// Cases of decisions.
     pub(super) decisions: Vec<Case>,
-    /// Which names, and what besides, [`super::IMPERSONATION_FILE`] must give.
+    /// Cases of the names and other values that [`super::IMPERSONATION_FILE`] gives.
     pub(super) identities: Vec<identities::Case>,
 }
 
-/// Reads the cases. At least one must be allowed and one denied.
+/// Reads the cases. At least one must expect an allow and one a denial.
 pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
     let Some(file) = source.of(Kind::Cases).next() else {
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
@@ -149,7 +148,7 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
     }
 }
 
-/// The input of a case, over what all have in common.
+/// The input of a case, merged over the input that all cases have in common.
 fn laid_over(base: &Json, input: Json) -> Json {
     let mut whole = if base.is_null() {
         Json::Object(serde_json::Map::new())
@@ -160,8 +159,7 @@ fn laid_over(base: &Json, input: Json) -> Json {
     whole
 }
 
-/// Lays `over` over `under`: objects key by key, `null` removes, anything else
-/// replaces.
+/// Merges `over` into `under`: objects key by key, `null` removes a key, anything else replaces.
 fn merge(under: &mut Json, over: Json) {
     match over {
         Json::Null => {}
@@ -182,7 +180,7 @@ fn merge(under: &mut Json, over: Json) {
     }
 }
 
-/// What is wrong with an input, by the front's schema.
+/// What is wrong with an input according to the front's schema.
 pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
     let Ok(validator) = jsonschema::validator_for(front.input_schema()) else {
         return vec!["the schema of the input is broken".to_owned()];
@@ -196,12 +194,12 @@ pub(super) fn schema_errors(front: Front, input: &Json) -> Vec<String> {
 /// Evaluates an input with both engines.
 ///
 /// # Errors
-/// The text says how the engines disagree; the inner error is a denial both
-/// agree on.
+/// The text says how the engines disagree. The inner error is a denial; if the machine fails, the
+/// interpreter is not run.
 pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Result<Result<Decision, Error>, String> {
     let value = Value::from(input.clone());
-    // The machine first: it has limits. What it cannot finish is no decision,
-    // whatever the interpreter, which has fewer, would say.
+    // The machine runs first, as it has limits. If it cannot finish there is no decision, whatever
+    // the interpreter, which has fewer limits, would say.
     let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, &value)) {
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
@@ -247,7 +245,7 @@ fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, 
     })
 }
 
-/// A short text of a value. What is deep or long is not written out.
+/// A short text of a value. Deep or long parts are not written out.
 fn show(value: &Value) -> String {
     match value {
         Value::Object(object) if object.len() <= 4 => {

@@ -1,7 +1,7 @@
-//! From texts to a program.
+//! Compiles the files of a bundle to a program, [`Compiled`], or reports findings.
 //!
-//! In: the files of a bundle. Out: [`Compiled`], or findings. Never: on a small
-//! stack; in the gateway's process before a child process has done the same.
+//! Security: compilation needs a large stack. In the gateway's process it runs only after a child
+//! process has done the same.
 
 use std::sync::Arc;
 
@@ -16,23 +16,23 @@ use super::{Decision, Error, Reads, decision, graph, growth, parse_yaml, shorten
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// Stack for parsing, compiling and testing.
+/// Bytes of stack for parsing, compiling and testing.
 pub(super) const STACK_BYTES: usize = 64 * 1024 * 1024;
-/// Conditions of one bundle.
+/// Maximum number of conditions of one bundle.
 const CONDITIONS: usize = 32;
 
 /// A bundle that can be run.
 #[derive(Debug)]
 pub(super) struct Compiled {
     pub(super) program: Arc<Program>,
-    /// The data tree as JSON; each thread parses its own copy once.
+    /// The data tree as JSON. Each thread parses its own copy once.
     pub(super) data: String,
     conditions: Vec<Condition>,
-    /// Parts of the input that rules and conditions look at.
+    /// Parts of the input that rules and conditions read.
     pub(super) reads: Reads,
 }
 
-/// A match condition: when it is not true, the request is denied.
+/// A match condition. The request is denied unless it is true.
 #[derive(Debug)]
 struct Condition {
     name: String,
@@ -55,7 +55,7 @@ struct RawCondition {
 }
 
 impl Compiled {
-    /// What was never checked: for tests of what happens then.
+    /// A bundle that was never checked, to test what happens then.
     #[cfg(test)]
     pub(super) fn without_conditions(program: Arc<Program>, data: String) -> Self {
         Self {
@@ -66,11 +66,11 @@ impl Compiled {
         }
     }
 
-    /// Whether a condition denies: all of them must be true.
+    /// The denial of the first condition that is not true; `None` if all are true.
     ///
     /// # Errors
-    /// [`Error::Condition`] for one that cannot be evaluated, after every
-    /// condition before it was true. Denies as well.
+    /// [`Error::Condition`] for a condition that cannot be evaluated, after every condition before
+    /// it was true. This denies as well.
     pub(super) fn conditions_deny(&self, input: &Value) -> Result<Option<Decision>, Error> {
         if self.conditions.is_empty() {
             return Ok(None);
@@ -94,7 +94,7 @@ impl Compiled {
     }
 }
 
-/// Everything of a bundle that was parsed, for the two engines.
+/// The parsed parts of a bundle, for both engines.
 pub(super) struct Parsed {
     pub(super) compiled: Compiled,
     pub(super) engine: Engine,
@@ -138,7 +138,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
         return Err(found);
     };
     if !conditions.is_empty() {
-        // What an expression looks at is not followed.
+        // What a condition reads is not analyzed, so everything counts as read.
         reads.note(&[]);
     }
     let policy = source

@@ -1,7 +1,6 @@
-//! What a policy may answer.
+//! Reads the value of the rule `decision` into a [`Decision`].
 //!
-//! In: the value of the rule `decision`. Out: [`Decision`]. Never: an allow
-//! from anything but `true`; an obligation nobody carries out.
+//! Security: only `true` allows, and an obligation that no code carries out is an error.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +11,11 @@ use regorus::value::Object;
 use super::{Error, Front};
 use tollgate_core::header_names::is_host_owned;
 
-/// Bytes of a reason.
+/// Maximum length of a reason, in bytes.
 const REASON_BYTES: usize = 512;
-/// Entries of one map of an obligation.
+/// Maximum number of entries of one map of an obligation.
 const ENTRIES: usize = 32;
-/// Bytes of one value in an obligation.
+/// Maximum length of one value in an obligation, in bytes.
 const VALUE_BYTES: usize = 1024;
 
 /// What a bundle decided.
@@ -26,12 +25,12 @@ pub struct Decision {
     pub allow: bool,
     /// Why, for the caller: printable, at most 512 bytes, possibly empty.
     pub reason: String,
-    /// Keys besides `allow` and `reason`, as the policy gave them: `headers`
-    /// and `log` for extensions. Checked: the two fields below say the same.
+    /// Keys besides `allow` and `reason`, as the policy gave them: `headers` and `log` for
+    /// extensions. They are checked, and the fields below hold the same.
     pub obligations: serde_json::Map<String, serde_json::Value>,
-    /// Fields to set on the way to the backend. None is the host's own.
+    /// Header fields to set on the way to the backend. None of them belongs to the host.
     pub set_headers: Vec<(HeaderName, HeaderValue)>,
-    /// Fields to remove on the way to the backend. None is the host's own.
+    /// Header fields to remove on the way to the backend. None of them belongs to the host.
     pub remove_headers: Vec<HeaderName>,
     /// Texts for the decision record.
     pub log: BTreeMap<String, String>,
@@ -62,7 +61,7 @@ impl Decision {
     }
 }
 
-/// Reads the value of `decision`.
+/// Reads and checks the value of `decision`.
 pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
     let object = match value {
         Value::Object(object) => object,
@@ -109,7 +108,7 @@ pub(super) fn read(front: Front, value: &Value) -> Result<Decision, Error> {
     Ok(decision)
 }
 
-/// A reason a caller may see: one printable line.
+/// Checks that a reason is one printable line that a caller may see.
 pub(super) fn check_reason(text: &str) -> Result<(), &'static str> {
     if text.len() > REASON_BYTES {
         return Err("is longer than 512 bytes");
@@ -167,8 +166,8 @@ fn short_text<'a>(key: &'static str, value: &'a Value) -> Result<&'a str, Error>
     }
 }
 
-/// SECURITY: a name only the host may write is an error, hence a denial, and
-/// never silently left out: the policy meant something by it.
+/// SECURITY: a name that only the host may write is an error, hence a denial. It is never silently
+/// left out, as the policy meant something by it.
 fn header_name(text: &str) -> Result<HeaderName, Error> {
     let name: HeaderName = text
         .parse()
@@ -223,7 +222,7 @@ fn log(value: &Value) -> Result<BTreeMap<String, String>, Error> {
     Ok(log)
 }
 
-/// Only for values that were checked, so that the size is bounded.
+/// Converts a value to JSON. Call it only for checked values, so that the size is bounded.
 fn json(value: &Value) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or(serde_json::Value::Null)
 }

@@ -1,12 +1,9 @@
-//! Who calls whom in a bundle.
+//! Checks the call graph of a bundle, without evaluating it. Findings are cycles, chains that are
+//! too long, calls of functions that are not allowed, and `with`.
 //!
-//! In: parsed modules. Out: findings: cycles, chains that are too long, calls
-//! of functions that are not allowed, `with`. Never: an evaluation.
-//!
-//! A function that calls itself overflows the stack of the process, in both
-//! engines; so cycles are looked for over all rules and functions of all
-//! packages. Where a reference cannot be resolved exactly it counts for every
-//! rule it could mean.
+//! In both engines a function that calls itself overflows the stack of the process. The check for
+//! cycles therefore covers all rules and functions of all packages. A reference that cannot be
+//! resolved exactly counts for every rule that it could mean.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,14 +14,14 @@ use serde_json::Value;
 use super::{Reads, builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// Rules and functions that wait for one another at once.
+/// Maximum depth of calls among rules and functions.
 pub const CALL_DEPTH: usize = 32;
 
-/// Names from `data` down to a rule.
+/// The names on the path from `data` to a rule.
 pub(super) type Path = Vec<String>;
 
-/// Checks all modules together. `entry` is the path of the rule that decides.
-/// Gives the parts of `input` they name, or findings.
+/// Checks all modules together. `entry` is the path of the rule that decides. Returns the parts of
+/// `input` that they name, or findings.
 pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<Reads, Vec<Diagnostic>> {
     let mut graph = Graph::default();
     for module in modules {
@@ -61,11 +58,11 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
 
 #[derive(Default)]
 struct Graph {
-    /// Place of each rule in `nodes`, by full path below `data`.
+    /// Index of each rule in `nodes`, by full path below `data`.
     rules: BTreeMap<Path, usize>,
     nodes: Vec<Node>,
     reads: Reads,
-    /// Paths below `input` that rules name, each with its first place.
+    /// Paths below `input` that rules name, each with the first location.
     named: BTreeMap<Path, Location>,
     found: Vec<Diagnostic>,
 }
@@ -84,7 +81,7 @@ pub(super) fn location(span: &Span) -> Location {
     }
 }
 
-/// Where a reference starts: the span of `a.b` is that of its last dot.
+/// Where a reference starts. (The span of `a.b` is that of its last dot.)
 fn start_of(expr: &Expr) -> Location {
     location(base(expr).span())
 }
@@ -128,8 +125,8 @@ pub(super) fn chain(expr: &Expr) -> Option<(Path, Vec<&ExprRef>)> {
     Some((path, indices))
 }
 
-/// The path below `data` that a name means in a module, if it is not a variable.
-/// `import`: the full path a name is imported for.
+/// The path below `data` that a name refers to in a module, if it is not a variable. `import`
+/// returns the full path that a name is imported for.
 pub(super) fn resolve<'a>(
     package: &[String],
     import: impl Fn(&str) -> Option<&'a Path>,
@@ -153,7 +150,7 @@ pub(super) fn last_name(expr: &Expr) -> Option<&str> {
     }
 }
 
-/// Arguments a function has.
+/// Number of arguments of a function.
 pub(super) fn arity(rule: &Rule) -> Option<usize> {
     match rule {
         Rule::Spec {
@@ -164,8 +161,7 @@ pub(super) fn arity(rule: &Rule) -> Option<usize> {
     }
 }
 
-/// What an expression other than a reference stands on, when it is indexed:
-/// `f(x).y`, `[1, 2][i]`.
+/// The expression that a reference indexes, if it is not a name: `f(x).y`, `[1, 2][i]`.
 pub(super) fn base(expr: &Expr) -> &Expr {
     let mut expr = expr;
     while let Expr::RefDot { refr, .. } | Expr::RefBrack { refr, .. } = expr {
@@ -215,7 +211,7 @@ impl Graph {
                 (Some(alias), Some("data")) => {
                     imports.insert(alias, path);
                 }
-                // What is done with the alias is not followed.
+                // Uses of the alias are not analyzed, so the whole path counts as read.
                 (_, Some("input")) => self.read(path.get(1..).unwrap_or_default(), location(&import.span)),
                 _ => {}
             }
@@ -234,14 +230,13 @@ impl Graph {
         }
     }
 
-    /// A rule names `path` below `input`.
+    /// Records that a rule names `path` below `input`.
     fn read(&mut self, path: &[String], place: Location) {
         self.reads.note(path);
         self.named.entry(path.to_vec()).or_insert(place);
     }
 
-    /// Every rule `path`, below `data`, could mean: those below it and those
-    /// above it.
+    /// Every rule that `path`, below `data`, could refer to: those below it and those above it.
     fn reach(&self, path: &[String]) -> Vec<usize> {
         let below = self
             .rules
@@ -251,7 +246,7 @@ impl Graph {
         below.chain(above).map(|(_, &node)| node).collect()
     }
 
-    /// Cycles and chains that are too long, each once.
+    /// Findings about cycles and chains that are too long, each once.
     fn cycles(&self) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         let mut depths = vec![State::New; self.nodes.len()];
@@ -357,7 +352,8 @@ impl Walk<'_> {
         }
     }
 
-    /// A head names the rule, it does not call it; its indices can call.
+    /// Collects calls in a head. The head itself only names the rule, but its indices can contain
+    /// calls.
     fn head(&mut self, refr: &Expr) {
         if let Some((_, indices)) = chain(refr) {
             indices.into_iter().for_each(|index| self.expr(index));

@@ -1,14 +1,11 @@
-//! How large the values of a bundle can get, at most.
+//! Estimates how large the values of a bundle can get at most, without evaluating it, and reports
+//! what can get too large. It needs modules without cycles, the data and the schema of `input`.
 //!
-//! In: parsed modules without cycles, data, the schema of `input`. Out: a
-//! finding for what can get too large. Never: an evaluation.
-//!
-//! Values are shared: `x1 := [x0, x0]`, `x2 := [x1, x1]` and so on take memory
-//! for two items a line, while the tree doubles. One instruction walks it all
-//! (a comparison, a sort, an insertion into a set), and the engine looks at its
-//! clock between instructions only. So the size of the tree, not that of the
-//! memory, is bounded here, before anything runs. Each function is looked at
-//! once for every size of arguments it is called with.
+//! Values are shared: `x1 := [x0, x0]`, `x2 := [x1, x1]` and so on take memory for two items a
+//! line, while the tree doubles. A single instruction (a comparison, a sort, an insertion into a
+//! set) traverses the whole tree, and the engine checks the clock only between instructions. The
+//! size that is bounded here is therefore that of the tree, not that of the memory. Each function
+//! is examined once for every combination of argument sizes it is called with.
 
 use std::collections::{BTreeMap, HashMap};
 use std::rc::Rc;
@@ -27,28 +24,29 @@ mod size;
 use names::{Bound, Names, Origin, Variable};
 use size::Size;
 
-/// Nodes of the tree of one value, 64 bytes of text a node. Comparing two such
-/// values takes some 0.1 s.
+/// Maximum number of nodes of the tree of one value; 64 bytes of text are a node. Comparing two
+/// such values takes some 0.1 s.
 pub const TREE_NODES: u64 = 10_000_000;
-/// Nodes of all arguments of a function that takes texts or numbers: it writes
-/// them out, if only to say that they are something else.
+/// Maximum number of nodes of all arguments of a function that takes texts or numbers. The engine
+/// writes the arguments out even for the error that they have another type.
 const WRITTEN_NODES: u64 = 50_000;
-/// Nodes of all arguments of a function that takes lists and tables.
+/// Maximum number of nodes of all arguments of a function that takes lists and tables.
 const TABLE_NODES: u64 = 4_000_000;
-/// Nodes of a number: 16 KiB of digits. Multiplying and dividing take the
-/// square of it.
+/// Maximum number of nodes of a number: 16 KiB of digits. Multiplication and division take time
+/// quadratic in it.
 const NUMBER_NODES: u64 = 256;
-/// Levels of brackets of one value: what walks a tree calls itself a level.
+/// Maximum nesting of one value. Operations that traverse a tree recurse once per level.
 pub const TREE_DEPTH: u64 = 256;
-/// Expressions looked at, functions anew for every size of arguments.
+/// Maximum number of expressions examined; a function counts again for every combination of
+/// argument sizes.
 const STEPS: u64 = 4_000_000;
 
-/// Checks all modules together. Call it only when there are no cycles.
+/// Checks all modules together. Call it only if there are no cycles.
 pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagnostic> {
     let mut growth = Growth::new(modules, data, front);
     let paths: Vec<Path> = growth.rules.keys().cloned().collect();
     for path in paths {
-        // What is too large makes all that refers to it too large: one is enough.
+        // One finding is enough: a value that is too large makes all that refers to it too large.
         if let Err(finding) = growth.value(&path, None) {
             return vec![*finding];
         }
@@ -76,21 +74,20 @@ struct Growth<'a> {
     data: &'a Json,
     schema: &'a Json,
     steps: u64,
-    /// Sizes of rules, of functions by the sizes of their arguments, and of
-    /// references to data.
+    /// Sizes of rules, and of functions by the sizes of their arguments.
     known: HashMap<(Path, Option<Vec<Size>>), Size>,
     outside: HashMap<Path, Size>,
 }
 
-/// What an expression is looked at in: a definition and its arguments.
+/// The context of an expression: a definition and its arguments.
 struct Scope<'a> {
     definition: Rc<Definition<'a>>,
     arguments: Vec<Size>,
     known: HashMap<Variable<'a>, Size>,
-    /// Variables whose size is being found, outermost first, each with the
-    /// number of queries open at that time.
+    /// Variables whose size is being computed, outermost first, each with the number of queries
+    /// open when it was started.
     open: Vec<(Variable<'a>, usize)>,
-    /// The outermost of them that was met again.
+    /// Index in `open` of the outermost variable that was met again.
     met: usize,
     queries: usize,
 }
@@ -164,7 +161,7 @@ impl<'a> Growth<'a> {
         growth
     }
 
-    /// The value of a rule, or the result of a function for such arguments.
+    /// The size of the value of a rule, or of the result of a function for such arguments.
     fn value(&mut self, path: &Path, arguments: Option<Vec<Size>>) -> Sized {
         let key = (path.clone(), arguments);
         if let Some(&known) = self.known.get(&key) {
@@ -179,7 +176,7 @@ impl<'a> Growth<'a> {
         let definitions = self.rules.get(path).cloned().unwrap_or_default();
         let mut size = Size::NONE;
         for definition in definitions {
-            // A function that is not called does not run.
+            // A reference to a function without a call does not run it.
             if graph::arity(definition.rule).is_some() && arguments.is_none() {
                 size = size.either(Size::ONE);
                 continue;
@@ -198,7 +195,7 @@ impl<'a> Growth<'a> {
         Ok(size)
     }
 
-    /// `so_far` with what one definition adds.
+    /// The size `so_far`, extended by what one definition adds.
     fn definition(&mut self, scope: &mut Scope<'a>, definition: &Definition<'a>, so_far: Size) -> Sized {
         let (head, bodies) = match definition.rule {
             Rule::Default { value, .. } => return Ok(so_far.either(self.expr(scope, value)?)),
@@ -237,7 +234,7 @@ impl<'a> Growth<'a> {
         checked(so_far.joined(size), span)
     }
 
-    /// Keys in brackets behind the path of a rule: `p[key][key]`.
+    /// Sizes of the keys in brackets behind the path of a rule: `p[key][key]`.
     fn keys_of_head(
         &mut self,
         scope: &mut Scope<'a>,
@@ -255,13 +252,14 @@ impl<'a> Growth<'a> {
         Ok(keys)
     }
 
-    /// An expression, and the turns it makes itself: `data.names[_]`.
+    /// The size of an expression. Multiplies `turns` by the iterations of the expression itself,
+    /// such as `data.names[_]`.
     fn turning(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> Sized {
         *turns = turns.saturating_mul(self.turns(scope, expr)?);
         self.expr(scope, expr)
     }
 
-    /// Looks at all statements; gives how often all of them can hold.
+    /// Examines all statements. Returns in how many iterations they can all hold.
     fn query(&mut self, scope: &mut Scope<'a>, query: &'a Query) -> Result<u64, Box<Diagnostic>> {
         scope.queries += 1;
         let turns = self.statements(scope, query);
@@ -295,8 +293,7 @@ impl<'a> Growth<'a> {
         Ok(turns)
     }
 
-    /// How many items the indices in an expression go through, comprehensions
-    /// not among them.
+    /// How many items the indices in an expression iterate over, comprehensions excluded.
     fn turns(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Result<u64, Box<Diagnostic>> {
         let mut turns = 1_u64;
         let mut pending: Vec<&'a Expr> = vec![expr];

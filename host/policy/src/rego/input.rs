@@ -1,19 +1,17 @@
-//! What the extension front tells its policy.
+//! Builds the input of the policy of the extension front, `data.tollgate.extensions.decision`, from
+//! the host's view of one request.
 //!
-//! In: the host's view of one request. Out: the `input` of
-//! `data.tollgate.extensions.decision`. Never: a secret, a raw token, a header
-//! a client sent.
+//! Values are built directly, without JSON between. What does not change from request to request is
+//! built once, as [`Prepared`] and [`Principal`]; a request only clones references.
 //!
-//! Values are built directly, without JSON between. What does not change from
-//! request to request is built once, as [`Prepared`] and [`Principal`]: a
-//! request only counts references.
+//! Security: the input contains no secret, no raw token and no header that a client sent.
 
 use std::sync::LazyLock;
 
 use regorus::Value;
 use regorus::value::Object;
 
-/// Rows of the RBAC table handed to a policy at most.
+/// Maximum number of rows of the RBAC table that a policy is given.
 pub const CANDIDATES: usize = 64;
 
 macro_rules! keys {
@@ -99,7 +97,7 @@ fn labels(labels: &std::collections::BTreeMap<String, String>) -> Value {
         .into_value()
 }
 
-/// The caller, as a value to reuse while the caller's session lasts.
+/// The caller, as a value to reuse for as long as the caller's session lasts.
 #[derive(Clone, Debug)]
 pub struct Principal(Value);
 
@@ -117,7 +115,7 @@ impl Principal {
     }
 }
 
-/// What a request is about, as values to reuse for a whole snapshot.
+/// What a request is about, as values to reuse for the lifetime of a snapshot.
 #[derive(Clone, Debug)]
 pub struct Prepared {
     extension: Value,
@@ -127,7 +125,7 @@ pub struct Prepared {
 }
 
 impl Prepared {
-    /// An extension and nothing else: scope `global`.
+    /// Only the extension, which is all of scope `global`.
     ///
     /// - `scope`: `application`, `project` or `global`.
     pub fn new(extension: &str, scope: &str) -> Self {
@@ -140,7 +138,7 @@ impl Prepared {
         }
     }
 
-    /// With the project that exists under the name the request gave.
+    /// Adds the project that exists under the name in the request.
     #[must_use]
     pub fn with_project(mut self, project: &tollgate_state::Project) -> Self {
         let destinations: Vec<Value> = project.destinations.iter().map(destination).collect();
@@ -155,7 +153,7 @@ impl Prepared {
         self
     }
 
-    /// With the application the request is about.
+    /// Adds the application that the request is about.
     #[must_use]
     pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
         self.application = Some(named([
@@ -168,7 +166,7 @@ impl Prepared {
         self
     }
 
-    /// With the canonical destination, and whether the project permits it.
+    /// Adds the canonical destination, and whether the project permits it.
     #[must_use]
     pub fn with_destination(mut self, cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Self {
         self.destination = Some(named([
@@ -189,7 +187,7 @@ fn destination(destination: &tollgate_state::Destination) -> Value {
     ])
 }
 
-/// The request line, and the project it names.
+/// The request line and the project that it names.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// Method, upper case.
@@ -198,18 +196,18 @@ pub struct Request<'a> {
     pub path: &'a str,
     /// Raw query, without `?`.
     pub query: Option<&'a str>,
-    /// Project the request names; absent for global extensions.
+    /// Project that the request names; absent for global extensions.
     pub project: Option<&'a str>,
 }
 
-/// The native verdict about one tuple.
+/// The RBAC table's verdict about one tuple.
 #[derive(Clone, Copy, Debug)]
 pub struct RbacVerdict<'a> {
     /// Whether the table allows.
     pub allow: bool,
     /// `file:line` and text of the deciding row, if one decided.
     pub rule: Option<&'a str>,
-    /// Why, as the table says it.
+    /// Why, in the words of the table.
     pub why: &'a str,
 }
 
@@ -228,7 +226,7 @@ pub struct RbacRow<'a> {
     pub effect: &'a str,
 }
 
-/// What the RBAC table says of one caller and what the caller asks for.
+/// What the RBAC table says about one caller and what the caller asks for.
 #[derive(Clone, Copy, Debug)]
 pub struct Rbac<'a> {
     /// Verdict about `applications, get`; for scope `application`.
@@ -241,12 +239,12 @@ pub struct Rbac<'a> {
     pub candidates: &'a [RbacRow<'a>],
 }
 
-/// [`Rbac`] as a value to reuse while table, caller and target are the same.
+/// [`Rbac`] as a value to reuse while table, caller and target stay the same.
 #[derive(Clone, Debug)]
 pub struct Verdicts(Value);
 
 impl Verdicts {
-    /// Takes about a microsecond, and half of one more for each candidate row.
+    /// Takes about a microsecond, plus half a microsecond for each candidate row.
     pub fn new(rbac: &Rbac<'_>) -> Self {
         KEYS.with(|keys| {
             let mut verdicts = Object::new();
@@ -272,9 +270,9 @@ impl Verdicts {
 /// [`extension_input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExtensionInput<'a> {
-    /// Who asks.
+    /// The caller.
     pub principal: &'a Principal,
-    /// What is asked for.
+    /// The request.
     pub request: Request<'a>,
     /// Extension, project, application, destination.
     pub prepared: &'a Prepared,
@@ -283,8 +281,8 @@ pub struct ExtensionInput<'a> {
 }
 
 impl ExtensionInput<'_> {
-    /// The value a bundle decides on. Takes less than a microsecond: all but the
-    /// request was built before.
+    /// The value on which a bundle decides. Takes less than a microsecond, as all but the request
+    /// was built before.
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
             let mut input = Object::new();
@@ -342,7 +340,7 @@ fn candidate(keys: &Keys, row: &RbacRow<'_>) -> Value {
 /// JSON Schema (2020-12) of the input of the extension front.
 pub fn extension_input_schema() -> &'static serde_json::Value {
     static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // A broken file in the repository refuses every input, and fails the tests.
+        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
         serde_json::from_str(include_str!("extension_input.schema.json")).unwrap_or(serde_json::Value::Bool(false))
     });
     &SCHEMA

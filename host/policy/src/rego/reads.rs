@@ -1,36 +1,35 @@
-//! Which changing parts of the input a bundle looks at.
+//! Tells which changing parts of the input a bundle reads, and thereby whether two requests can be
+//! decided differently.
 //!
-//! In: the paths below `input` that its rules name. Out: whether two requests
-//! can be decided differently. Never: a part left out that a rule could reach:
-//! a path that is not fixed counts for everything below its fixed start.
+//! A decision is a function of the input alone: no allowed built-in reads the outside world. A
+//! decision therefore holds for every request that differs only in parts that no rule reads.
 //!
-//! A decision is a function of the input alone: no allowed built-in reads the
-//! world. So what is decided once holds for every request that differs only in
-//! parts no rule reads.
+//! Security: every part that a rule could reach counts as read. A path that is not fixed counts for
+//! everything below its fixed start.
 
-/// Parts of `input.request` that matter besides the project.
+/// Parts of `input.request`, besides the project, that can affect the decision.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RequestParts {
-    /// None: requests of one caller about one thing are decided alike.
+    /// None: all requests of one caller about one thing get the same decision.
     #[default]
     None,
     /// The method.
     Method,
-    /// Path or query: each request is a question of its own.
+    /// Path or query: each request needs its own decision.
     All,
 }
 
-/// What a bundle reads of the input's changing parts.
+/// Which changing parts of the input a bundle reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reads {
-    /// Of `input.request`.
+    /// Parts of `input.request`.
     pub request: RequestParts,
     /// Whether `input.rbac.candidates` is read; building it is expensive.
     pub candidates: bool,
 }
 
 impl Reads {
-    /// A rule names `path` below `input`; empty when it names all of it.
+    /// Records that a rule names `path` below `input`. An empty path means all of it.
     pub(super) fn note(&mut self, path: &[String]) {
         let mut parts = path.iter().map(String::as_str);
         let request = match (parts.next(), parts.next()) {

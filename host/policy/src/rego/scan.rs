@@ -1,18 +1,17 @@
-//! Looks at Rego text before any parser does.
+//! Checks the size and bracket depth of a Rego file before any parser sees it.
 //!
-//! In: text of one file. Out: nothing, or what is too much. Never: a parse.
-//! The parser takes 2.1 times longer for each level of `[` or `{` (18 levels
-//! are 5.7 s), so the depth is bounded here, outside of texts and comments.
+//! The parser takes 2.1 times longer for each level of `[` or `{` (18 levels are 5.7 s), so the
+//! depth is bounded here. Brackets in texts and comments do not count.
 
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// Bytes of one file.
+/// Maximum length of one file, in bytes.
 pub const FILE_BYTES: usize = 256 * 1024;
-/// Lines of one file.
+/// Maximum number of lines of one file.
 pub const LINES: usize = 5_000;
-/// Bytes of one line.
+/// Maximum length of one line, in bytes.
 pub const COLUMNS: usize = 1_000;
-/// Brackets open at once: `(`, `[` and `{` together.
+/// Maximum number of brackets open at once: `(`, `[` and `{` together.
 pub const BRACKET_DEPTH: usize = 8;
 
 /// Checks one file; `file` is its name for messages.
@@ -50,7 +49,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
     found
 }
 
-/// Where the brackets first get too deep: line and column, from 1.
+/// Where the brackets first exceed the depth: line and column, from 1.
 fn too_deep(text: &str) -> Option<(u32, u32)> {
     let mut scan = Scan {
         rest: text.as_bytes(),
@@ -66,7 +65,7 @@ fn too_deep(text: &str) -> Option<(u32, u32)> {
                     return Some((scan.line, scan.column));
                 }
             }
-            // A stray closing bracket must not buy depth: not below zero.
+            // A stray closing bracket must not allow more depth, so the count stays at zero.
             b')' | b']' | b'}' => depth = depth.saturating_sub(1),
             b'#' => scan.skip_comment(),
             b'"' => scan.skip_text(),
@@ -102,8 +101,8 @@ impl Scan<'_> {
         }
     }
 
-    /// A quoted text ends at its quote or, broken, at the end of the line:
-    /// whatever follows counts again.
+    /// A quoted text ends at its quote or, if it is broken, at the end of the line: brackets behind
+    /// it count again.
     fn skip_text(&mut self) {
         while let Some(&byte) = self.rest.first() {
             if byte == b'\n' {

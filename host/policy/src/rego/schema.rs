@@ -1,12 +1,12 @@
-//! Paths below `input`, held against the schema of a front's input.
+//! Checks the paths below `input` that a policy names against the schema of its front's input.
 //!
-//! A rule about a field that no input has is never true, so what it should refuse passes.
+//! A rule about a field that no input has is never true, so it does not refuse what it should.
 
 use serde_json::Value;
 
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
-/// That the schema has no such path; nothing where it leaves open what there is.
+/// A finding if the schema excludes such a path; `None` if it has the path or leaves it open.
 pub(super) fn unknown(schema: &Value, path: &[String], place: &Location) -> Option<Diagnostic> {
     let mut at = resolved(schema, schema)?;
     for (depth, part) in path.iter().enumerate() {
@@ -32,7 +32,7 @@ pub(super) fn unknown(schema: &Value, path: &[String], place: &Location) -> Opti
     None
 }
 
-/// What a part of a schema refers to, or itself.
+/// The target of the `$ref` of a part of a schema, or the part itself.
 fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
     match part.get("$ref").and_then(Value::as_str) {
         Some(reference) => schema.pointer(reference.strip_prefix('#')?),

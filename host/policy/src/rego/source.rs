@@ -1,6 +1,4 @@
-//! The files of one bundle.
-//!
-//! In: a folder. Out: its texts, bounded. Never: a parse.
+//! Reads the files of one bundle from a folder as texts of bounded size. Nothing is parsed here.
 
 use std::path::Path;
 
@@ -10,22 +8,23 @@ use sha2::{Digest, Sha256};
 use super::{Front, scan};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
-/// Files in one bundle, data files included.
+/// Maximum number of files in one bundle, data files included.
 const FILES: usize = 64;
-/// Bytes of all Rego files together.
+/// Maximum length of all Rego files together, in bytes.
 const POLICY_BYTES: usize = 1024 * 1024;
-/// Bytes of all data files together.
+/// Maximum length of all data files together, in bytes.
 const DATA_BYTES: usize = 8 * 1024 * 1024;
-/// Bytes of the cases file.
+/// Maximum length of the cases file, in bytes.
 const CASES_BYTES: usize = 4 * 1024 * 1024;
-/// Bytes of one file of CEL conditions.
+/// Maximum length of one file of CEL conditions, in bytes.
 const CONDITION_BYTES: usize = 64 * 1024;
 
-/// File that says which names people and jobs have in clusters (Kubernetes), or
-/// who acts where no entry names an account and what travels along (Applications).
+/// Name of the impersonation file. For Kubernetes it says which names people and jobs have in
+/// clusters. For Applications it says who acts where no entry names an account, and what the
+/// cluster is told about the caller.
 pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 
-/// What a file is for.
+/// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub(super) enum Kind {
@@ -33,9 +32,9 @@ pub(super) enum Kind {
     Policy,
     /// `*.cel.yaml`.
     Condition,
-    /// [`IMPERSONATION_FILE`] of the fronts that have one.
+    /// [`IMPERSONATION_FILE`], for the fronts that have one.
     Mapping,
-    /// `data/*.yaml`, `data/*.json`; known to policies as `data.<file name>`.
+    /// `data/*.yaml`, `data/*.json`. Policies see them as `data.<file name>`.
     Data,
     /// `cases.yaml`.
     Cases,
@@ -62,9 +61,10 @@ pub struct Source {
 impl Source {
     /// Reads the bundle of `front` in `directory`.
     ///
-    /// Refuses a folder without `policy.rego` or `cases.yaml`, files beyond the
-    /// bounds on size, lines, columns and bracket depth, and files that are not
-    /// UTF-8. A file whose purpose is not known is a warning.
+    /// Refuses a folder without `policy.rego`, `cases.yaml` or, for fronts that have one,
+    /// [`IMPERSONATION_FILE`]; files beyond the bounds on size, lines, columns and bracket depth;
+    /// and files that are not UTF-8. A file of unknown purpose is a warning if it is in `data/` or
+    /// has `policy` in its name.
     pub fn read(directory: &Path, front: Front) -> Loaded<Self> {
         let mut found = Vec::new();
         let mut files = Vec::new();
@@ -85,17 +85,15 @@ impl Source {
         Loaded::new(Self { front, files }, found)
     }
 
-    /// One line of a file.
-    ///
-    /// - `number`: from 1.
+    /// One line of a file. `number` counts from 1.
     pub fn line(&self, path: &str, number: u32) -> Option<&str> {
         let file = self.files.iter().find(|file| file.path == path)?;
         let before = usize::try_from(number).ok()?.checked_sub(1)?;
         file.text.lines().nth(before)
     }
 
-    /// Path and text of [`IMPERSONATION_FILE`]; bundles of extensions and
-    /// ApplicationSets have none.
+    /// Path and text of [`IMPERSONATION_FILE`]. Bundles for extensions and ApplicationSets have
+    /// none.
     pub fn impersonation(&self) -> Option<(&str, &str)> {
         let file = self.of(Kind::Mapping).next()?;
         Some((&file.path, &file.text))
@@ -105,7 +103,7 @@ impl Source {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 
-    /// Hex SHA-256 over names and texts of all files.
+    /// Hex SHA-256 over the names and texts of all files.
     pub(super) fn digest(&self) -> String {
         let mut hash = Sha256::new();
         for file in &self.files {
@@ -119,7 +117,7 @@ impl Source {
     }
 }
 
-/// Tells the mapping from the conditions it looks like.
+/// Marks the impersonation file, which by its name looks like a file of conditions.
 fn take_mapping(directory: &Path, files: &mut [File], found: &mut Vec<Diagnostic>) {
     let own = directory.join(IMPERSONATION_FILE).display().to_string();
     match files.iter_mut().find(|file| file.path == own) {
@@ -180,7 +178,7 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
     for entry in entries.flatten().take(4 * FILES) {
         let path = entry.path();
         let name = entry.file_name().to_string_lossy().into_owned();
-        // `..data` and friends are how Kubernetes mounts a ConfigMap.
+        // Kubernetes mounts a ConfigMap with entries such as `..data`.
         if name.starts_with('.') || path.is_dir() {
             continue;
         }

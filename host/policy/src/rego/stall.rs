@@ -1,18 +1,18 @@
-//! Tells a policy that runs too long from a thread that does not run.
+//! Distinguishes a policy that runs too long from a thread that does not get to run.
 //!
-//! Both engines look at the wall clock. On a busy machine a thread waits for a processor
-//! longer than a decision may take, and its process can be stopped altogether; neither
-//! says anything about the policy. What ran out of wall time without having used as much
-//! CPU time is tried again.
+//! Both engines measure wall time. On a busy machine a thread can wait for a processor for longer
+//! than a decision may take, and its process can be stopped altogether; neither says anything about
+//! the policy. An attempt that runs out of wall time without having used as much CPU time is
+//! therefore repeated.
 
 use std::time::{Duration, Instant};
 
 use rustix::time::{ClockId, clock_gettime};
 
-/// Attempts of what has another bound: the process that checks a bundle.
+/// Maximum number of attempts where the process that checks a bundle sets another bound.
 pub(super) const PATIENT: u32 = 14;
 
-/// What two clocks show.
+/// The readings of two clocks.
 #[derive(Clone, Copy, Debug)]
 struct Now {
     wall: Instant,
@@ -24,7 +24,7 @@ impl Now {
     fn read() -> Self {
         Self {
             wall: Instant::now(),
-            // It is never negative.
+            // The CPU time is never negative.
             cpu: clock_gettime(ClockId::ThreadCPUTime)
                 .try_into()
                 .unwrap_or(Duration::MAX),
@@ -32,12 +32,13 @@ impl Now {
     }
 }
 
-/// Runs `attempt` until it succeeds, or fails in any other way than by being held up: after
-/// the wall time it was given, of which its thread had less than `limit`.
+/// Repeats `attempt` while it fails because its thread was held up, `most` times at most. It was
+/// held up if it failed after the wall time it was given, of which its thread had less than `limit`
+/// of CPU time.
 ///
-/// - `attempt`: takes the wall time it may use: first `limit`, then twice as much each time.
-///   It has no effects.
-/// - `most`: attempts.
+/// - `attempt`: takes the wall time that it may use: first `limit`, then twice as much each time.
+///   It must have no side effects.
+/// - `most`: maximum number of attempts.
 pub(super) fn again<T, E>(limit: Duration, most: u32, attempt: impl FnMut(Duration) -> Result<T, E>) -> Result<T, E> {
     by_clocks(Now::read, (limit, most), attempt)
 }
@@ -73,7 +74,7 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_millis(50);
 
-    /// What each attempt takes of wall and CPU time, and gives.
+    /// Wall time, CPU time and result of each attempt.
     type Attempts<'a> = &'a [(Duration, Duration, Result<u8, &'static str>)];
 
     /// The result, and the wall times that were allowed.
@@ -105,7 +106,7 @@ mod tests {
             (late, LIMIT, Ok(1)),
         ];
         assert_eq!(run(3, &attempts), (Ok(1), vec![LIMIT, LIMIT * 2, LIMIT * 4]));
-        // Late, and good all the same.
+        // A result that is late is still used.
         assert_eq!(run(3, &[(late, little, Ok(2))]), (Ok(2), vec![LIMIT]));
     }
 

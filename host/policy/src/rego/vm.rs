@@ -1,8 +1,7 @@
-//! Runs a compiled policy.
+//! Runs a compiled policy on an input and returns the value of `decision`.
 //!
-//! In: a program and an input. Out: the value of `decision`. Never: a machine
-//! or a data tree that two threads share (shared reference counts make two
-//! threads slower than one), nor a lock held during evaluation.
+//! Invariant: no two threads share a machine or a data tree, as shared reference counts make two
+//! threads slower than one. No lock is held during evaluation.
 
 use std::cell::RefCell;
 use std::num::{NonZeroU32, NonZeroU64};
@@ -17,10 +16,10 @@ use regorus::{MemoryBudgetConfig, Value};
 use super::compile::Compiled;
 use super::{ATTEMPTS, Error, INSTRUCTIONS, MEMORY_BYTES, TIME, stall};
 
-/// Instructions between two looks at the clock.
+/// Number of instructions between two checks of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
-/// A machine of this thread for one generation of a bundle.
+/// This thread's machine for one generation of a bundle.
 struct Machine {
     generation: u64,
     alive: Weak<()>,
@@ -50,10 +49,10 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
         machine.vm.set_input(Value::Undefined);
         result
     }));
-    // A machine that panicked is dropped: its state is not known.
+    // A machine that panicked is dropped, as its state is unknown.
     let result = outcome.map_err(|_| Error::Panicked)?;
     MACHINES.with_borrow_mut(|machines| {
-        // Bundles that were replaced leave when the next one is used.
+        // Machines of replaced bundles are dropped when a newer bundle is used.
         if known_is_new(machines, &machine) {
             machines.retain(|machine| machine.alive.strong_count() > 0);
         }
@@ -81,8 +80,8 @@ pub(super) fn machine(compiled: &Compiled) -> Result<RegoVM, Error> {
     Ok(vm)
 }
 
-/// Runs a machine once, for tests of a bundle: however long the machine holds it up, its
-/// process is bounded.
+/// Runs a machine once, for tests of a bundle. The limits of its process bound how long it can be
+/// held up.
 pub(super) fn once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
     execute(&mut vm, input, stall::PATIENT).map_err(|error| describe(&error))
 }
@@ -102,8 +101,8 @@ fn timer(limit: Duration) -> ExecutionTimerConfig {
     }
 }
 
-/// Kind of failure. Messages of the engine can hold values of the input, so
-/// only the kinds whose words are its own are passed on.
+/// Converts an engine's error. Its messages can contain values of the input, so only the kind of
+/// failure is passed on.
 fn describe(error: &VmError) -> Error {
     let failed = |reason: &str| Error::Evaluation {
         reason: reason.to_owned(),
@@ -130,7 +129,7 @@ fn describe(error: &VmError) -> Error {
         | VmError::InvalidModulo { .. }
         | VmError::ModuloOnFloat { .. }
         | VmError::ArithmeticError { .. } => failed("arithmetic failed"),
-        // Strict errors of built-ins arrive as text with values in it.
+        // Strict errors of built-ins are texts that contain values.
         _ => failed("a rule or built-in reported an error"),
     }
 }

@@ -1,12 +1,11 @@
-//! Notices a decision that does not come back.
+//! Detects a decision that does not return, and marks its bundle as stuck.
 //!
-//! In: the begin and end of each decision. Out: whether the bundle is stuck.
-//! Never: a lock or a look at the clock while deciding; an end to what runs,
-//! which nothing can give it.
+//! The engine checks its limits between instructions. If a single instruction ran forever, its
+//! thread would be lost, as nothing can end it. Marking the bundle keeps later requests from losing
+//! their threads as well.
 //!
-//! What bounds a decision is looked at between instructions. Should one
-//! instruction run for ever after all, its thread is lost; this keeps the
-//! requests after it from losing theirs.
+//! Invariant: apart from a thread's first decision, watching adds neither a lock nor a look at the
+//! clock to a decision.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
@@ -15,27 +14,27 @@ use std::time::Duration;
 
 use super::TIME;
 
-/// Time between two looks.
+/// Time between two checks.
 const INTERVAL: Duration = TIME.saturating_mul(2);
-/// Looks that find one and the same decision until it is stuck. Looks are
-/// counted, not time: after a pause of the whole process nothing is stuck.
+/// Number of checks that must find the same decision before it counts as stuck. Checks are counted
+/// rather than time, so that nothing is stuck after a pause of the whole process.
 const LOOKS: u32 = 5;
-/// A decision that runs this long cannot be stopped: its bundle decides nothing
-/// else until it comes back.
+/// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
+/// returns.
 pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(LOOKS);
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// What one thread is deciding. Only that thread writes.
+/// The decision that a thread is making. Only that thread writes.
 #[derive(Debug, Default)]
 struct Slot {
-    /// Generation of the bundle; 0 while nothing is decided.
+    /// Generation of the bundle; 0 while the thread decides nothing.
     generation: AtomicU64,
     /// Counts the decisions of the thread.
     turn: AtomicU64,
 }
 
-/// A slot for each thread that ever decided and still lives.
+/// A slot for each living thread that has ever decided.
 static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
 
 thread_local! {
@@ -48,7 +47,7 @@ thread_local! {
     };
 }
 
-/// Clears the slot, also when the decision panics.
+/// Clears the slot when dropped, even if the decision panics.
 struct Running<'a>(&'a Slot);
 
 impl Drop for Running<'_> {
@@ -102,7 +101,7 @@ impl Watch {
         })
     }
 
-    /// Whether a decision has not come back in time, and still does not.
+    /// Whether a decision did not return in time and is still running.
     pub(super) fn is_stuck(&self) -> bool {
         self.stuck.load(Ordering::Relaxed)
     }
@@ -132,7 +131,7 @@ impl Watcher {
         }
     }
 
-    /// How often the decision that runs longest was found.
+    /// How often the longest-running decision was found.
     fn look(&mut self) -> u32 {
         let mut running = Vec::new();
         let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,11 +1,10 @@
-//! Checks a bundle in a child process with limits.
+//! Checks a bundle in a child process with limits, and returns a report.
 //!
-//! In: a bundle's texts. Out: a report. Never: a parse in this process; a child
-//! that outlives its time.
+//! A policy can hang, overflow the stack or take all memory while it is parsed, compiled or tested.
+//! The child (`tollgate policy-worker`) limits itself first and then does all of that; if it is
+//! killed, this is a finding about the bundle.
 //!
-//! A policy can hang, overflow the stack or take all memory while it is parsed,
-//! compiled or tested. The child (`tollgate policy-worker`) limits itself, then
-//! does all that; what kills it is a finding about the bundle.
+//! Security: this process does not parse the bundle, and a child that exceeds its time is killed.
 
 use std::io::{Read, Write};
 use std::os::unix::process::ExitStatusExt;
@@ -20,20 +19,20 @@ pub use super::cases::{CaseResult, Outcome};
 use super::{Front, cases, compile, source::Source};
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 
-/// Bytes of an answer.
+/// Maximum length of an answer, in bytes.
 const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
-/// Bytes of what a dying child says.
+/// Maximum length of what is read from the standard error of the child, in bytes.
 const LAST_WORDS_BYTES: u64 = 16 * 1024;
 /// SIGABRT: stack overflow, or no memory.
 const SIGABRT: i32 = 6;
 /// SIGKILL: CPU time beyond the hard limit, or the system is out of memory.
 const SIGKILL: i32 = 9;
-/// SIGSEGV: stack overflow where Rust could not tell.
+/// SIGSEGV: a stack overflow that Rust did not detect.
 const SIGSEGV: i32 = 11;
-/// SIGXCPU: CPU time.
+/// SIGXCPU: CPU time beyond the soft limit.
 const SIGXCPU: i32 = 24;
 
-/// Whether lines that cases reach are reported.
+/// Whether the lines that cases reach are reported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Coverage {
@@ -43,7 +42,7 @@ pub enum Coverage {
     Off,
 }
 
-/// What the child is to do.
+/// The job of the child.
 #[derive(Serialize, Deserialize)]
 struct Job {
     source: Source,
@@ -58,7 +57,7 @@ enum Action {
     Explain(serde_json::Value),
 }
 
-/// Lines of one policy file that cases reached, and those they did not.
+/// Lines of one policy file that cases reached, and those that they did not.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FileCoverage {
     /// The file.
@@ -69,20 +68,19 @@ pub struct FileCoverage {
     pub not_covered: Vec<u32>,
 }
 
-/// What the child found out.
+/// The result of a check.
 #[derive(Debug, Default)]
 pub struct Report {
     /// Findings; an error refuses the bundle. A failing case is an error.
     pub diagnostics: Vec<Diagnostic>,
-    /// Results of the cases, in file order; none when the bundle does not compile.
+    /// Results of the cases, in file order; empty if the bundle does not compile.
     pub cases: Vec<CaseResult>,
     /// Coverage, when asked for.
     pub coverage: Vec<FileCoverage>,
-    /// The decision about the input given to [`Checker::evaluate`]: an object
-    /// with `allow`, `reason` and obligations, or with `error`.
+    /// The decision about the input given to [`Checker::evaluate`]: an object with `allow`,
+    /// `reason` and obligations, or with `error`.
     pub evaluation: Option<serde_json::Value>,
-    /// The whole input given to [`Checker::explain`], with the identity the
-    /// mapping gives.
+    /// The complete input given to [`Checker::explain`], with the identity that the mapping gives.
     pub input: Option<serde_json::Value>,
 }
 
@@ -95,7 +93,7 @@ struct Answer {
     input: Option<serde_json::Value>,
 }
 
-/// A diagnostic on its way between the processes.
+/// A diagnostic in the format between the processes.
 #[derive(Serialize, Deserialize)]
 struct Finding {
     error: bool,
@@ -141,13 +139,13 @@ impl From<Finding> for Diagnostic {
 /// Bounds of one child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Wall time from start to answer: the bound of a process that neither ends nor works.
-    /// Many times the CPU time, as a busy machine gives it only a small share.
+    /// Wall time from start to answer. It bounds a process that neither ends nor works, and is many
+    /// times the CPU time, as a busy machine gives the process only a small share.
     pub time: Duration,
-    /// CPU seconds, `RLIMIT_CPU`: the bound of a policy that works too long.
+    /// CPU seconds, `RLIMIT_CPU`. They bound a policy that works for too long.
     pub cpu_seconds: u64,
-    /// Bytes of address space, `RLIMIT_AS`. The allocator reserves 1 GiB of it
-    /// without using it, so much less than 2 GiB does not start at all.
+    /// Bytes of address space, `RLIMIT_AS`. The allocator reserves 1 GiB of it without using it, so
+    /// a process with much less than 2 GiB does not start at all.
     pub memory_bytes: u64,
 }
 
@@ -177,10 +175,10 @@ impl Checker {
         }
     }
 
-    /// A checker that runs this very program.
+    /// A checker that runs the current program.
     ///
     /// # Errors
-    /// The system does not say where this program is.
+    /// The system does not report the path of this program.
     pub fn current() -> std::io::Result<Self> {
         Ok(Self::new(std::env::current_exe()?))
     }
@@ -208,8 +206,8 @@ impl Checker {
         })
     }
 
-    /// As [`Checker::evaluate`], and says which lines decided. An input of the
-    /// Kubernetes front without `identity` gets the one the mapping gives.
+    /// Like [`Checker::evaluate`], and also reports which lines decided. An input of the Kubernetes
+    /// front without `identity` gets the one that the mapping gives.
     pub fn explain(&self, source: &Source, input: serde_json::Value) -> Report {
         self.run(&Job {
             source: source.clone(),
@@ -246,7 +244,7 @@ impl Checker {
         } = self.limits;
         let mut text = format!("{cpu_seconds} {memory_bytes}\n").into_bytes();
         serde_json::to_writer(&mut text, job).map_err(|error| format!("the bundle cannot be handed over: {error}"))?;
-        // SECURITY: nothing of the gateway's environment reaches the child.
+        // SECURITY: the child gets nothing of the gateway's environment.
         let mut child = Command::new(&self.exe)
             .arg("policy-worker")
             .env_clear()
@@ -260,7 +258,7 @@ impl Checker {
             .map_err(|error| format!("the process that checks policies cannot be started: {error}"))?;
         let finished = converse(&mut child, text, time);
         if finished.is_none() {
-            // Already gone is fine; the wait below collects it either way.
+            // It may have ended already; the wait below collects it either way.
             drop(child.kill());
         }
         let status = child
@@ -276,12 +274,11 @@ impl Checker {
     }
 }
 
-/// Writes the job and reads answer and errors, all at once; nothing when that
+/// Writes the job while reading answer and standard error. Returns `None` if waiting for either
 /// takes longer than `time`.
 fn converse(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>, String)> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
-    // A child that dies early closes its end: the write fails, its death is
-    // what is reported.
+    // If the child dies early, the write fails; its death is what is reported.
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&job)));
     let answer = read_aside(stdout, ANSWER_BYTES);
     let last_words = read_aside(stderr, LAST_WORDS_BYTES);
@@ -295,7 +292,7 @@ fn read_aside(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Rece
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
         if let Some(from) = from {
-            // What was read until an error is still worth having.
+            // What was read before an error is still useful.
             drop(from.take(most).read_to_end(&mut bytes));
         }
         send.send(bytes)
@@ -318,8 +315,8 @@ fn cause_of_death(status: ExitStatus, last_words: &str, limits: Limits) -> Strin
     }
 }
 
-/// The child's side: reads the job's bytes, without the line of limits, gives
-/// the answer's bytes. Call it on a large stack, after the limits are set.
+/// The child's side: reads the bytes of the job, without the line of limits, and returns the bytes
+/// of the answer. Call it on a large stack, after the limits are set.
 pub fn answer(job: &[u8]) -> Vec<u8> {
     let answer = match serde_json::from_slice::<Job>(job) {
         Ok(job) => work(&job),
@@ -377,7 +374,7 @@ fn work(job: &Job) -> Answer {
     answer
 }
 
-/// Decides about one input, unless something is wrong with it.
+/// Evaluates one input, unless there are findings about it.
 fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut Answer) {
     for wrong in cases::schema_errors(front, input) {
         let message = format!("the input does not fit the schema: {wrong}");

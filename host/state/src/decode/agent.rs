@@ -1,15 +1,14 @@
-//! `Agent` objects and GitLab's `config.yaml` files.
+//! Decodes `Agent` objects and GitLab's `config.yaml` files into [`AgentObject`]s.
 //!
-//! In: fields with their places. Out: [`AgentObject`]. Refuses, for that agent
-//! alone: unknown keys, wrong types, `access_as` that is not exactly one thing.
-//! Never: part of a configuration that has a mistake.
+//! A mistake in an agent, such as an unknown key, is a warning of the load and makes only that
+//! agent's configuration unusable: many people write configurations, and one of them must not stop
+//! the gateway for all. The access stage decides what is in force then: the last good configuration
+//! in the same process, nothing after a start.
 //!
-//! A mistake in an agent is a warning of the load and makes that agent's
-//! configuration unusable: configurations are written by many hands, and one of them
-//! must not stop the gateway for all. What is in force then is for
-//! the access stage to say: the last good one in the same process, nothing
-//! after a start. Two agents with one number or name are no agents: nobody can say
-//! which one is meant. Of two configurations of one agent neither is used.
+//! Two agents with one number or one name are both unusable, because nobody can say which one is
+//! meant. If an agent has two configurations, neither is used.
+//!
+//! Invariant: a configuration that has a mistake is never used in part.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -25,10 +24,10 @@ use tollgate_core::yaml::Parsed;
 
 mod ci;
 
-/// Entries of one list that count, as in GitLab.
+/// Most entries of one list that count, as in GitLab.
 const ENTRIES: usize = 500;
 
-/// Keys of GitLab's `config.yaml` that are about other things than access.
+/// Keys of GitLab's `config.yaml` that are not about access.
 const OTHERS: [&str; 8] = [
     "gitops",
     "flux",
@@ -49,7 +48,7 @@ pub(super) struct Draft {
     shut: BTreeSet<String>,
 }
 
-/// An agent, and whether its configuration is in the object.
+/// An agent, and where the configuration in its object starts, if it has one.
 #[derive(Clone, Debug)]
 pub(crate) struct Read {
     agent: AgentObject,
@@ -64,7 +63,7 @@ pub(crate) struct File {
     location: Location,
 }
 
-/// The agent a file configures: `…/agents/<name>/config.yaml`.
+/// The agent that a file configures: `…/agents/<name>/config.yaml`.
 pub(super) fn configured_by(path: &str) -> Option<&str> {
     let (folder, name) = path.rsplit_once('/')?.0.rsplit_once('/')?;
     let folder = folder.rsplit_once('/').map_or(folder, |(_, last)| last);
@@ -72,7 +71,7 @@ pub(super) fn configured_by(path: &str) -> Option<&str> {
 }
 
 impl Read {
-    /// Reads an `Agent` object; none where its name cannot be one.
+    /// Reads an `Agent` object; `None` if its name is not valid.
     pub(super) fn object(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let mut mistakes = Vec::new();
         let name = object.name.name.clone();
@@ -140,7 +139,7 @@ impl File {
         }
     }
 
-    /// The configuration file of `name` cannot be read.
+    /// Records that the configuration file of `name` cannot be read.
     pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let location = finding.location.clone();
         close(name, vec![finding], findings);
@@ -153,17 +152,17 @@ impl File {
 }
 
 impl Draft {
-    /// Takes an agent in.
+    /// Adds an agent.
     pub(super) fn add(&mut self, read: Read) {
         self.agents.insert(read.agent.name.clone(), read);
     }
 
-    /// Closes an agent: nobody can say which of several objects is meant.
+    /// Closes an agent, because nobody can say which of several objects is meant.
     pub(super) fn shut(&mut self, name: &str) {
         self.shut.insert(name.to_owned());
     }
 
-    /// Takes a configuration file in.
+    /// Adds a configuration file.
     pub(super) fn add_file(&mut self, file: File, findings: &mut Vec<Diagnostic>) {
         let File {
             name,
@@ -180,7 +179,7 @@ impl Draft {
         self.files.insert(name, (sharing, location));
     }
 
-    /// Puts all together.
+    /// Combines agents and configuration files.
     pub(super) fn finish(
         mut self,
         clusters: &[Cluster],
@@ -204,7 +203,7 @@ impl Draft {
             };
         }
         let twins = twins(self.agents.values().map(|read| &read.agent), findings);
-        // SECURITY: neither of two may take over what the other one is trusted with.
+        // SECURITY: neither of two agents may take over what the other one is trusted with.
         self.agents.retain(|_, read| {
             let id = read.agent.binding.as_ref().map(|binding| binding.id);
             id.is_none_or(|id| !twins.contains(&id))
@@ -228,7 +227,7 @@ impl Draft {
     }
 }
 
-/// Numbers that several agents have, each a finding with both places.
+/// Numbers that several agents have. Each is a finding with both places.
 fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<Diagnostic>) -> BTreeSet<AgentId> {
     let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
     let mut twins = BTreeSet::new();
@@ -248,13 +247,13 @@ fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<D
     twins
 }
 
-/// Whether an agent may be called so: a DNS label (RFC 1123), which no number is,
-/// because whoever names an agent may say its name or its number.
+/// Whether an agent may have this name: a DNS label (RFC 1123) that is not a number, because
+/// callers may use an agent's name or its number.
 fn is_name(text: &str) -> bool {
     is_label(text) && text.bytes().any(|byte| byte.is_ascii_lowercase())
 }
 
-/// Passes mistakes on as warnings that say what follows from them.
+/// Passes mistakes on as warnings that name the consequence.
 fn close(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) {
     for mut mistake in mistakes {
         if mistake.is_error() {
@@ -295,7 +294,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
         let key = &*entry.key;
         if !["user_access", "ci_access"].contains(&key) && !OTHERS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
-            // A key of a later GitLab does not close the agent.
+            // A key of a newer GitLab does not close the agent.
             mistakes.push(Diagnostic::warning(fields.place(entry), message));
         }
     }
@@ -337,7 +336,7 @@ fn people(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAcc
     })
 }
 
-/// The one key of a mapping of empty mappings, such as `access_as: {user: {}}`.
+/// Reads the only key of a mapping of empty mappings, such as `access_as: {user: {}}`.
 fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str], mistakes: &mut Vec<Diagnostic>) -> Option<&'k str> {
     let path = fields.path_of(key);
     let before = mistakes.len();
@@ -397,7 +396,7 @@ fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<A
     paths
 }
 
-/// A path of a group or project, in lower case, as GitLab compares them.
+/// Reads a path of a group or project, in lower case, as GitLab compares them.
 pub(super) fn path(text: &str) -> Option<Arc<str>> {
     let plain = |letter: char| !letter.is_control() && !letter.is_whitespace();
     let whole = !text.is_empty() && text.split('/').all(|part| !part.is_empty());

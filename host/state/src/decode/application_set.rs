@@ -1,8 +1,5 @@
-//! ApplicationSets.
-//!
-//! In: an object's fields. Out: the object as JSON, for whoever takes it apart.
-//! Refuses: what has no `spec`; it is left out, and everything else loads. Never: what
-//! only tells who wrote which field.
+//! Decodes ApplicationSets, as JSON for the code that interprets them. One without a `spec` is left
+//! out with a warning, and everything else loads. Managed fields are dropped.
 
 use serde_json::Value;
 
@@ -13,7 +10,7 @@ use tollgate_core::yaml::Node;
 
 /// Decodes an ApplicationSet.
 ///
-/// Tenants write them: a broken one says so in a warning, and is not there.
+/// Tenants write ApplicationSets, so a broken one is only a warning and is left out.
 pub(super) fn application_set(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Value> {
     let has_spec = object.fields.node("spec").is_some_and(|spec| spec.entries().is_some());
     if !has_spec {

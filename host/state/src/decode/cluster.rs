@@ -1,14 +1,13 @@
-//! The connection settings of cluster Secrets.
+//! Decodes the connection settings of cluster Secrets into [`ClusterConfig`]s, each with at most
+//! one way of authentication.
 //!
-//! In: a decoded Secret. Out: [`ClusterConfig`], with one way of authentication,
-//! and findings. Refuses, for that cluster alone: keys that are not known, no or
-//! several ways, programs to run. Never: a value of the Secret in a finding.
+//! A mistake here is a warning of the load and makes only its own cluster unusable: many people
+//! write cluster Secrets, and one of them must not stop the gateway for all. Unknown keys, programs
+//! to run, and several ways of authentication are mistakes. Argo CD accepts several ways: it
+//! prefers `awsAuthConfig` to `execProviderConfig` to the static ways, and sends a client
+//! certificate along with a token, so that withdrawing the token changes nothing.
 //!
-//! A mistake here is a warning of the load and makes its own cluster unusable:
-//! cluster Secrets are written by many hands, and one of them must not stop the
-//! gateway for all. Argo CD prefers `awsAuthConfig` to `execProviderConfig` to
-//! the static ways, and sends a client certificate along with a token, so that
-//! withdrawing the token changes nothing. Here two ways are a mistake.
+//! Security: no finding contains a value of the Secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -56,7 +55,7 @@ const WEB_API_KEYS: [&str; 9] = [
     "ttl",
 ];
 
-/// Values of a cluster Secret that are Argo CD's own.
+/// Keys of a cluster Secret that are Argo CD's own.
 const OWN_VALUES: [&str; 7] = [
     "name",
     "server",
@@ -67,7 +66,7 @@ const OWN_VALUES: [&str; 7] = [
     "shard",
 ];
 
-/// Where kubectl keeps what it applied.
+/// The annotation in which kubectl keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// The plugin behind `webAPIProviderConfig`.
@@ -116,7 +115,7 @@ pub(super) fn config(
     }
 }
 
-/// The settings of the control plane's own cluster when no Secret is for it.
+/// The settings of the control plane's own cluster when it has no Secret.
 pub(super) fn own() -> ClusterConfig {
     ClusterConfig {
         auth: ClusterAuth::InCluster,
@@ -130,10 +129,10 @@ pub(super) fn own() -> ClusterConfig {
     }
 }
 
-/// Annotations that are texts; others are no reason to refuse a Secret.
+/// The annotations that are texts. Others are no reason to refuse a Secret.
 fn annotations(metadata: &Fields<'_>) -> BTreeMap<String, String> {
     let read = metadata.text_map("annotations", &mut Vec::new()).into_iter();
-    // SECURITY: kubectl's annotation has the Secret's values.
+    // SECURITY: kubectl's annotation contains the Secret's values.
     let shown = read.map(|(key, text)| {
         let text = if key == LAST_APPLIED { "" } else { &text.value };
         (key, text.to_owned())
@@ -153,7 +152,7 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
     let Some(members) = Members::open(text, "", &KEYS, mistakes) else {
         return (ClusterAuth::Anonymous, ClusterTls::default());
     };
-    // Bodies pass as they are, so that either value is kept.
+    // Bodies are passed unchanged, so either value has the same effect.
     members.boolean("disableCompression", mistakes);
     if members.text("proxyUrl", mistakes).is_some() {
         mistakes.push("`proxyUrl` is not used; clusters are reached directly".to_owned());
@@ -188,7 +187,7 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
     (auth, server)
 }
 
-/// A way and the key that asks for it.
+/// A way of authentication and the key that selects it.
 type Way = (&'static str, ClusterAuth);
 
 fn bearer(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
@@ -220,8 +219,8 @@ fn basic(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     Some(("username", ClusterAuth::Basic { username, password }))
 }
 
-/// The seed schema of Argo CD's proposal and what belongs to it here; values
-/// are the plugin's to check.
+/// Reads the seed schema of Argo CD's proposal, and what this gateway adds. The plugin checks the
+/// values.
 fn web_api(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     let key = "webAPIProviderConfig";
     let json = members.raw(key)?;

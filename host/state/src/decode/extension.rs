@@ -1,8 +1,5 @@
-//! `ArgoCDExtension` objects.
-//!
-//! In: an object's fields. Out: [`ExtensionObject`], none where the object has no
-//! backend. Refuses: a service that is more than a name and a port, an endpoint that
-//! is no path. Never: a look at the rest of the object, which is others'.
+//! Decodes the backend of `ArgoCDExtension` objects into an [`ExtensionObject`]. Objects without a
+//! backend give none. The rest of the object belongs to other tools and is not checked.
 //!
 //! Source: the first proposal for proxy extensions, G-4: `spec.backend.serviceName`
 //! and `spec.backend.endpoint`.
@@ -36,7 +33,7 @@ pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> 
         findings.push(Diagnostic::error(backend.location(), message).with_hint(hint));
         return None;
     }
-    // Nothing else is left that a URL could refuse.
+    // After the checks above nothing remains that a URL parser could refuse.
     let url = Url::parse(&format!("http://{host}{endpoint}")).ok()?;
     Some(ExtensionObject {
         name: object.name.name.clone(),
@@ -45,7 +42,7 @@ pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> 
     })
 }
 
-/// The host of a Service, with its port.
+/// The host name of a Service, with its port.
 fn host(service: &str, namespace: &str) -> Option<String> {
     let (name, port) = match service.split_once(':') {
         None => (service, None),
@@ -60,7 +57,7 @@ fn host(service: &str, namespace: &str) -> Option<String> {
     is_name.then(|| format!("{name}.{namespace}.svc{port}"))
 }
 
-/// Whether a text is a path that requests may be put below (RFC 3986), or nothing.
+/// Whether the text is empty or a path that request paths can be appended to (RFC 3986).
 fn is_path(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"?#%\\\"<>^`{|}".contains(&byte);
     let no_dots = !text.split('/').any(|segment| matches!(segment, "." | ".."));

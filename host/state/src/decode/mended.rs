@@ -1,9 +1,9 @@
-//! A load that has mistakes, with what is wrong as it was when it could be read last.
+//! Replaces what has mistakes in a load by what the same file or object said when it was last good.
 //!
-//! In: what each file or object says now, and what it said when it was good last. Out:
-//! pieces without mistakes. It is never put in force: nothing passes that it does not
-//! let pass. So what is gone stays gone, and what cannot be
-//! told stays as it was. Never: somebody active whom the new load blocks.
+//! The result is never put in force; it only narrows what is permitted. So an object that is gone
+//! stays gone, and where that cannot be told, it stays as it was.
+//!
+//! Security: a person whom the new load blocks is blocked.
 
 use std::collections::{HashMap, HashSet};
 use std::path::Path;
@@ -15,27 +15,27 @@ use super::read::{Content, Decoded, Kind, Piece};
 use crate::ObjectName;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// What one file says, or one object of an API server.
+/// What one file, or one object of an API server, says.
 #[derive(Clone, Debug)]
 pub(crate) struct Said {
-    /// The file; an API server's objects are of none.
+    /// The file; `None` for objects of an API server.
     pub(crate) file: Option<Arc<Path>>,
     /// What it says.
     pub(crate) pieces: Arc<[Piece]>,
 }
 
-/// Whether everything that there is was found.
+/// Whether the load found all files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Found {
-    /// It was: a file that is missing is gone.
+    /// All were found: a missing file is gone.
     All,
-    /// Some of it could not be looked for.
+    /// Some folders could not be searched.
     Part,
 }
 
 type Objects<'a> = HashMap<(Kind, &'a ObjectName), &'a Decoded, FxBuildHasher>;
 
-/// What `now` says without mistakes, or as `good` says it.
+/// What `now` says; parts with mistakes are replaced by what `good` says.
 pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
     let known: Objects<'_> = good.iter().flat_map(|said| objects(&said.pieces)).collect();
     let present: HashSet<_, FxBuildHasher> = now
@@ -71,7 +71,7 @@ pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
     let files: HashSet<&Path, FxBuildHasher> = now.iter().filter_map(|said| said.file.as_deref()).collect();
     for said in good {
         let Some(file) = said.file.as_deref() else { continue };
-        // What of such a file is gone cannot be told.
+        // For such a file nobody can tell which objects are gone.
         if broken.contains(file) || (found == Found::Part && !files.contains(file)) {
             mended.push(Said {
                 file: said.file.clone(),
@@ -101,7 +101,7 @@ fn is_mistake_of_file(piece: &Piece) -> bool {
     matches!(piece, Piece::Finding(finding) if finding.is_error())
 }
 
-/// A piece, or what there was in its place; none where there was nothing good.
+/// The piece itself if it has no mistake, else its last good version, if there is one.
 fn good_piece(piece: &Piece, known: &Objects<'_>) -> Option<Piece> {
     match piece {
         _ if !has_mistake(piece) => Some(piece.clone()),
@@ -113,7 +113,7 @@ fn good_piece(piece: &Piece, known: &Objects<'_>) -> Option<Piece> {
     }
 }
 
-/// An object as it was, with those people blocked whom it blocks now.
+/// The object as it was, with everybody blocked whom it blocks now.
 fn as_before(now: &Decoded, good: &Decoded) -> Decoded {
     let mut before = good.clone();
     if let (Content::People(good), Content::People(now)) = (&good.content, &now.content) {

@@ -1,9 +1,7 @@
-//! `UserDirectory` objects.
+//! Decodes `UserDirectory` objects and puts them together into one [`Directory`].
 //!
-//! In: an object's fields. Out: people, groups and projects with their places,
-//! then one [`Directory`]. Refuses: unknown keys, numbers, names and paths that
-//! are there twice. Never: somebody active whose entry has a mistake: every
-//! mistake here refuses the load.
+//! Security: every mistake here, such as an unknown key or a duplicate number, name or path,
+//! refuses the load, so nobody whose entry has a mistake becomes active.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +12,7 @@ use crate::people::{Directory, Members, Namespace, Person, PersonState};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::user::{Role, User};
 
-/// What one object says, or all of them, before names are looked up.
+/// What one object says, or all objects, before names are resolved.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Draft {
     people: Vec<(Person, Location)>,
@@ -22,7 +20,7 @@ pub(crate) struct Draft {
     projects: Vec<DraftNamespace>,
 }
 
-/// The directory of the last load, as long as it is made of the same objects.
+/// The directory of the last load, reused while its objects stay the same.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Memo {
     parts: Vec<Arc<Draft>>,
@@ -31,7 +29,7 @@ pub(super) struct Memo {
 }
 
 impl Memo {
-    /// The directory of all parts, the last one where they are the same ones.
+    /// The directory of all parts; the last one if the parts are the same.
     pub(super) fn directory(&mut self, parts: Vec<Arc<Draft>>, findings: &mut Vec<Diagnostic>) -> Arc<Directory> {
         let same = parts.len() == self.parts.len() && parts.iter().zip(&self.parts).all(|(a, b)| Arc::ptr_eq(a, b));
         if !same {
@@ -59,7 +57,7 @@ struct DraftNamespace {
 }
 
 impl Draft {
-    /// This one, with everybody blocked whom `other` blocks.
+    /// A copy in which everybody is blocked whom `other` blocks.
     pub(super) fn blocked_by(&self, other: &Self) -> Self {
         let blocked = other
             .people
@@ -97,10 +95,10 @@ impl Draft {
         draft
     }
 
-    /// Puts all together.
+    /// Resolves names and builds the directory.
     fn finish(self, findings: &mut Vec<Diagnostic>) -> Directory {
         let mut ids = Once::new("user number");
-        // GitLab's names are unique whatever their case.
+        // GitLab's names are unique regardless of case.
         let mut names = Once::new("username");
         for (person, location) in &self.people {
             ids.see(person.user.id.to_string(), location, findings);
@@ -153,7 +151,7 @@ impl DraftNamespace {
     }
 }
 
-/// What may be there once.
+/// Finds values that occur more than once.
 struct Once {
     what: &'static str,
     seen: BTreeMap<String, Location>,

@@ -1,8 +1,7 @@
-//! AppProjects and Applications.
+//! Decodes AppProjects and Applications into [`Project`] and [`Application`]. A field that does not
+//! have Argo CD's type is a mistake.
 //!
-//! In: an object's fields. Out: [`Project`], [`Application`]. Refuses: what is not
-//! of the type Argo CD gives it, with its place. Never: a destination or a role
-//! that nobody wrote.
+//! Security: no destination and no role exists unless somebody wrote it.
 
 use std::collections::BTreeMap;
 
@@ -86,7 +85,7 @@ fn destination(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destinati
     }
 }
 
-/// A destination of a project: its parts are patterns.
+/// Reads a destination of a project, whose parts are patterns.
 fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
     let rule = destination(fields, findings);
     for (key, pattern) in [
@@ -169,7 +168,7 @@ fn roles(
     roles
 }
 
-/// Argo CD keeps issued tokens in the status and in the spec; either will do.
+/// Argo CD keeps issued tokens in the status and in the spec; both count.
 fn status_tokens(object: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> BTreeMap<String, Vec<RoleToken>> {
     let Some(by_role) = object
         .child("status", findings)

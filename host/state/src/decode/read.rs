@@ -1,7 +1,7 @@
-//! Kubernetes objects, decoded of YAML trees, one file or object at a time.
+//! Decodes the YAML tree of one file or object into [`Piece`]s.
 //!
-//! In: documents with their places. Out: [`Piece`]s that can be kept while their
-//! document stays as it is. Never: a look at another document.
+//! Invariant: a document is decoded without looking at any other, so its pieces can be kept as long
+//! as it stays the same.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use crate::{Application, Cluster, ClusterConfig, ConfigMap, ExtensionObject, Obj
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 use tollgate_core::yaml::{Node, Parsed};
 
-/// Bytes of keys and values one ConfigMap or Secret may hold, as the
-/// Kubernetes API server enforces it (`MaxSecretSize`).
+/// Most bytes of keys and values in one ConfigMap or Secret, as the Kubernetes API server enforces
+/// it (`MaxSecretSize`).
 const OBJECT_BYTES: usize = 1024 * 1024;
 
 /// The kinds that are decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) enum Kind {
-    /// `v1`, of two names.
+    /// `v1`; only two names are read.
     ConfigMap,
     /// `v1`.
     Secret,
     /// `argoproj.io/v1alpha1`.
     AppProject,
-    /// `argoproj.io/v1alpha1`, of any namespace.
+    /// `argoproj.io/v1alpha1`, in any namespace.
     Application,
-    /// `argoproj.io/v1alpha1`, of any namespace.
+    /// `argoproj.io/v1alpha1`, in any namespace.
     ApplicationSet,
     /// `argoproj.io/v1alpha1`.
     ArgoCDExtension,
@@ -51,7 +51,7 @@ impl Kind {
         Self::UserDirectory,
     ];
 
-    /// `kind` as it is written.
+    /// `kind` as objects have it.
     pub(crate) fn as_str(self) -> &'static str {
         match self {
             Self::ConfigMap => "ConfigMap",
@@ -65,7 +65,7 @@ impl Kind {
         }
     }
 
-    /// `apiVersion` as it is written.
+    /// `apiVersion` as objects have it.
     pub(crate) fn version(self) -> &'static str {
         match self {
             Self::ConfigMap | Self::Secret => "v1",
@@ -76,8 +76,8 @@ impl Kind {
         }
     }
 
-    /// Whether its objects are written by tenants: one with a mistake is set aside, and what
-    /// needs it is denied. Agents are as well, see [`agent`].
+    /// Whether tenants write its objects. One with a mistake is set aside, and what needs it is
+    /// denied. Agents are treated the same way, see [`agent`].
     fn is_of_tenants(self) -> bool {
         match self {
             Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
@@ -102,7 +102,7 @@ impl Kind {
 /// A part of what one document says, in its order.
 #[derive(Clone, Debug)]
 pub(crate) enum Piece {
-    /// Something to say that belongs to no object.
+    /// A finding that belongs to no object.
     Finding(Diagnostic),
     /// An object.
     Object(Decoded),
@@ -119,18 +119,18 @@ pub(crate) struct Decoded {
     pub(crate) name: ObjectName,
     /// Where it starts.
     pub(crate) location: Location,
-    /// What there is to say about it.
+    /// The findings about it.
     pub(crate) findings: Vec<Diagnostic>,
-    /// What it says.
+    /// Its content.
     pub(crate) content: Content,
 }
 
-/// What an object says.
+/// The content of an object.
 #[derive(Clone, Debug)]
 pub(crate) enum Content {
-    /// Nothing of use, or nothing that can be used.
+    /// The object has nothing the gateway uses, or cannot be used.
     Nothing,
-    /// What a tenant wrote with a mistake, and the first of its mistakes.
+    /// A tenant's object with a mistake, and the first of its mistakes.
     SetAside(String),
     /// ConfigMap `argocd-cm`.
     ArgocdCm(ConfigMap),
@@ -156,7 +156,7 @@ pub(crate) enum Content {
     People(Arc<people::Draft>),
 }
 
-/// What every object has.
+/// The fields that every object has.
 pub(super) struct Object<'a> {
     pub(super) fields: Fields<'a>,
     pub(super) name: ObjectName,
@@ -171,8 +171,8 @@ pub(crate) struct Reader<'n> {
     pieces: Vec<Piece>,
 }
 
-/// Reads a file that is an agent's configuration by its `path`, which is relative to
-/// the folder of the load; none where it is another file.
+/// Reads the file at `path`, relative to the loaded folder, if it is an agent's configuration;
+/// otherwise gives `None`.
 pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<Piece>> {
     let name = agent::configured_by(path)?;
     let mut findings = Vec::new();
@@ -182,8 +182,8 @@ pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Opt
     Some(pieces)
 }
 
-/// A file that cannot be read: an agent's configuration closes that agent, any other
-/// file refuses the load.
+/// Handles a file that cannot be read. An agent's configuration closes that agent; any other file
+/// refuses the load.
 pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<Piece> {
     let Some(name) = agent::configured_by(path) else {
         return vec![Piece::Finding(finding)];
@@ -195,7 +195,7 @@ pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<Piece> {
 }
 
 impl<'n> Reader<'n> {
-    /// Nothing read yet.
+    /// A reader that has read nothing yet.
     pub(crate) fn new(namespace: &'n str) -> Self {
         Self {
             namespace,
@@ -204,12 +204,12 @@ impl<'n> Reader<'n> {
         }
     }
 
-    /// Says something besides.
+    /// Adds a finding.
     pub(crate) fn say(&mut self, finding: Diagnostic) {
         self.findings.push(finding);
     }
 
-    /// What was read.
+    /// The pieces that were read.
     pub(crate) fn finish(mut self) -> Vec<Piece> {
         self.flush();
         self.pieces
@@ -239,8 +239,8 @@ impl<'n> Reader<'n> {
         }
     }
 
-    /// A list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose
-    /// items carry no kind of their own) gives it.
+    /// Reads a list as `kubectl get -o yaml` (`List`) or the API (`SecretList`, whose items have no
+    /// kind of their own) gives it.
     fn list(&mut self, list: &Fields<'_>, inner: (&str, &str)) {
         for fields in list.children("items", &mut self.findings) {
             let kind = match fields.node("kind") {
@@ -285,7 +285,7 @@ impl<'n> Reader<'n> {
         let object = self.named(fields, kind, &mut findings);
         let Some(object) = object else {
             if kind.is_of_tenants() {
-                // Whatever it is called, nothing can need it.
+                // Without a valid name no other object can refer to it.
                 set_aside(&mut findings);
             }
             return self.findings.append(&mut findings);
@@ -310,7 +310,7 @@ impl<'n> Reader<'n> {
         }));
     }
 
-    /// What every object has; none for one without a name.
+    /// Reads the fields that every object has; `None` if it has no name.
     fn named<'a>(&self, fields: Fields<'a>, kind: Kind, findings: &mut Vec<Diagnostic>) -> Option<Object<'a>> {
         let Some(metadata) = fields.child("metadata", findings) else {
             let message = format!("{} without `metadata`", kind.as_str());
@@ -336,8 +336,8 @@ impl<'n> Reader<'n> {
     }
 }
 
-/// Makes the mistakes of an object warnings that say what follows from them; gives the
-/// first one.
+/// Turns the mistakes of an object into warnings that name the consequence, and gives the first
+/// one.
 pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
     let mut first = None;
     for finding in findings.iter_mut().filter(|finding| finding.is_error()) {
@@ -348,8 +348,8 @@ pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
     first
 }
 
-/// Puts the Applications, sets and projects of `old` in place of equal new ones, so that
-/// whoever compares pointers sees what did not change.
+/// Replaces new Applications, ApplicationSets and projects by equal `old` ones, so that comparing
+/// pointers shows what did not change.
 pub(crate) fn keep_equal(new: &mut [Piece], old: &[Piece]) {
     let by_name: BTreeMap<(Kind, &ObjectName), &Decoded> = old
         .iter()
@@ -372,8 +372,8 @@ pub(crate) fn keep_equal(new: &mut [Piece], old: &[Piece]) {
     }
 }
 
-/// Whether an object was probably meant to be of a known kind: one letter is wrong in its
-/// kind, or the version is another one of the same group.
+/// Whether an object was probably meant to be of a known kind: its kind differs by one letter, or
+/// its version is another one of the same group.
 fn is_misspelled(known: Kind, (kind, version): (&str, &str)) -> bool {
     let group = |version: &str| {
         version
@@ -457,7 +457,7 @@ fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Content {
     }
 }
 
-/// Whether the Secret can be used, after its kubeconfig was taken apart.
+/// Expands the kubeconfig of a Secret; gives whether the Secret can be used.
 fn expand_kubeconfig(secret: &mut Secret, name: &str, findings: &mut Vec<Diagnostic>) -> bool {
     let Err(mistakes) = cluster::kubeconfig::expand(secret) else {
         return true;

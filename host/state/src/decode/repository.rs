@@ -1,15 +1,15 @@
-//! Secrets of repositories and of credentials for repositories.
+//! Decodes Secrets of repositories and of repository credentials into [`Repository`]. A Secret that
+//! cannot be used is left out with a warning.
 //!
-//! In: a decoded Secret. Out: a [`Repository`], or a warning that it is left out.
-//! Never: a value of the Secret in a finding; a way of authentication that starts
-//! a program.
+//! Security: no finding contains a value of the Secret, and no way of authentication starts a
+//! program.
 
 use secrecy::{ExposeSecret, SecretString};
 
 use crate::{Repository, RepositoryAuth, RepositoryKind, Secret, Verification};
 use tollgate_core::diagnostic::Diagnostic;
 
-/// Keys of ways of authentication that the gateway does not have, and what each is.
+/// Keys of ways of authentication that the gateway does not support, and their names.
 const OTHER_WAYS: [(&str, &str); 5] = [
     ("sshPrivateKey", "SSH"),
     ("githubAppPrivateKey", "a GitHub App"),
@@ -18,7 +18,7 @@ const OTHER_WAYS: [(&str, &str); 5] = [
     ("useAzureWorkloadIdentity", "Azure's workload identity"),
 ];
 
-/// What a Secret with this `secret-type` is for, if for repositories.
+/// What a Secret with this `secret-type` is for; `None` if not for repositories.
 pub(super) fn kind(secret_type: &str) -> Option<RepositoryKind> {
     match secret_type {
         "repository" => Some(RepositoryKind::Repository),
@@ -27,10 +27,9 @@ pub(super) fn kind(secret_type: &str) -> Option<RepositoryKind> {
     }
 }
 
-/// Reads the Secret `name`; none when it is not for git or cannot be used at all.
+/// Reads the Secret `name`; `None` if it is not for git or cannot be used at all.
 ///
-/// Source: Argo CD's `type`, `git` when empty; Helm and OCI registries are of no
-/// use to generators.
+/// Source: Argo CD's `type`, `git` when empty; generators cannot use Helm and OCI registries.
 pub(super) fn repository(
     secret: &Secret,
     (name, kind): (&str, RepositoryKind),
@@ -107,8 +106,8 @@ impl Fields<'_> {
     }
 }
 
-/// Argo CD prefers what is first of: password or token, key, app. A Secret with
-/// several ways is used here by its password or token, too.
+/// Argo CD uses the first of password or token, key, app. A Secret with several ways is used here
+/// by its password or token, too.
 fn auth(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
     if !fields.text("proxy").is_empty() {
         let reason = "its secret has `proxy`, and the gateway reads repositories directly".to_owned();

@@ -1,7 +1,6 @@
-//! Secrets and the clusters some of them describe.
+//! Decodes Secrets, and the clusters that some of them describe.
 //!
-//! In: objects of kind Secret. Out: [`Secret`], [`Cluster`]. Never: a value in a
-//! finding, also when it cannot be decoded.
+//! Security: no finding contains a value, not even one that cannot be decoded.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 /// Label that says what Argo CD uses a Secret for.
 pub(super) const TYPE_LABEL: &str = "argocd.argoproj.io/secret-type";
 
-/// Decodes a Secret; also gives the bytes of its keys and values.
+/// Decodes a Secret; also gives the number of bytes of its keys and values.
 pub(super) fn secret(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> (Secret, usize) {
     let mut values = BTreeMap::new();
     for (key, text) in object.fields.text_map("data", findings) {
@@ -64,10 +63,9 @@ fn decode(text: &str, path: &str, location: Location, findings: &mut Vec<Diagnos
     }
 }
 
-/// The cluster a cluster secret describes; [`super::cluster`] reads how it is
-/// reached.
+/// The cluster that a cluster Secret describes. [`super::cluster`] reads how it is reached.
 ///
-/// Source: Argo CD's cluster secrets; trailing slashes of the server go.
+/// Source: Argo CD's cluster secrets; trailing slashes of the server are removed.
 pub(super) fn cluster(secret: &Secret, name: &str, findings: &mut Vec<Diagnostic>) -> Option<Cluster> {
     let value = |key: &str| secret.values.get(key).map_or("", |value| value.expose_secret());
     let server = value("server").trim_end_matches('/');

@@ -10,7 +10,7 @@ fn cluster(name: &str, server: &str, project: &str) -> Cluster {
     }
 }
 
-/// What is compiled once says the same as what is compiled for one question.
+/// Compiled once or for one question, a project gives the same answer.
 fn both(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
     let once = permitted(project, cluster, namespace, clusters);
     let kept = Places::of(project).permit(cluster, namespace, clusters);

@@ -1,7 +1,7 @@
-//! What is kept of a folder from load to load.
+//! Keeps the decoded files of a folder from load to load. Files that did not change keep their
+//! pointers.
 //!
-//! In: the folder. Out: [`Resources`], the same pointers for the files that stayed
-//! as they were. Never: a file taken for unchanged by times that cannot be believed.
+//! Invariant: a file counts as unchanged by its times only where these can be trusted.
 
 use std::collections::HashMap;
 use std::fs::Metadata;
@@ -21,8 +21,8 @@ use crate::decode::read::{keep_equal, unreadable};
 use crate::decode::{Collector, Memo, collected};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
-/// A file that was written this short before it was read may have been written again
-/// since, without a trace in its times: FAT counts in two seconds.
+/// A file written within this time before it was read may have been written again since, without a
+/// trace in its times: FAT has a resolution of two seconds.
 const RACY: Duration = Duration::from_secs(3);
 
 /// What is kept of one folder.
@@ -31,7 +31,7 @@ pub(super) struct Kept {
     files: HashMap<PathBuf, File, FxBuildHasher>,
     memo: Memo,
     last: Option<Last>,
-    /// What each file said last without mistakes.
+    /// What each file last said without mistakes.
     good: Vec<Said>,
 }
 
@@ -41,10 +41,10 @@ struct Last {
     /// What each file said, in the order of the files.
     said: Vec<Said>,
     resources: Option<Arc<Resources>>,
-    /// Of a load that was refused.
+    /// The mended resources, if the load was refused.
     mended: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
-    /// How many of the findings are about the folder and not of a file.
+    /// How many of the findings are about the folder rather than a file.
     of_walk: usize,
 }
 
@@ -57,15 +57,15 @@ struct File {
     said: Said,
 }
 
-/// Whether an equal [`Mark`] says that a file is as it was.
+/// Whether an equal [`Mark`] proves that a file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trust {
     Mark,
-    /// Only its bytes do.
+    /// Only equal bytes prove it.
     Contents,
 }
 
-/// What changes when a file does.
+/// Metadata that changes when a file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Mark {
     device: u64,
@@ -86,7 +86,7 @@ impl Mark {
         }
     }
 
-    /// Whether both times were well past at `now`; one in the future never is.
+    /// Whether both times were well in the past at `now`. A time in the future never is.
     fn trust(&self, now: SystemTime) -> Trust {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = self.modified.0.max(self.changed.0);
@@ -99,14 +99,14 @@ impl Mark {
 }
 
 impl Kept {
-    /// Everything below `folder`, as it is now, or as it would be with `drafts`.
+    /// Loads everything below `folder`, as it is now or as it would be with `drafts`.
     pub(super) fn load(&mut self, folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Arc<Resources>> {
         let mut findings = Vec::new();
         let found = walk::files(folder, &mut findings);
         let mut files = HashMap::with_capacity_and_hasher(found.len(), FxBuildHasher);
         let mut said = Vec::with_capacity(found.len());
         for found in found.into_iter().filter(|found| !is_drafted(drafts, &found.path)) {
-            // Folders above the state's own say nothing about what is in it.
+            // Folders above the state's folder say nothing about its content.
             let inside = found.path.strip_prefix(folder).unwrap_or(&found.path).to_owned();
             let old = self.files.remove(&found.path);
             match file(&found, &inside, (namespace, old)) {
@@ -193,7 +193,7 @@ fn is_drafted(drafts: &[Draft<'_>], path: &Path) -> bool {
     drafts.iter().any(|draft| draft.path == path)
 }
 
-/// What a file says, or that it cannot be read, which is looked at again next time.
+/// Reads a file. A file that cannot be read is read again next time.
 fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) -> Result<File, Said> {
     let mark = Mark::of(&found.metadata);
     if let Some(old) = &old
@@ -202,7 +202,7 @@ fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) ->
     {
         return Ok(old.clone());
     }
-    // The time of the look comes first: what is written later is newer than it.
+    // The time is taken before the file is read, so anything written later is newer.
     let now = SystemTime::now();
     let name: Arc<str> = Arc::from(found.path.display().to_string());
     let inside = inside.display().to_string();

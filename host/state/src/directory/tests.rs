@@ -166,7 +166,7 @@ fn a_cluster_of_a_project_that_is_set_aside_is_not_entered() {
     let (good, broken) = (project("[]"), project("all"));
     let all = ["in-cluster", "all", "ours"].map(str::to_owned).to_vec();
     assert_eq!(names(&(secrets.clone() + &good)), (all.clone(), 0));
-    // A project that does not exist is no project with a mistake.
+    // A project that does not exist is not a project with a mistake.
     assert_eq!(names(&secrets), (all, 0));
     let rest = ["in-cluster", "all"].map(str::to_owned).to_vec();
     assert_eq!(names(&(secrets.clone() + &broken)), (rest.clone(), 1));
@@ -247,7 +247,7 @@ fn misspelled_kinds_and_versions_are_warned_about() {
             "{kind} {version}: {said:?}"
         );
     }
-    // Other kinds of Kubernetes are nobody's mistake.
+    // Other Kubernetes kinds are not mistakes.
     for (kind, version) in [
         ("Application", "app.k8s.io/v1beta1"),
         ("Event", "v1"),
@@ -275,7 +275,7 @@ fn applications_without_a_project_or_with_two_destinations_are_warned_about() {
         + &application("none", "shop", "{namespace: a}")
         + &application("one", "shp", "{name: a}")
         + &application("two", "shp", "{name: a}")
-        // Told already: the project is there, and set aside.
+        // Reported already: the project exists and is set aside.
         + "---\napiVersion: argoproj.io/v1alpha1\nkind: AppProject\nmetadata: {name: bad}\n"
         + &application("three", "bad", "{name: a}");
     let mut said = text_lines(&text);
@@ -336,7 +336,7 @@ fn mounted_config_maps_are_read_once_and_link_loops_end() {
     fs::write(folder.path().join("kustomization.yaml"), "resources: []\n").unwrap();
     let resources = good(folder.path());
     assert!(resources.rbac_cm.data.contains_key("policy.csv"));
-    // The second may have led to a folder.
+    // The second link may have led to a folder.
     for name in ["dangling.yaml", "dangling"] {
         symlink("nothing", folder.path().join(name)).unwrap();
         let refused = format!("{name}: error: cannot be read");
@@ -373,7 +373,7 @@ fn cluster_secrets_need_a_server_of_their_own() {
             .iter()
             .any(|finding| finding.message.starts_with("two clusters have the name `a`"))
     );
-    // One mistake costs the clusters it is about, and no others.
+    // One mistake removes only the clusters it is about.
     let known = |text: &str| {
         let loaded = load_text(text, "f.yaml", "argocd");
         let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
@@ -392,7 +392,7 @@ fn cluster_secrets_need_a_server_of_their_own() {
         said.contains("warning: two cluster secrets name the server `https://x`"),
         "{said}"
     );
-    // A name that was in doubt does not become another cluster's.
+    // An ambiguous name does not become another cluster's.
     let (servers, _) =
         known(&(twins + &cluster("e", "https://e").replacen("  name: e\n  server", "  name: a\n  server", 1)));
     assert_eq!(servers, [own]);

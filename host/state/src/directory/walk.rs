@@ -1,7 +1,5 @@
-//! Which files of a folder count, and reading them whole.
-//!
-//! In: a folder. Out: texts. Never: a file above the bound, a hidden one except
-//! the configurations of agents.
+//! Finds the files of a folder that count, and reads them whole. Files above the size bound are
+//! refused; hidden files are skipped, except the configurations of agents.
 
 use std::collections::HashSet;
 use std::fs::{self, DirEntry, File, Metadata};
@@ -16,7 +14,7 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 const TOTAL_BYTES: u64 = 512 * 1024 * 1024;
 const FILES: usize = 20_000;
 const DEPTH: usize = 16;
-/// The one hidden folder that is looked into.
+/// The one hidden folder that is searched.
 pub(crate) const GITLAB: &str = ".gitlab";
 
 /// Why a file cannot be used.
@@ -41,11 +39,11 @@ impl Refused {
 pub(super) struct Found {
     /// Where it is.
     pub(super) path: PathBuf,
-    /// As it was when it was found.
+    /// Its metadata when it was found.
     pub(super) metadata: Metadata,
 }
 
-/// A folder on the way: as it is named, and where it really is.
+/// A folder on the way: its path as named, and its real path.
 #[derive(Clone, Copy)]
 struct Folder<'a> {
     named: &'a Path,
@@ -90,7 +88,7 @@ impl Walk<'_> {
         if depth > DEPTH {
             return self.refuse(folder, format!("folders nest deeper than {DEPTH}"));
         }
-        // A real folder is read once: links in a loop end here.
+        // Each real folder is read once, so links in a loop end here.
         let real = match folder.canonicalize() {
             Ok(real) if self.visited.contains(&real) => return,
             Ok(real) => real,
@@ -111,8 +109,8 @@ impl Walk<'_> {
             real: &real,
         };
         for (path, is_link) in entries {
-            // Asking for the real path of each of thousands of files takes longer
-            // than all the rest.
+            // Resolving the real path of each of thousands of files takes longer than everything
+            // else.
             let inside = (!is_link).then_some(folder);
             self.entry(path, inside, depth);
         }
@@ -134,15 +132,15 @@ impl Walk<'_> {
             Ok(metadata) if metadata.is_dir() => self.folder(&path, depth.saturating_add(1)),
             Ok(metadata) if metadata.is_file() && counts(&name) => self.file(path, inside, metadata),
             Ok(_) => {}
-            // A file that was removed meanwhile. A link whose target is not there may
-            // have led to a folder of objects, which do not vanish silently.
+            // The file was removed meanwhile. But a link whose target is missing may have led to a
+            // folder of objects, which must not vanish silently.
             Err(error) if error.kind() == ErrorKind::NotFound && inside.is_some() => {}
             Err(error) => self.refuse(&path, format!("cannot be read: {error}")),
         }
     }
 
-    /// The configurations of agents: `<name>/config.yaml`. Nothing else of a
-    /// `.gitlab` folder is about the gateway.
+    /// Finds the configurations of agents, `<name>/config.yaml`. Nothing else in a `.gitlab` folder
+    /// concerns the gateway.
     fn gitlab(&mut self, agents: &Path) {
         if !agents.is_dir() {
             return;
@@ -186,7 +184,7 @@ fn counts(name: &str) -> bool {
     object && !other
 }
 
-/// Reads a file that does not change meanwhile, and gives what it was before.
+/// Reads a file and its metadata from before; refuses it if it changes meanwhile.
 pub(super) fn read(path: &Path) -> Result<(String, Metadata), Refused> {
     let failed = |error: std::io::Error| Refused::whole(format!("cannot be read: {error}"), None);
     let mut file = File::open(path).map_err(failed)?;

@@ -1,7 +1,6 @@
-//! The way to the API server.
+//! Makes the client for the API server from the settings.
 //!
-//! In: the settings. Out: a client. Never: a credential, or any text of a
-//! kubeconfig, in an error.
+//! Security: no error contains a credential or any text of a kubeconfig.
 
 use std::time::Duration;
 
@@ -13,16 +12,16 @@ use super::words::{of_client, of_kubeconfig};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{one_line, with_causes};
 
-/// Bound on opening a connection.
+/// Longest time to open a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
-/// Bound on an answer's silence: more than a watch that nothing happens in.
+/// Longest silence of an answer: more than that of a watch without events.
 const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Longest foreign text in an error, in bytes.
 const TEXT_BYTES: usize = 512;
 
-/// A client as the settings say; the server need not be there yet.
+/// Makes a client from the settings; the server need not be reachable yet.
 pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String> {
     let mut config = match &settings.kubeconfig {
         None => Config::incluster().map_err(|error| {
@@ -46,7 +45,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
     };
     config.connect_timeout = Some(CONNECT);
     config.read_timeout = Some(SILENCE);
-    // Without it an idle connection's age would count.
+    // Otherwise the age of an idle connection would count as silence.
     config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| format!("no client can be made: {}", of_client(&error)))
 }

@@ -1,8 +1,8 @@
-//! The thread that watches.
+//! The thread that watches: it passes events and errors to [`Shared`].
 //!
-//! In: the settings. Out: events and errors to [`Shared`]. Never: a watch that gives
-//! up, or is silent about it; a list at once after one that failed; a log line of the
-//! client library, which writes answers it cannot parse, and answers hold Secrets.
+//! Invariant: a broken watch is always started again, after a pause if its list failed.
+//! Security: the client library must not log here. It logs answers that it cannot parse, and
+//! answers contain Secrets.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -35,17 +35,17 @@ const AGAIN: Duration = Duration::from_secs(2);
 /// Longest time between two attempts.
 const LONGEST: Duration = Duration::from_secs(15);
 
-/// How long a watch has to stand until its next failure is a first one again. Lists
-/// that succeed before watches that are refused do not count: each reads everything.
+/// How long a watch must work before its next failure counts as a first one again. A list that
+/// succeeds before a watch that is refused does not count, because each list reads everything.
 const STANDS: Duration = Duration::from_secs(30);
 
-/// Watches until `stop`.
+/// Watches until `stop` is canceled.
 pub(super) fn run(shared: &Arc<Shared>, settings: &KubernetesState, stop: &CancellationToken) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return shared.unconnected(format!("no runtime can be started: {error}")),
     };
-    // SECURITY: nothing that runs on this thread may log.
+    // SECURITY: nothing on this thread may log.
     tracing::subscriber::with_default(NoSubscriber::default(), || {
         let watching = unbroken(shared, || watch_all(shared, settings));
         runtime.block_on(async {
@@ -57,7 +57,7 @@ pub(super) fn run(shared: &Arc<Shared>, settings: &KubernetesState, stop: &Cance
     });
 }
 
-/// Runs `work` again and again if it panics; until it is up again everything is old.
+/// Runs `work` and restarts it if it panics. Until it works again, everything counts as stale.
 async fn unbroken<F: Future<Output = ()>>(shared: &Arc<Shared>, work: impl Fn() -> F) {
     let mut backoff = DefaultBackoff::default();
     while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
@@ -86,7 +86,7 @@ async fn watch_all(shared: &Arc<Shared>, settings: &KubernetesState) {
     .await;
 }
 
-/// Keeps every watch: one that ended or panicked is known to be old and begins anew.
+/// Keeps every watch running. One that ended or panicked counts as stale and is restarted.
 async fn keep_all<F>(shared: &Arc<Shared>, start: impl Fn(usize, Watched) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
@@ -118,33 +118,33 @@ where
     }
 }
 
-/// How often a watch failed, and since when it stands.
+/// How often a watch failed, and since when it works.
 #[derive(Default)]
 struct Failures {
     backoff: DefaultBackoff,
     since: Option<Instant>,
-    /// Whether it was over right behind a list already.
+    /// Whether the watch already ended once right after a list.
     was_over: bool,
 }
 
 /// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Failed {
-    /// Time until the watch begins anew.
+    /// Time until the watch is restarted.
     wait: Duration,
-    /// Whether what is known may be old.
+    /// Whether what is known may be stale.
     is_stale: bool,
 }
 
 impl Failures {
-    /// A list was complete.
+    /// Records that a list is complete.
     fn stands(&mut self) {
         self.since = Some(Instant::now());
     }
 
-    /// The watch failed.
+    /// Records that the watch failed.
     ///
-    /// - `is_over`: it only has to begin anew.
+    /// - `is_over`: the watch only has to be restarted.
     fn failed(&mut self, is_over: bool) -> Failed {
         let since = self.since.take();
         let stood = since.is_some_and(|since| since.elapsed() >= STANDS);
@@ -156,16 +156,16 @@ impl Failures {
             true => Duration::ZERO,
             false => pause(&mut self.backoff),
         };
-        // An API server that has just learned of a kind may forget the version of the list
-        // at once. That list is what is known, and as good as it can be.
+        // An API server that has just learned of a kind may forget the version of the list at once.
+        // That list is still the latest known state, so it is not stale the first time.
         let is_stale = !is_over || since.is_none() || (!stood && self.was_over);
         self.was_over |= is_over && !stood;
         Failed { wait, is_stale }
     }
 }
 
-/// Keeps one watch. After any error it lists again: only a complete list proves that
-/// the watch is up to date, and a server restored from a backup counts from before.
+/// Keeps one watch running. After any error it lists again: only a complete list proves that the
+/// watch is up to date, and a server restored from a backup counts from an earlier version.
 async fn follow(shared: Arc<Shared>, number: usize, watched: Watched, client: Client) {
     match watched.kind {
         Kind::ApplicationSet => follow_as::<Whole>(shared, number, watched, client).await,
@@ -179,7 +179,7 @@ async fn follow(shared: Arc<Shared>, number: usize, watched: Watched, client: Cl
     }
 }
 
-/// As [`follow`], with objects read as `K`.
+/// Like [`follow`], with objects parsed as `K`.
 async fn follow_as<K>(shared: Arc<Shared>, number: usize, watched: Watched, client: Client)
 where
     K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
@@ -202,7 +202,7 @@ where
                     shared.apply(number, objects(event));
                 }
                 Some(Err(error)) => break error,
-                // The library's watches do not end; one that does begins anew.
+                // The library's watches do not end; if one does, it is restarted.
                 None => return,
             }
         };

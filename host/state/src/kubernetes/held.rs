@@ -1,7 +1,6 @@
-//! The objects of one watch, decoded.
+//! The decoded objects of one watch. An object keeps its pointer while it says the same.
 //!
-//! In: events. Out: what each object says, the same pointer while it says the same.
-//! Never: an empty list while a new one is on its way.
+//! Invariant: the old objects stay until a new list is complete.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,24 +22,24 @@ pub(super) struct Held {
     pub(super) watched: Watched,
     pub(super) state: State,
     objects: BTreeMap<ObjectName, Entry>,
-    /// A list that is not complete yet.
+    /// The objects of a list that is not complete yet.
     incoming: Option<BTreeMap<ObjectName, Entry>>,
 }
 
-/// How far a watch is.
+/// The state of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum State {
-    /// No list was complete yet; why, if the reason is known.
+    /// No list has been complete yet; with the reason, if known.
     Waiting(Option<Problem>),
     /// Up to date as far as anybody knows.
     Current,
-    /// There is no such kind, or no right to it, and it can be done without.
+    /// The kind does not exist or may not be read, and the gateway can do without it.
     Absent(Problem),
-    /// What is held is what was true last.
+    /// The objects are the last known ones and may be out of date.
     Stale(Problem),
 }
 
-/// Whether somebody who loaded before should load again.
+/// Whether those who loaded before should load again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Effect {
     Nothing,
@@ -70,7 +69,7 @@ impl Held {
         self.objects.values().map(|entry| Arc::clone(&entry.pieces))
     }
 
-    /// Takes an event in; `namespace` is the control plane's.
+    /// Applies an event; `namespace` is the control plane's.
     pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> Effect {
         match event {
             Event::Init => {
@@ -98,7 +97,7 @@ impl Held {
         }
     }
 
-    /// Takes in that the watch broke; `problem` stays until a list is complete again.
+    /// Records that the watch broke. `problem` stays until a list is complete again.
     pub(super) fn fail(&mut self, problem: Problem) -> Effect {
         self.incoming = None;
         let optional = self.watched.need == Need::Optional;
@@ -111,7 +110,7 @@ impl Held {
         let state = match &self.state {
             State::Waiting(_) if dispensable => State::Absent(problem),
             State::Waiting(_) => State::Waiting(Some(problem)),
-            // A definition that is taken away takes its objects along.
+            // If a definition is deleted, its objects are deleted too.
             State::Current | State::Absent(_) | State::Stale(_) if optional && is_gone => {
                 self.objects.clear();
                 State::Absent(problem)
@@ -146,7 +145,7 @@ impl Held {
         self.current(if same { Effect::Nothing } else { Effect::Changed })
     }
 
-    /// Decodes an object, unless it is as it was.
+    /// Decodes an object, unless it did not change.
     fn entry(&self, object: &Object, namespace: &str) -> (ObjectName, Entry) {
         let name = name_of(object);
         let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
@@ -176,9 +175,9 @@ fn name_of(object: &Object) -> ObjectName {
     }
 }
 
-/// Whether an Application, an ApplicationSet or a project says what it said. Argo CD
-/// writes the status of Applications and their sets all the time, and none of that is of
-/// interest here.
+/// Whether an Application, an ApplicationSet or a project says the same as before. Argo CD writes
+/// the status of Applications and ApplicationSets all the time, and the status does not matter
+/// here.
 fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
     let ([Piece::Object(new)], [Piece::Object(old)]) = (new, old) else {
         return false;
@@ -193,7 +192,7 @@ fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
     same && new.findings == old.findings
 }
 
-/// Whether two states of a set differ at most in what a write of its status changes.
+/// Whether two states of an ApplicationSet differ at most in what a write of its status changes.
 fn is_same_set(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
         return new == old;
@@ -212,7 +211,7 @@ fn metadata_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Valu
     members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
 }
 
-/// What an object says.
+/// Reads what an object says.
 fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<Piece> {
     let name = name_of(object);
     let place = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);

@@ -1,7 +1,5 @@
-//! What is watched.
-//!
-//! In: the settings. Out: one [`Watched`] for each watch. Never: more than is used:
-//! each can be granted by itself.
+//! Lists the watches that the settings ask for, one [`Watched`] each. Only what is used is watched,
+//! and each watch can be granted separately.
 
 use kube::core::ApiResource;
 use kube::runtime::watcher;
@@ -9,17 +7,17 @@ use kube::runtime::watcher;
 use crate::decode::read::Kind;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 
-/// Seconds one watch call lasts. A connection that died without a word is noticed
-/// this much later, and resuming costs the server next to nothing.
+/// Seconds that one watch call lasts. A connection that died silently is noticed after at most this
+/// time, and resuming costs the server almost nothing.
 pub(super) const WATCH_SECONDS: u32 = 60;
 
 /// Whether the gateway can do without a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Need {
     Required,
-    /// Its definition need not be installed.
+    /// The kind's definition need not be installed.
     Optional,
-    /// One namespace of several: without the right to it, it alone is missing.
+    /// One namespace of several. Without permission only this one is missing.
     OneOfSeveral,
 }
 
@@ -27,14 +25,14 @@ pub(super) enum Need {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Watched {
     pub(super) kind: Kind,
-    /// The namespace; none for all.
+    /// The namespace; `None` for all.
     pub(super) namespace: Option<String>,
-    /// The one name that is asked for; none for all.
+    /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,
     pub(super) need: Need,
 }
 
-/// Every watch of a control plane in `namespace`.
+/// Every watch that a control plane in `namespace` needs.
 pub(super) fn watched(settings: &KubernetesState, namespace: &str) -> Vec<Watched> {
     let here = |kind, name, need| Watched {
         kind,
@@ -98,7 +96,7 @@ impl Watched {
         }
     }
 
-    /// As `kubectl` and rules name it: `applications.argoproj.io`.
+    /// The name that `kubectl` and RBAC rules use: `applications.argoproj.io`.
     pub(super) fn resource(&self) -> String {
         match self.group() {
             "" => self.plural().to_owned(),
@@ -106,7 +104,7 @@ impl Watched {
         }
     }
 
-    /// For the client.
+    /// The resource as the client library describes it.
     pub(super) fn api(&self) -> ApiResource {
         let version = self.kind.version();
         ApiResource {
@@ -118,8 +116,8 @@ impl Watched {
         }
     }
 
-    /// What is asked for. Helm's releases are Secrets of a megabyte that nothing of
-    /// ours refers to.
+    /// What the watch selects. Helm's releases are left out: they are Secrets of up to a megabyte
+    /// that no object of ours refers to.
     pub(super) fn config(&self) -> watcher::Config {
         let config = watcher::Config::default().timeout(WATCH_SECONDS);
         match (self.name, self.kind) {

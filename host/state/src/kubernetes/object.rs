@@ -1,8 +1,9 @@
-//! Objects as the API server sends them, without what is not used.
+//! Parses objects as the API server sends them and drops the parts that are not used, such as
+//! managed fields and the status of an Application.
 //!
-//! In: JSON. Out: [`Object`]. Never: a refusal because of a value's type, which would
-//! hold every object of its list up; the status of an Application or a managed field
-//! in memory; a value in `Debug`.
+//! Invariant: no type of a value makes parsing fail, because one bad object would block the whole
+//! list.
+//! Security: `Debug` shows no values.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,10 +13,10 @@ use kube::core::{ApiResource, DynamicResourceScope};
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
-/// Where kubectl keeps what it applied.
+/// The annotation in which kubectl keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// An object: name and version, and what the gateway reads of it.
+/// An object: its name and version, and the parts that the gateway reads.
 #[derive(Clone)]
 pub(super) struct Object {
     pub(super) metadata: ObjectMeta,
@@ -60,8 +61,7 @@ impl kube::Resource for Object {
     }
 }
 
-/// An object that is kept whole, but for who wrote which of its fields: it is given
-/// out again.
+/// An object that is kept whole, except for its managed fields, because it is given out again.
 #[derive(Clone, Debug)]
 pub(super) struct Whole(Object);
 
@@ -130,7 +130,7 @@ impl Object {
     }
 }
 
-/// Which part of an object is read, and so which keys are kept.
+/// The part of an object that is parsed, which decides the keys that are kept.
 #[derive(Clone, Copy)]
 enum Part {
     Object,
@@ -141,21 +141,21 @@ enum Part {
 }
 
 impl Part {
-    /// What becomes of a key.
+    /// How a key is treated.
     fn keep(self, key: &str) -> Keep {
         match (self, key) {
             (Self::Object, "metadata") => Keep::Part(Self::Metadata),
             (Self::Object, "spec") => Keep::Part(Self::Spec),
             (Self::Object, "status") => Keep::Part(Self::Status),
             (Self::Metadata, "annotations") => Keep::Part(Self::Annotations),
-            // SECURITY: kubectl's annotation has the Secret's values.
+            // SECURITY: kubectl's annotation contains the Secret's values.
             (Self::Annotations, LAST_APPLIED) => Keep::Key,
             (Self::Object, "data" | "stringData")
             | (Self::Metadata, "name" | "namespace" | "labels" | "resourceVersion" | "uid" | "ownerReferences")
             | (Self::Status, "jwtTokensByRole")
             | (Self::Annotations, _) => Keep::All,
             (Self::Object | Self::Metadata | Self::Status, _) => Keep::Nothing,
-            // The large parts of an Application, which no other kind has keys for.
+            // The large parts of an Application. No other kind has these keys.
             (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
                 Keep::Nothing
             }
@@ -164,10 +164,11 @@ impl Part {
     }
 }
 
-/// What becomes of a value.
+/// How a value is treated.
 enum Keep {
     All,
-    /// The key, with an empty text: generators tell no annotations from hidden ones.
+    /// The key is kept, with an empty text: generators must tell a hidden annotation from an absent
+    /// one.
     Key,
     Part(Part),
     Nothing,
@@ -181,7 +182,7 @@ impl<'de> DeserializeSeed<'de> for Part {
     }
 }
 
-/// A part that is no mapping stays what it is, for a finding to say so.
+/// A part that is not a mapping is kept, so that decoding reports it.
 impl<'de> Visitor<'de> for Part {
     type Value = Value;
 

@@ -1,7 +1,6 @@
-//! Why a watch does not work, for operators.
+//! Tells operators why a watch does not work, and which rule or definition fixes it.
 //!
-//! In: an error of the client. Out: what is wrong, and the rule or definition that
-//! mends it. Never: a value of an object.
+//! Security: no text contains a value of an object.
 
 use kube::runtime::watcher;
 
@@ -9,7 +8,7 @@ use super::kinds::Watched;
 use super::words::of_client;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
 
-/// Longest part of a foreign text that is passed on, in bytes.
+/// Longest part of a foreign message that is passed on, in bytes.
 const TEXT_BYTES: usize = 512;
 
 /// Why a watch does not work.
@@ -22,7 +21,7 @@ pub(super) struct Problem {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Class {
-    /// 404: no such kind.
+    /// 404: the kind does not exist.
     MissingKind,
     /// 403.
     Forbidden,
@@ -31,7 +30,7 @@ enum Class {
 }
 
 impl Problem {
-    /// What an error says of a watch.
+    /// The problem that an error of a watch means.
     pub(super) fn of(watched: &Watched, error: &watcher::Error) -> Self {
         let what = watched.resource();
         let Some((code, message)) = status(error) else {
@@ -56,19 +55,19 @@ impl Problem {
         }
     }
 
-    /// Whether an error only says that the watch is over and must begin anew: the
-    /// server forgot the version it was at.
+    /// Whether an error only means that the watch ended and must be restarted, because the server
+    /// forgot its version.
     pub(super) fn is_over(error: &watcher::Error) -> bool {
         match error {
             watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
                 status(error).is_some_and(|(code, _)| code == 410)
             }
-            // A list that is over while it is read is a server that cannot give it.
+            // A list that ends while it is read means that the server cannot give it.
             watcher::Error::InitialListFailed(_) | watcher::Error::NoResourceVersion => false,
         }
     }
 
-    /// A watch that ended by a mistake of ours.
+    /// A watch that ended by a bug of the gateway.
     pub(super) fn broken(watched: &Watched) -> Self {
         let what = watched.resource();
         Self::other(format!(
@@ -76,7 +75,7 @@ impl Problem {
         ))
     }
 
-    /// Anything else.
+    /// A problem that is neither a missing kind nor a missing right.
     pub(super) fn other(message: String) -> Self {
         Self {
             class: Class::Other,
@@ -85,27 +84,27 @@ impl Problem {
         }
     }
 
-    /// Whether the kind is not there.
+    /// Whether the kind does not exist.
     pub(super) fn is_missing_kind(&self) -> bool {
         self.class == Class::MissingKind
     }
 
-    /// Whether there is no right to it.
+    /// Whether the gateway may not read the kind.
     pub(super) fn is_forbidden(&self) -> bool {
         self.class == Class::Forbidden
     }
 
-    /// Whether the kind is not there, or not for us.
+    /// Whether the kind does not exist or may not be read.
     pub(super) fn is_absence(&self) -> bool {
         matches!(self.class, Class::MissingKind | Class::Forbidden)
     }
 
-    /// As a finding that says `before` what follows of it.
+    /// The problem as an error, preceded by `before`, which names the consequence.
     pub(super) fn error(&self, before: &str) -> Diagnostic {
         self.hinted(Diagnostic::error(None, format!("{before}{}", self.message)))
     }
 
-    /// As a finding about something that can be done without.
+    /// The problem as a warning, about a kind that the gateway can do without.
     pub(super) fn warning(&self) -> Diagnostic {
         self.hinted(Diagnostic::warning(None, self.message.clone()))
     }
@@ -133,7 +132,7 @@ fn status(error: &watcher::Error) -> Option<(u16, String)> {
     Some((status.code, status.message.clone()))
 }
 
-/// SECURITY: what the library says may quote what it read.
+/// SECURITY: the library's message may quote what it read.
 fn causes(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
@@ -143,7 +142,7 @@ fn causes(error: &watcher::Error) -> String {
     }
 }
 
-/// The rule that grants a watch.
+/// The RBAC rule that permits a watch.
 fn rule(watched: &Watched) -> String {
     let names = watched.name.map(|name| format!(", resourceNames: [{name}]"));
     let place = match &watched.namespace {

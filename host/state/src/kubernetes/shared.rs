@@ -1,7 +1,7 @@
-//! What the watching thread and those who load share.
+//! The state that the watching thread shares with the threads that load: what all objects say once
+//! every kind has been listed, what is wrong, and a count of changes.
 //!
-//! In: events and errors of watches. Out: what all objects say, once every kind is
-//! there; what is wrong; a count of changes. Never: a lock held across an await.
+//! Invariant: no lock is held across an await.
 
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
@@ -18,11 +18,11 @@ use crate::decode::read::Piece;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// What is shared.
+/// The shared state.
 pub(super) struct Shared {
     namespace: String,
     inner: Mutex<Inner>,
-    /// Rings when a watch got further.
+    /// Notified when a watch makes progress.
     further: Condvar,
     count: watch::Sender<u64>,
 }
@@ -33,9 +33,9 @@ struct Inner {
 }
 
 enum Connection {
-    /// Why there is none yet, if the reason is known.
+    /// There is none yet; with the reason, if known.
     None(Option<Problem>),
-    /// There is a client; its server may be down.
+    /// There is a client; its server may be unreachable.
     Client(Client),
 }
 
@@ -68,7 +68,7 @@ impl Shared {
         self.lock().held.iter().map(|held| held.watched.clone()).collect()
     }
 
-    /// Counts up with every change.
+    /// A counter that increases with every change.
     pub(super) fn count(&self) -> watch::Receiver<u64> {
         self.count.subscribe()
     }
@@ -81,18 +81,18 @@ impl Shared {
         }
     }
 
-    /// Takes in that there is a client.
+    /// Records that there is a client.
     pub(super) fn connected(&self, client: Client) {
         self.lock().connection = Connection::Client(client);
     }
 
-    /// Takes in that there is no client, and why.
+    /// Records that there is no client, and why.
     pub(super) fn unconnected(&self, message: String) {
         self.lock().connection = Connection::None(Some(Problem::other(message)));
         self.ring(Effect::Changed);
     }
 
-    /// Takes an event of a watch in.
+    /// Applies an event of a watch.
     pub(super) fn apply(&self, watch: usize, event: Event<Object>) {
         let effect = match self.lock().held.get_mut(watch) {
             Some(held) => held.apply(event, &self.namespace),
@@ -101,7 +101,7 @@ impl Shared {
         self.ring(effect);
     }
 
-    /// Takes in that a watch broke.
+    /// Records that a watch broke.
     pub(super) fn fail(&self, watch: usize, problem: Problem) {
         let effect = match self.lock().held.get_mut(watch) {
             Some(held) => held.fail(problem),
@@ -110,7 +110,7 @@ impl Shared {
         self.ring(effect);
     }
 
-    /// Takes in that every watch broke by a mistake of ours.
+    /// Records that every watch broke by a bug of the gateway.
     pub(super) fn fail_all(&self) {
         let mut effect = Effect::Nothing;
         for held in &mut self.lock().held {
@@ -122,8 +122,8 @@ impl Shared {
         self.ring(effect);
     }
 
-    /// What all objects say, in the order of kinds and names. Waits until every kind
-    /// is there, at most until `deadline`; then says what is missing.
+    /// What all objects say, in the order of kinds and names. Waits until every kind has been
+    /// listed, at most until `deadline`; then reports what is missing.
     pub(super) fn complete(&self, deadline: Instant) -> Result<Vec<Arc<[Piece]>>, Vec<Diagnostic>> {
         let mut inner = self.lock();
         while !inner.is_complete() {
@@ -137,7 +137,7 @@ impl Shared {
         Ok(inner.held.iter().flat_map(Held::said).collect())
     }
 
-    /// What keeps watches from being up to date, and which kinds are done without.
+    /// What keeps watches from being up to date, and the kinds that are missing.
     pub(super) fn health(&self) -> Vec<Diagnostic> {
         let inner = self.lock();
         let of = |held: &Held| match &held.state {

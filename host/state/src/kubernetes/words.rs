@@ -1,7 +1,7 @@
-//! Errors of the client library in our own words.
+//! Rewords errors of the client library, one line each, for operators.
 //!
-//! In: its errors. Out: one line for operators. Never: text of a kubeconfig, or what a
-//! credential plugin printed; the library's messages quote both.
+//! Security: the library's own messages may quote a kubeconfig or the output of a credential
+//! plugin, so they are not passed on.
 
 use std::error::Error;
 
@@ -32,7 +32,7 @@ pub(super) fn of_kubeconfig(error: &KubeconfigError) -> String {
         KubeconfigError::LoadClientCertificate(error) => of_data("client-certificate", error),
         KubeconfigError::LoadClientKey(error) => of_data("client-key", error),
         KubeconfigError::ParseCertificates(_) => "a certificate of it is no PEM".to_owned(),
-        // Variants that only some features of the library have.
+        // Variants that exist only with some features of the library.
         #[expect(unreachable_patterns, reason = "they depend on features of the library")]
         _ => "it cannot be used".to_owned(),
     }
@@ -46,7 +46,7 @@ fn of_data(key: &str, error: &LoadDataError) -> String {
     }
 }
 
-/// Why requests cannot be signed on.
+/// Why requests cannot be authenticated.
 fn of_auth(error: &AuthError) -> String {
     let what = match error {
         AuthError::InvalidBasicAuth(_) => "user and password cannot be sent",
@@ -64,13 +64,13 @@ fn of_auth(error: &AuthError) -> String {
         AuthError::MissingCommand => "the credential plugin has no `command`",
         AuthError::ExecMissingClusterInfo => "the credential plugin wants a cluster, and there is none",
         AuthError::NoValidNativeRootCA(_) => "this machine has no certificate authorities",
-        // Free text, and variants of sign-in services.
+        // Variants with free text, and those of sign-in services.
         _ => "no credential can be had as the kubeconfig says",
     };
     what.to_owned()
 }
 
-/// What is wrong with the way to the API server.
+/// Why the API server cannot be reached.
 pub(crate) fn of_client(error: &kube::Error) -> String {
     match error {
         kube::Error::SerdeError(_) | kube::Error::FromUtf8(_) => "the answer is not what Kubernetes answers".to_owned(),
@@ -85,7 +85,7 @@ pub(crate) fn of_client(error: &kube::Error) -> String {
     }
 }
 
-/// Causes may hold what is refused above.
+/// Rewords the error if one of its causes is reworded above; otherwise joins its causes.
 fn of_causes(error: &kube::Error) -> String {
     let mut cause = error.source();
     while let Some(now) = cause {

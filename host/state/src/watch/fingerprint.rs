@@ -1,7 +1,5 @@
-//! One number for everything below some paths.
-//!
-//! In: paths. Out: a digest that changes with them. Never: more files, or more of
-//! one, than the bounds say.
+//! Computes one digest over everything below some paths; it changes when they do. The number of
+//! files and the bytes read of each are bounded.
 
 use std::collections::BTreeSet;
 use std::fs::{self, Metadata};
@@ -15,10 +13,10 @@ use crate::directory::GITLAB;
 /// Contents are compared for files up to this size; larger ones by metadata.
 const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
-/// Bound on the files of one look.
+/// Most files of one fingerprint.
 const FILES: usize = 100_000;
 
-/// What is compared.
+/// What a fingerprint covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Depth {
     /// Names, sizes, times and inodes.
@@ -27,7 +25,7 @@ pub(super) enum Depth {
     Contents,
 }
 
-/// Equal when nothing changed.
+/// A digest; two are equal if nothing changed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint([u8; 32]);
 
@@ -38,8 +36,7 @@ struct Look {
     files: usize,
 }
 
-/// Looks at everything below `paths` that is not hidden, and at `.gitlab`.
-/// Blocking.
+/// Fingerprints everything below `paths` that is not hidden, and `.gitlab`. Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
     let mut look = Look {
         digest: Sha256::new(),
@@ -70,7 +67,7 @@ impl Look {
     fn folder(&mut self, path: &Path) {
         match path.canonicalize() {
             Ok(real) if self.visited.insert(real.clone()) => self.field(real.as_os_str().as_encoded_bytes()),
-            // A link in a loop.
+            // A link that forms a loop.
             Ok(_) => return,
             Err(error) => return self.absent(&error),
         }
@@ -116,7 +113,7 @@ impl Look {
         self.field(format!("{:?}", error.kind()).as_bytes());
     }
 
-    /// Lengths are part of the digest, so that fields cannot run together.
+    /// The length is part of the digest, so that adjacent fields stay distinct.
     fn field(&mut self, bytes: &[u8]) {
         self.digest.update(bytes.len().to_le_bytes());
         self.digest.update(bytes);

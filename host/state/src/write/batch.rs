@@ -1,14 +1,11 @@
-//! Several writes that belong together.
-//!
-//! In: writes in their order. Out: all of them done. Refuses: all, when one cannot be
-//! done; what was done by then is undone in reverse. Never: silence about what could
-//! not be undone.
+//! Several writes that belong together. If one fails, those already done are undone in reverse
+//! order, and what could not be undone is reported.
 
 use serde_json::Value;
 
 use super::{Error, Key, Stored, Version, Writer, blocking};
 
-/// What becomes of what an object owns when it is deleted, in a cluster.
+/// What happens in a cluster to what an object owns when the object is deleted.
 ///
 /// Source: Kubernetes, `propagationPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -16,7 +13,7 @@ pub enum Propagation {
     /// The cluster deletes it afterwards.
     #[default]
     Background,
-    /// It stays; the cluster takes the owner references away.
+    /// It stays; the cluster removes the owner references.
     Orphan,
 }
 
@@ -25,29 +22,29 @@ pub enum Propagation {
 pub enum Write {
     /// Adds an object.
     Create {
-        /// Which.
+        /// The object's key.
         key: Key,
         /// The object.
         object: Value,
     },
     /// Changes an object.
     Replace {
-        /// Which.
+        /// The object's key.
         key: Key,
-        /// As it was when it was looked at, with its version.
+        /// The object as it was looked at, with its version.
         before: Value,
-        /// As it shall be.
+        /// The object as wanted.
         after: Value,
         /// The version the change is based on.
         based_on: Version,
     },
-    /// Takes an object away.
+    /// Deletes an object.
     Delete {
-        /// Which.
+        /// The object's key.
         key: Key,
-        /// As it was when it was looked at, with its version.
+        /// The object as it was looked at, with its version.
         before: Value,
-        /// What becomes of what it owns.
+        /// What happens to what it owns.
         propagation: Propagation,
     },
 }
@@ -66,7 +63,7 @@ impl Write {
 pub struct Left {
     /// The object.
     pub key: Key,
-    /// Why it stays as it is.
+    /// Why it could not be undone.
     pub why: String,
 }
 
@@ -76,12 +73,12 @@ pub struct Left {
 pub struct Failed {
     /// The object whose write failed.
     pub key: Key,
-    /// Why it did.
+    /// Why it failed.
     #[source]
     pub error: Error,
-    /// Objects that were written and are again as they were.
+    /// Objects that were written and then restored.
     pub undone: Vec<Key>,
-    /// Objects that were written and are not as they were.
+    /// Objects that were written and could not be restored.
     pub left: Vec<Left>,
 }
 
@@ -97,20 +94,20 @@ impl Failed {
     }
 }
 
-/// The version an object says it has.
+/// The version in an object's metadata.
 pub(super) fn version_of(object: &Value) -> Version {
     let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     Version::new(version.unwrap_or_default())
 }
 
 impl Writer {
-    /// Does all writes, in their order, or none. Gives the objects as they are stored
-    /// then; none for those that were deleted.
+    /// Does all writes in order, or none. Gives the objects as they are stored afterwards, `None`
+    /// for deleted ones.
     ///
-    /// In a folder all files change under one lock, and a load of the folder with all
-    /// of them is tried first. In a cluster writes of one sort are sent eight at a
-    /// time, deletions are tried without effect before anything is written, and what
-    /// only its controllers wrote since an object was looked at is kept.
+    /// In a folder all files change under one lock, and a load of the folder with all of them is
+    /// tried first. In a cluster up to eight writes of one sort are sent at the same time.
+    /// Deletions are rehearsed before anything is written, and what only its controllers wrote
+    /// since an object was looked at is kept.
     ///
     /// # Errors
     /// [`Failed`] names the write that failed, what was undone, and what could not be.
@@ -141,13 +138,13 @@ impl Writer {
         }
     }
 
-    /// Tries deletions without effect.
+    /// Tries the deletions without effect.
     ///
     /// # Errors
-    /// The first that would not be done.
+    /// The first deletion that would fail.
     pub async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
         match self {
-            // A batch looks at all of them before it writes.
+            // A batch checks all of them before it writes.
             Self::Directory(_) => Ok(()),
             Self::Cluster(cluster) => cluster.rehearse(writes).await,
         }

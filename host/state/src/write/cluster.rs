@@ -1,15 +1,13 @@
-//! Objects in the control plane's cluster.
+//! Reads and writes objects in the control plane's cluster.
 //!
-//! In: keys, changes. Out: objects; patches with a version. Refuses: versions that
-//! are not the stored one's, fields that somebody applies from elsewhere. Never: a
-//! patch without a version; a field sent that does not change.
+//! A change is sent as a JSON merge patch (RFC 7396) of what differs, with
+//! `metadata.resourceVersion`: the API server refuses it with 409 when the object has changed.
+//! Lists of Argo CD's kinds are atomic to it. Server-side apply would need force as soon as anybody
+//! else wrote these fields, and force hides who owns them. So the owners are checked here instead:
+//! a manager that applies a field from elsewhere would undo the change, so the change is refused
+//! with the manager's name.
 //!
-//! A change goes as a JSON merge patch (RFC 7396) of what differs, with
-//! `metadata.resourceVersion`: the API server refuses it with 409 when the object is
-//! another one. Lists of Argo CD's kinds are atomic to it. Applying them would need
-//! force as soon as anybody else wrote them, and force hides whose they are; so the
-//! owners are looked at here instead: who applies a field from elsewhere would undo
-//! the change, and it is refused with their name.
+//! Invariant: every patch has a version and contains only fields that change.
 
 use std::fmt;
 use std::time::Duration;
@@ -25,19 +23,19 @@ use crate::ObjectName;
 
 mod several;
 
-/// Who the cluster sees as the writer of fields.
+/// Name under which the cluster records us as the manager of fields.
 const MANAGER: &str = "tollgate";
 
-/// Objects of one page of a list.
+/// Most objects of one page of a list.
 const PAGE: u32 = 500;
 
-/// Objects of one page of a list, where each may be large.
+/// Most objects of one page of a list whose objects may be large.
 const SMALL_PAGE: u32 = 50;
 
 /// Longest wait for an answer.
 const WITHIN: Duration = Duration::from_secs(15);
 
-/// Characters of the cluster's words that an error repeats.
+/// Characters of the cluster's message that an error repeats.
 const SHOWN: usize = 500;
 
 /// The API server of the control plane's cluster.
@@ -53,7 +51,7 @@ impl fmt::Debug for Cluster {
 }
 
 impl Cluster {
-    /// The cluster this client speaks to, with its rights.
+    /// A writer for the cluster of this client, with its rights.
     pub fn new(client: Client) -> Self {
         Self { client }
     }
@@ -68,8 +66,8 @@ impl Cluster {
         self.select(kind, namespace, &|_| true).await
     }
 
-    /// The objects that are wanted, by name. They come in pages, and no more than one is
-    /// held beside them.
+    /// The objects that are wanted, by name. They are read in pages, and at most one page is held
+    /// besides them.
     pub(super) async fn select(
         &self,
         kind: Kind,
@@ -78,7 +76,7 @@ impl Cluster {
     ) -> Result<Vec<Stored>, Error> {
         let page = match kind {
             Kind::Application => PAGE,
-            // One may have a megabyte.
+            // One object may have a megabyte.
             Kind::ApplicationSet | Kind::AppProject => SMALL_PAGE,
         };
         let mut parameters = ListParams::default().limit(page);
@@ -99,9 +97,8 @@ impl Cluster {
         }
     }
 
-    /// Every object of a kind in a namespace: whole, without `status`, where `is_related`
-    /// says so by its metadata, else its name and owner references. Of the others nothing
-    /// but metadata is sent.
+    /// Every object of a kind in a namespace: whole, without `status`, if `is_related` accepts its
+    /// metadata, else its name and owner references. Of the latter only metadata is sent.
     pub(super) async fn related(
         &self,
         kind: Kind,
@@ -205,8 +202,8 @@ impl Cluster {
         self.ask(request, Some((key, &Version::new("")))).await
     }
 
-    /// Sends a request, and reads refusals; `about` is what it is about, and the
-    /// version it is based on.
+    /// Sends a request and reads refusals; `about` is the object and the version the request is
+    /// based on.
     async fn ask(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
@@ -231,7 +228,7 @@ impl Cluster {
     }
 }
 
-/// What the cluster says, about no object in particular.
+/// Converts an error of the client that is about no object in particular.
 pub fn of_cluster(error: &kube::Error) -> Error {
     refused(error, None)
 }
@@ -264,7 +261,7 @@ fn path(kind: Kind, namespace: &str) -> Request {
     Request::new(format!("/apis/{version}/namespaces/{namespace}/{}", kind.plural()))
 }
 
-/// The items of a list, and where it goes on.
+/// The items of a list, and the token of its next page.
 fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
     let next = list.pointer("/metadata/continue").and_then(Value::as_str);
     let next = next.filter(|next| !next.is_empty()).map(str::to_owned);
@@ -282,7 +279,8 @@ fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<Key> {
     Some(Key { kind, name })
 }
 
-/// Items of a list leave out what the list says.
+/// Makes an item of a list a complete object: adds what only the list says. The `status` of
+/// Applications is dropped.
 fn listed(mut item: Value, kind: Kind) -> Result<Stored, Error> {
     if let Some(members) = item.as_object_mut() {
         members.insert("apiVersion".to_owned(), kind.api_version().into());
@@ -307,8 +305,8 @@ fn stored(mut object: Value) -> Result<Stored, Error> {
     Ok(Stored { object, version })
 }
 
-/// Who else applies (`Apply`) a field that the patch changes. Who once wrote it
-/// (`Update`) does not hold it.
+/// The managers that apply (`Apply`) a field that the patch changes. A manager that once wrote it
+/// (`Update`) does not own it.
 ///
 /// Source: Kubernetes, server-side apply, `metadata.managedFields`.
 fn owners(managed: &Value, patch: &Value) -> Vec<String> {
@@ -322,8 +320,8 @@ fn owners(managed: &Value, patch: &Value) -> Vec<String> {
     others.map(|entry| format!("`{}`", text(entry, "manager"))).collect()
 }
 
-/// Whether a set of fields has one that the patch changes, or one within it. Who owns
-/// a mapping as such (`f:spec: {}`) owns nothing that is put into it.
+/// Whether a set of fields has one that the patch changes, or one within it. The owner of a mapping
+/// as such (`f:spec: {}`) does not own what others put into it.
 fn has_any(fields: &Value, patch: &Value) -> bool {
     let Some(members) = patch.as_object().filter(|members| !members.is_empty()) else {
         return true;

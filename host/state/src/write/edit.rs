@@ -1,9 +1,8 @@
-//! One change of one object in a text, and not a byte of anything else.
+//! Changes one object in a YAML text and leaves every other byte as it is. Unknown layouts, and
+//! values that are written elsewhere, are refused.
 //!
-//! In: a text, which object of it, what the object shall be. Out: the new text.
-//! Refuses: layouts it does not know, values that are written elsewhere. Never: a
-//! text that was not read again and compared: the object is as wanted, every
-//! other document as it was.
+//! Invariant: the new text is read again and compared. The object is as wanted, and every other
+//! document is as it was.
 
 use std::ops::Range;
 
@@ -20,16 +19,16 @@ mod lines;
 use difference::{Hunk, difference};
 use lines::Lines;
 
-/// Which object of a text.
+/// The place of an object in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Place {
-    /// Number of its document, from 0, empty ones left out.
+    /// Number of its document, from 0, not counting empty ones.
     pub(super) document: usize,
-    /// Number of its item, from 0, where the document is a list.
+    /// Number of its item, from 0, if the document is a list.
     pub(super) item: Option<usize>,
 }
 
-/// Why a text is not changed.
+/// Why a text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
 pub(super) struct Refused {
@@ -46,14 +45,14 @@ const TAG: &str = "the value has a tag";
 const MERGED: &str = "the value comes from a merge key (`<<`)";
 const LAYOUT: &str = "the value is laid out in a way that is not edited without touching others";
 
-/// Bytes that give way to others.
+/// A range of bytes and its replacement.
 #[derive(Debug)]
 struct Splice {
     range: Range<usize>,
     with: String,
 }
 
-/// The text in which the object is `wanted`, all else as it was.
+/// The text with the object changed to `wanted` and everything else unchanged.
 ///
 /// # Errors
 /// [`Refused`]; the text has to be changed by hand.
@@ -88,8 +87,8 @@ pub(super) fn replace(text: &str, place: Place, wanted: &Value) -> Result<String
 
 /// The text without the object.
 ///
-/// A list's item or one of several documents goes; the last object of a text
-/// takes its file along, which the caller sees by an empty result.
+/// Removes a list's item or one of several documents. If the object is the last one, the result is
+/// empty, and the caller deletes the file.
 ///
 /// # Errors
 /// As [`replace`].
@@ -134,7 +133,7 @@ pub(super) fn remove(text: &str, place: Place) -> Result<String, Refused> {
     })
 }
 
-/// What each document of a text means; nothing when it has a mistake.
+/// The meaning of each document of a text; `None` if the text has a mistake.
 fn meanings(text: &str) -> Option<Vec<Value>> {
     let parsed = yaml::parse(text);
     let documents = parsed.documents.iter().map(|document| value::json(document));
@@ -159,7 +158,7 @@ fn item_of(root: &Syntax, item: usize) -> Option<&Syntax> {
     }
 }
 
-/// The object's meaning.
+/// The meaning of the object at `place`.
 pub(super) fn at(documents: &[Value], place: Place) -> Option<&Value> {
     let root = documents.get(place.document)?;
     match place.item {
@@ -186,11 +185,11 @@ fn refused(value: &Syntax) -> Refused {
     Refused { line: value.line, why }
 }
 
-/// What a value belongs to.
+/// The parent of a value.
 enum Parent<'a> {
-    /// Nothing: it is an object.
+    /// No parent: it is a whole object.
     Root,
-    /// A key of a mapping that is laid out so.
+    /// A key of a mapping with this layout.
     Key(&'a Syntax, Layout),
 }
 
@@ -201,7 +200,7 @@ struct Editor<'a> {
 }
 
 impl Editor<'_> {
-    /// Makes `new` of the value that means `old`.
+    /// Edits a value that means `old` so that it means `new`.
     fn value(&mut self, syntax: &Syntax, (old, new): (&Value, &Value), parent: &Parent<'_>) -> Result<(), Refused> {
         if old == new {
             return Ok(());
@@ -247,7 +246,7 @@ impl Editor<'_> {
         }
         if is_inline || *layout == Layout::Flow {
             let with = format!(" {}", writing.inline(new));
-            // A block scalar's last line break is the line's, not the value's.
+            // A block scalar's last line break belongs to the line, not to the value.
             let with = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
                 with + writing.line_break
             } else {
@@ -340,7 +339,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Items that go or come; those before and behind them stay.
+    /// Removes and inserts items; those before and after them stay.
     fn block_list(
         &mut self,
         (syntax, items): (&Syntax, &[Syntax]),
@@ -391,7 +390,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Whole lines at the start of a line, or behind a last line that has no end.
+    /// Inserts whole lines at the start of a line, or after a last line without a line break.
     fn insert_lines(&mut self, at: usize, lines: String) {
         let is_unended = at == self.text.len() && !self.text.is_empty() && !self.text.ends_with('\n');
         let with = if is_unended {
@@ -403,7 +402,7 @@ impl Editor<'_> {
         self.splices.push(Splice { range: at..at, with });
     }
 
-    /// How much further right than its key a list stands.
+    /// How many columns a list is indented from its key.
     fn list_step(&self, pair: &Pair) -> Option<usize> {
         let Shape::Sequence(Layout::Block, items) = &pair.value.shape else {
             return None;
@@ -431,8 +430,8 @@ impl Editor<'_> {
 
     fn finish(self) -> String {
         let mut splices = self.splices;
-        // Stable: what comes at one place comes in the order it was written, and
-        // before what goes there.
+        // The sort is stable: insertions at one place stay in the order they were written, and
+        // before removals there.
         splices.sort_by_key(|splice| (splice.range.start, splice.range.end));
         let mut text = String::with_capacity(self.text.len().saturating_add(256));
         let mut at = 0;
@@ -446,7 +445,7 @@ impl Editor<'_> {
     }
 }
 
-/// Keys of a mapping, in the order they are written.
+/// The keys of a mapping, in the order they are written.
 fn keys(syntax: &Syntax) -> Vec<String> {
     match &syntax.shape {
         Shape::Mapping(_, pairs) => pairs

@@ -1,9 +1,8 @@
-//! Objects in files of a folder.
+//! Reads and writes objects in the files of a folder. Symbolic links are refused, and so is a
+//! change after which the folder would not load.
 //!
-//! In: keys, changes. Out: objects; files with one object changed. Refuses: links,
-//! a change after which the folder would not load. Never: a file in part: the new
-//! one is complete and on disk before it takes the old one's name; of several that
-//! change together, some and not the others.
+//! Invariant: a file is replaced as a whole. The new one is complete and on disk before it takes
+//! the old one's name. Files that change together all change or none does.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ mod several;
 pub(crate) use journal::for_load;
 use land::Landing;
 
-/// How often another writer is waited for, and how long each time: 10 s in all.
+/// How often to wait for another writer, and how long each time: 10 s in all.
 const TRIES: u32 = 200;
 const PAUSE: Duration = Duration::from_millis(50);
 
@@ -36,11 +35,11 @@ const PAUSE: Duration = Duration::from_millis(50);
 #[derive(Clone, Debug)]
 pub struct Folder {
     root: Arc<Path>,
-    /// Objects without a namespace belong to it.
+    /// The namespace of objects that name none.
     namespace: Arc<str>,
 }
 
-/// Where an object stands.
+/// An object that was found, and its place.
 #[derive(Debug)]
 struct Found {
     path: PathBuf,
@@ -110,7 +109,7 @@ impl Folder {
         self.read(key)
     }
 
-    /// The file of an object that is new.
+    /// The file for a new object.
     fn new_file(&self, key: &Key) -> PathBuf {
         let kind = key.kind.as_str().to_lowercase();
         self.root
@@ -130,7 +129,7 @@ impl Folder {
         self.land(key, &found.path, (Some(&found.text), text.as_deref()))
     }
 
-    /// The object, if it is the one of that version.
+    /// The object, if it has that version.
     fn current(&self, key: &Key, based_on: &Version) -> Result<Found, Error> {
         let found = self.find(key)?;
         if found.stored.version == *based_on {
@@ -162,15 +161,15 @@ impl Folder {
         }
     }
 
-    /// Objects of a kind, with namespace and name; all, or those of a name.
+    /// Finds objects of a kind, all or those with a name, with namespace and name.
     fn scan(&self, kind: Kind, name: Option<&str>) -> Result<Vec<Named>, Error> {
         let mut all = Vec::new();
         for path in directory::files(&self.root) {
-            // What cannot be read is found by the load.
+            // The load reports files that cannot be read.
             let Ok(bytes) = fs::read(&path) else { continue };
             let Ok(text) = String::from_utf8(bytes) else { continue };
             let has = |part: &str| memchr::memmem::find(text.as_bytes(), part.as_bytes()).is_some();
-            // Only an escape can hide a name.
+            // A name always appears literally unless the text has an escape.
             if has("\\") || (has(kind.as_str()) && name.is_none_or(has)) {
                 self.objects(kind, (&path, &Arc::from(text)), &mut all);
             }
@@ -207,7 +206,7 @@ impl Folder {
         }
     }
 
-    /// Puts a file's new text where the old one is, or takes the file away.
+    /// Replaces a file's text, or deletes the file.
     fn land(&self, key: &Key, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
         let landing = Landing {
             key: key.clone(),
@@ -218,14 +217,14 @@ impl Folder {
         self.land_all(&[landing]).map_err(|failed| failed.error)
     }
 
-    /// Refuses texts with which the folder would have mistakes it has not.
+    /// Refuses texts that would add mistakes to the folder.
     fn validate(&self, landings: &[Landing]) -> Result<(), Error> {
         let drafts: Vec<Draft<'_>> = landings.iter().map(Landing::draft).collect();
         let after = directory::load_with(&self.root, &self.namespace, &drafts);
         if let Some(after) = after.value {
             return self.set_aside_anew(after.set_aside);
         }
-        // Lines move; a mistake that was there has the same words.
+        // Lines move, so old mistakes are recognized by their messages.
         let mut before: Vec<String> = directory::load(&self.root, &self.namespace)
             .diagnostics
             .into_iter()
@@ -244,7 +243,7 @@ impl Folder {
         }
     }
 
-    /// Refuses what would be set aside and is not yet.
+    /// Refuses changes that would set aside an object that is not set aside yet.
     fn set_aside_anew(&self, mut after: Vec<SetAside>) -> Result<(), Error> {
         if after.is_empty() {
             return Ok(());
@@ -265,8 +264,8 @@ impl Folder {
         Err(Error::Refused(findings.collect()))
     }
 
-    /// The one writer of the folder, among processes too. What one left that died is put
-    /// in place first.
+    /// Makes this process the only writer of the folder. A batch whose writer died is completed
+    /// first.
     fn lock(&self) -> Result<File, Error> {
         let io = |source| Error::Io {
             path: self.root.to_path_buf(),
@@ -287,7 +286,7 @@ impl Folder {
     }
 }
 
-/// Objects of a kind in a document: itself, or items of a list.
+/// Objects of a kind in a document: the document itself, or items of a list.
 fn places(document: usize, root: &Value, kind: Kind) -> Vec<(Place, &Value)> {
     let is = |object: &Value, kind: &str, version: &str| {
         object.get("kind").and_then(Value::as_str) == Some(kind)
@@ -317,7 +316,7 @@ fn places(document: usize, root: &Value, kind: Kind) -> Vec<(Place, &Value)> {
     .collect()
 }
 
-/// The object with its version, and kind and API version that its list has for it.
+/// The object with its version, and with the kind and API version that its list gives it.
 fn stored(object: &Value, kind: Kind, version: &Version) -> Stored {
     let mut object = object.clone();
     if let Some(members) = object.as_object_mut() {
@@ -334,7 +333,7 @@ fn stored(object: &Value, kind: Kind, version: &Version) -> Stored {
     }
 }
 
-/// What is wanted as the file would have it: what [`stored`] added is the file's.
+/// `wanted` as the file would have it, without what [`stored`] added.
 fn unversioned(wanted: &Value, found: &Found) -> Result<Value, Error> {
     let parsed = yaml::parse(&found.text);
     let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
@@ -357,15 +356,15 @@ fn unversioned(wanted: &Value, found: &Found) -> Result<Value, Error> {
     Ok(wanted)
 }
 
-/// What tells one text of a file from another.
+/// The version of a file's text: a digest of its bytes.
 pub(crate) fn version(bytes: &[u8]) -> Version {
     let digest = Sha256::digest(bytes);
     let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
     Version::new(&text)
 }
 
-/// SECURITY: a link leads out of the folder, or to a file that is replaced with
-/// its whole folder: the write would vanish, or hit another file.
+/// SECURITY: a link leads out of the folder, or to a file that is replaced together with its whole
+/// folder. The write would be lost, or would hit another file.
 fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
     let inside = path.strip_prefix(root).unwrap_or(path);
     let mut reached = root.to_path_buf();
@@ -379,8 +378,8 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
             return Err(Error::Link { path: reached });
         }
     }
-    // git-sync: a link somewhere above leads into its folder of checkouts, each named
-    // after its commit.
+    // git-sync: a link somewhere above leads into its folder of checkouts, each of which has the
+    // name of its commit.
     let real = root.canonicalize().unwrap_or_else(|_| root.to_path_buf());
     let parts: Vec<_> = real
         .components()

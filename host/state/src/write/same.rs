@@ -1,14 +1,13 @@
-//! Whether two values of an object's fields mean the same.
+//! Decides whether two values of an object's field mean the same, without copying them.
 //!
-//! In: two values, what kind of object they are of. Out: a yes, or a no. Never: a copy;
-//! a field's absence taken for a value that means something else.
+//! Invariant: an absent field equals a value only if that value means the same as absence.
 
 use serde_json::{Map, Value};
 
-/// What of an object's fields counts.
+/// Which differences between an object's fields count.
 #[derive(Debug)]
 pub struct Rules {
-    /// Fields whose absence is not their zero: Argo CD has pointers there.
+    /// Fields whose absence differs from their zero value: Argo CD has pointers there.
     pub distinct: &'static [&'static str],
     /// Fields with keys of the user's own, in which every value counts.
     pub opaque: &'static [&'static str],
@@ -16,7 +15,7 @@ pub struct Rules {
     pub has_default_project: bool,
 }
 
-/// Those of Applications.
+/// The rules for Applications.
 const APPLICATION: Rules = Rules {
     distinct: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
     opaque: &[
@@ -36,12 +35,12 @@ pub fn fields(key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
     APPLICATION.fields(key, a, b)
 }
 
-/// Whether a field's absence is not its zero.
+/// Whether a field's absence differs from its zero value.
 pub fn is_distinct(key: &str) -> bool {
     APPLICATION.distinct.contains(&key)
 }
 
-/// Whether a field that has this value might as well be left out.
+/// Whether a field with this value means the same as no field.
 pub fn is_nothing(key: &str, value: &Value) -> bool {
     APPLICATION.is_nothing(key, value)
 }

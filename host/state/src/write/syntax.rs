@@ -1,20 +1,18 @@
-//! Where each value of a YAML text stands, byte for byte.
-//!
-//! In: a text [`yaml::parse`](tollgate_core::yaml::parse) reads without a mistake.
-//! Out: a tree beside its trees, with ranges instead of values. Refuses: what a
-//! change could not be put into. Never: a value followed through an alias.
+//! Finds the bytes of each value in a YAML text that [`yaml::parse`](tollgate_core::yaml::parse)
+//! reads without a mistake: a tree parallel to the parsed one, with ranges instead of values.
+//! Aliases are not followed.
 
 use std::ops::Range;
 
 use serde_saphyr::granit_parser::{Event, Parser, Span, StructureStyle, options};
 
-/// Collections inside one another, as the loader bounds them.
+/// Deepest nesting of collections, as in the loader.
 const NESTING: usize = 64;
 
-/// A value and the bytes it takes.
+/// A value and its bytes.
 #[derive(Debug)]
 pub(super) struct Syntax {
-    /// From its first character to behind its last; without tag and anchor.
+    /// From its first character to after its last, without tag and anchor.
     pub(super) range: Range<usize>,
     /// Line of its first character, from 1.
     pub(super) line: usize,
@@ -24,14 +22,14 @@ pub(super) struct Syntax {
     pub(super) shape: Shape,
 }
 
-/// What binds a value to others of its document.
+/// What ties a value to others of its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Mark {
     /// Nothing.
     None,
     /// `&name`: aliases may repeat it.
     Anchor,
-    /// `*name`: it is written elsewhere.
+    /// `*name`: the value is written elsewhere.
     Alias,
     /// `!tag`.
     Tag,
@@ -40,7 +38,7 @@ pub(super) enum Mark {
 /// How collections are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Layout {
-    /// A line for each.
+    /// One line for each item.
     Block,
     /// In brackets.
     Flow,
@@ -51,14 +49,14 @@ pub(super) enum Layout {
 pub(super) enum Shape {
     /// A scalar, or an alias.
     Scalar {
-        /// Its text, for keys.
+        /// Its text, used for keys.
         text: String,
         /// Whether it is in quotes.
         is_quoted: bool,
     },
     /// A list.
     Sequence(Layout, Vec<Syntax>),
-    /// A mapping, `<<` among its keys.
+    /// A mapping; `<<` is one of its keys.
     Mapping(Layout, Vec<Pair>),
 }
 
@@ -95,9 +93,9 @@ impl Syntax {
     }
 }
 
-/// The documents of `text`, empty ones left out, as the loader counts them.
+/// The documents of `text`, without empty ones, as the loader counts them.
 ///
-/// Nothing when the text has a mistake.
+/// `None` if the text has a mistake.
 pub(super) fn documents(text: &str) -> Option<Vec<Syntax>> {
     let options = options! {
         emit_comments: false,
@@ -177,7 +175,7 @@ impl Builder {
                 kind: OpenKind::Mapping(layout(style), Vec::new(), None),
             }),
             Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
-            // Streams, documents and comments are no values.
+            // Streams, documents and comments are not values.
             _ => {}
         }
         Some(())
@@ -200,7 +198,7 @@ impl Builder {
         };
         let range = match layout {
             Layout::Flow => opened.start..bytes(end)?.end,
-            // The end of a block is where the next thing starts: too late.
+            // The parser ends a block where the next thing starts, which is too late.
             Layout::Block => first.unwrap_or(opened.start)..last.unwrap_or(opened.start),
         };
         self.place(Syntax {

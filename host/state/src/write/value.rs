@@ -1,8 +1,6 @@
-//! YAML trees as JSON, what differs between two, and JSON as YAML.
+//! Converts YAML trees to JSON, compares JSON values, and writes JSON as YAML.
 //!
-//! In: nodes the loader reads; values of the API. Out: values that can be
-//! compared, and lines of YAML that mean them. Never: a text that YAML reads as
-//! something else.
+//! Invariant: the YAML that is written is read back as the same value.
 
 use std::borrow::Cow;
 
@@ -10,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 use tollgate_core::yaml::{Content, Meaning, Node, Scalar};
 
-/// What a node means.
+/// The JSON value that a node means.
 pub(crate) fn json(node: &Node) -> Value {
     match &node.content {
         Content::Scalar(scalar) => match scalar.meaning() {
@@ -27,7 +25,7 @@ pub(crate) fn json(node: &Node) -> Value {
     }
 }
 
-/// Numbers JSON has no form for (`.inf`) stay text.
+/// A scalar as a JSON number. Numbers without a JSON form (`.inf`) stay text.
 fn number(scalar: &Scalar) -> Option<Number> {
     let text = &*scalar.text;
     let (sign, digits) = match text.strip_prefix('-') {
@@ -50,8 +48,8 @@ fn number(scalar: &Scalar) -> Option<Number> {
     }
 }
 
-/// The JSON merge patch that makes `new` of `old`; lists go whole. Nothing when
-/// they are equal.
+/// The JSON merge patch that turns `old` into `new`; lists are replaced whole. `None` when they are
+/// equal.
 ///
 /// Source: RFC 7396.
 pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
@@ -72,7 +70,7 @@ pub fn merge_patch(old: &Value, new: &Value) -> Option<Value> {
     (!patch.is_empty()).then_some(Value::Object(patch))
 }
 
-/// Puts a JSON merge patch on a value.
+/// Applies a JSON merge patch to a value.
 ///
 /// Source: RFC 7396.
 pub fn merge(target: &mut Value, patch: &Value) {
@@ -93,36 +91,36 @@ pub fn merge(target: &mut Value, patch: &Value) {
     }
 }
 
-/// How a value is written between others of a text.
+/// How a value is written next to others in a text.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writing<'a> {
-    /// How lines end.
+    /// The line break.
     pub(super) line_break: &'a str,
-    /// Whether lists stand below the column of their key or one step right of it.
+    /// Number of columns by which lists are indented from their key.
     pub(super) list_step: usize,
-    /// Keys in the order in which siblings have them; others follow by name.
+    /// Keys in the order that siblings use; others follow by name.
     pub(super) order: &'a [String],
-    /// Whether every text is in double quotes.
+    /// Which texts are in double quotes.
     pub(super) quotes: Quotes,
-    /// What is written in place of a text; itself where there is nothing.
+    /// Replaces each text before it is written; `None` writes it unchanged.
     pub(super) texts: Option<Texts>,
 }
 
-/// What is written in place of a text.
+/// A function that gives what is written in place of a text.
 pub(crate) type Texts = for<'t> fn(&'t str) -> Cow<'t, str>;
 
-/// Which texts are in quotes.
+/// Which texts are in double quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Quotes {
-    /// Those that would mean something else without.
+    /// Those that would mean something else without quotes.
     WhereNeeded,
-    /// All, as in JSON.
+    /// All texts, as in JSON.
     Always,
 }
 
 impl Writing<'_> {
-    /// Lines of an item of a block list whose dashes stand at `column`; the last
-    /// ends with a line break.
+    /// The lines of an item of a block list whose dashes stand at `indent`; the last ends with a
+    /// line break.
     pub(super) fn item(&self, value: &Value, indent: &str) -> String {
         let mut lines = String::new();
         self.put_item(&mut lines, value, indent.len());
@@ -136,7 +134,7 @@ impl Writing<'_> {
         lines
     }
 
-    /// What stands behind the colon of a key at `indent`, with its line break.
+    /// What stands after the colon of a key at `indent`, with its line break.
     pub(super) fn behind_colon(&self, value: &Value, indent: &str) -> String {
         let mut lines = String::new();
         self.put_behind_colon(&mut lines, value, indent.len());
@@ -150,7 +148,7 @@ impl Writing<'_> {
         line
     }
 
-    /// A key with its value, `indent` blanks before it.
+    /// Writes a key with its value after `indent` blanks.
     pub(super) fn put_member(&self, lines: &mut String, (key, value): (&str, &Value), indent: usize) {
         pad(lines, indent);
         self.put_named(lines, (key, value), indent);
@@ -193,7 +191,7 @@ impl Writing<'_> {
         self.put_dash(lines, value, indent);
     }
 
-    /// A dash and what is behind it; the first line of that needs no indent.
+    /// Writes a dash and what follows it, whose first line needs no indent.
     fn put_dash(&self, lines: &mut String, value: &Value, indent: usize) {
         let inner = indent.saturating_add(2);
         lines.push_str("- ");
@@ -272,15 +270,14 @@ fn pad(lines: &mut String, indent: usize) {
     lines.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// Whether a text means itself without quotes, in blocks and in brackets, for
-/// readers of YAML 1.1 and 1.2: a letter first, then only what names, URLs and
-/// accounts are made of.
+/// Whether a text means itself without quotes, in blocks and in brackets, for readers of YAML 1.1
+/// and 1.2: it begins with a letter and has only characters of names, URLs and accounts.
 fn is_plain(text: &str) -> bool {
     const WORDS: [&str; 9] = ["true", "false", "null", "yes", "no", "on", "off", "y", "n"];
     let starts = text.starts_with(|first: char| first.is_ascii_alphabetic());
     let ends = text.ends_with(|last: char| last.is_ascii_alphanumeric() || last == '/');
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.' | '/' | ':');
-    // A colon before a blank or the end would make a key of it; there are none.
+    // A colon before a blank or at the end would make the text a key; there are none.
     starts && ends && text.chars().all(plain) && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word))
 }
 

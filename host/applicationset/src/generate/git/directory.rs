@@ -1,27 +1,26 @@
-//! Patterns of directories, as Go's `path.Match` has them.
-//!
-//! In: a pattern, a path. Out: whether the whole path matches. Never: time
-//! exponential in the pattern.
+//! Directory patterns with the syntax of Go's `path.Match`. A pattern matches the whole path.
 //!
 //! `*` and `?` stop at `/`; `[a-z]` and `[^a-z]` are classes; `\` escapes.
+//!
+//! Invariant: matching never takes time exponential in the length of the pattern.
 
 use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::str::Chars;
 
-/// A pattern that was parsed.
+/// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Pattern(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
-    /// Itself.
+    /// The character itself.
     One(char),
     /// `?`.
     Any,
     /// `*`.
     Star,
-    /// `[…]`: ranges, and whether they are what does not match.
+    /// `[…]`: ranges of characters, and whether they are excluded.
     Class { ranges: Vec<(char, char)>, negated: bool },
 }
 
@@ -36,7 +35,7 @@ impl Pattern {
         let mut tokens = Vec::new();
         while let Some(symbol) = symbols.next() {
             tokens.push(match symbol {
-                // Several are as one.
+                // Consecutive stars are equal to one.
                 '*' if tokens.last() == Some(&Token::Star) => continue,
                 '*' => Token::Star,
                 '?' => Token::Any,
@@ -52,7 +51,7 @@ impl Pattern {
     pub(super) fn matches(&self, path: &str) -> bool {
         let mut tokens = self.0.as_slice();
         let mut rest = path;
-        // What follows the last star, and where the star may end next.
+        // The pattern after the last star, and where the star may end next.
         let mut retry: Option<(&[Token], &str)> = None;
         loop {
             match (tokens.split_first(), rest.chars().next()) {
@@ -69,7 +68,7 @@ impl Pattern {
                 }
                 (Some(_) | None, Some(_)) | (Some(_), None) => {}
             }
-            // The star takes one more, unless that is what it stops at.
+            // The star takes one more character, unless that is a `/`.
             let Some((after, from)) = retry else {
                 return false;
             };
@@ -90,15 +89,15 @@ impl Pattern {
         for symbol in directory.chars().chain(['/']) {
             alive = self.after(&alive, symbol);
         }
-        // What is left of the pattern matches something.
+        // Something is left of the pattern.
         alive.iter().any(|at| *at < self.0.len())
     }
 
-    /// How far the pattern may be after one more symbol; a star stays where it is.
+    /// The positions that the pattern may have after one more character; a star stays where it is.
     fn after(&self, alive: &BTreeSet<usize>, symbol: char) -> BTreeSet<usize> {
         let mut after = BTreeSet::new();
         for at in alive {
-            // Stars do not stand beside each other.
+            // There are no consecutive stars.
             let behind = matches!(self.0.get(*at), Some(Token::Star)).then(|| at.saturating_add(1));
             for at in std::iter::once(*at).chain(behind) {
                 match self.0.get(at) {
@@ -126,7 +125,7 @@ impl Token {
     }
 }
 
-/// What stands between brackets: one range or more.
+/// Parses what is between brackets: one range or more.
 fn class(symbols: &mut Peekable<Chars<'_>>) -> Option<Token> {
     let negated = symbols.next_if_eq(&'^').is_some();
     let mut ranges = Vec::new();

@@ -1,11 +1,10 @@
-//! Patterns of files, as `git ls-files` has them.
+//! File patterns with the syntax of `git ls-files`.
 //!
-//! In: a pattern, the path of a file. Out: whether it matches. Never: a path out of
-//! the repository.
+//! A pattern without wildcards matches a file, or everything in a directory; `*` and `?` also
+//! match `/`. Source: gitglossary(7), pathspec; Argo CD lists files this way unless its new
+//! globbing is on.
 //!
-//! What has no wildcard is a file or everything in a directory; `*` and `?` do not
-//! stop at `/`. Source: gitglossary(7), pathspec; Argo CD lists files by it unless
-//! its new globbing is on.
+//! Security: a pattern never matches a path outside the repository.
 
 use gix::bstr::BStr;
 use gix::glob::wildmatch::Mode;
@@ -18,10 +17,10 @@ pub(super) struct Pathspec {
 }
 
 impl Pathspec {
-    /// Reads a pattern.
+    /// Parses a pattern.
     ///
     /// # Errors
-    /// It leaves the repository, or has the signs of a pathspec with other rules.
+    /// It leaves the repository, or uses the syntax of a pathspec with other rules.
     pub(super) fn new(text: &str) -> Result<Self, String> {
         if text.starts_with(':') {
             return Err(format!(
@@ -52,7 +51,7 @@ impl Pathspec {
         })
     }
 
-    /// Whether it takes the file at `path`.
+    /// Whether it matches the file at `path`.
     pub(super) fn matches(&self, path: &str) -> bool {
         let below = path.strip_prefix(&self.text);
         let literal = below.is_some_and(|rest| {

@@ -26,7 +26,7 @@ fn a_matrix_stops_at_the_bound() {
         parameters: 30,
         ..GenerationLimits::default()
     };
-    // 5 of one child, 4 of the other, 20 together.
+    // 5 of one child, 4 of the other, 20 combinations.
     let fits = matrix(json!([many("a", 5), many("b", 4)]));
     assert_eq!(world(limits).fast(fits).unwrap().len(), 20);
     let large = matrix(json!([many("a", 5), many("b", 5)]));
@@ -115,7 +115,8 @@ fn time_ends() {
     assert!(matches!(error, Error::Exceeded(Exceeded::Time { .. })), "{error}");
 }
 
-/// SECURITY: numbers, empty texts and empty mappings are no text, and take memory.
+/// SECURITY: numbers, empty strings and empty mappings have no characters to count, but take
+/// memory.
 #[test]
 fn small_values_stop_before_they_fill_the_memory() {
     let zeros: serde_json::Map<String, Value> = (0..1000).map(|index| (index.to_string(), json!(0))).collect();
@@ -135,7 +136,7 @@ fn small_values_stop_before_they_fill_the_memory() {
     };
     let error = made(format!("[{{a: [{zeros}]}}]")).unwrap_err();
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
-    // Argo CD refuses so many aliases, as we do.
+    // Argo CD refuses that many aliases too.
     let aliases = format!("- a: &a [{}]\n{}", "0,".repeat(1000), "- b: *a\n".repeat(5_000));
     let error = made(aliases).unwrap_err();
     assert!(error.to_string().contains("what aliases bring"), "{error}");
@@ -166,7 +167,7 @@ fn what_a_merge_copies_and_compares_is_counted() {
     assert!(matches!(error, Error::Exceeded(Exceeded::Bytes { .. })), "{error}");
 }
 
-/// SECURITY: each generator has a copy of the template before it is run.
+/// SECURITY: each generator has a copy of the template before it runs.
 #[test]
 fn copies_of_the_template_for_each_generator_are_counted() {
     let set = |generators: usize| {
@@ -187,7 +188,7 @@ fn copies_of_the_template_for_each_generator_are_counted() {
     assert!(matches!(generated(20), Err(Error::Exceeded(Exceeded::Bytes { .. }))));
 }
 
-/// As many plain Applications as there may be fit into what is allowed by default.
+/// The maximum number of plain Applications fits into the default limits.
 #[test]
 fn five_thousand_plain_applications_fit() {
     let template = |name: &str, path: &str, server: &str| {

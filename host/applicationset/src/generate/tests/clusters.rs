@@ -86,7 +86,7 @@ fn a_selector_leaves_the_own_cluster_out() {
     assert_eq!(names(&made), ["Prod_1/West"]);
     let made = select(json!({"matchExpressions": [{"key": "env", "operator": "NotIn", "values": ["prod"]}]})).unwrap();
     assert_eq!(names(&made), ["staging"]);
-    // Every Secret of a cluster has this label, whatever is asked of it.
+    // Every cluster Secret has this label, whatever value the selector asks for.
     for value in ["cluster", "other"] {
         let made = select(json!({"matchLabels": {"argocd.argoproj.io/secret-type": value}})).unwrap();
         assert_eq!(names(&made), ["Prod_1/West", "staging"], "{value}");
@@ -134,7 +134,7 @@ fn values_are_templates_of_what_was_made() {
     assert_eq!(made[1]["values.a"], "staging-dev");
     assert_eq!(made[1]["values.b"], "{{values.a}}");
     assert_eq!(made[1]["values.c"], "x");
-    // Nothing is known of the own cluster's labels, and nothing put in.
+    // The labels of the own cluster are unknown, so the tag stays as it is.
     assert_eq!(made[2]["values.a"], "in-cluster-{{metadata.labels.env}}");
     let selected = json!({"matchLabels": {"env": "dev"}});
     let go = json!({"clusters": {"selector": selected, "values": {"a": "{{.name}}-{{.metadata.labels.env}}"}}});

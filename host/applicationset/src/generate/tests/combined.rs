@@ -115,7 +115,7 @@ fn parameters_of_the_first_child_are_put_into_the_second() {
         (&made[0]["name"], &made[0]["values"]["v"]),
         (&json!("b"), &json!("prod"))
     );
-    // The first child knows nothing of the second.
+    // The first child cannot use parameters of the second.
     let error = fails(world.fast(matrix(json!([chosen("{{env}}"), envs()]))));
     assert!(error.contains("is not a value labels have"), "{error}");
     let error = fails(world.go(matrix(json!([envs(), chosen("{{.other}}")]))));
@@ -197,7 +197,7 @@ fn keys_do_not_become_generators_by_templates() {
     let second = json!({"{{kind}}": {"elements": [{"b": "2"}]}});
     let spec = json!({"generators": [matrix(json!([first, second]))]});
     let object = json!({"metadata": {"name": "s", "namespace": "argocd"}, "spec": spec});
-    // Nobody can send it; one that is stored makes nothing.
+    // Such a set cannot be sent; a stored one generates nothing.
     assert!(ApplicationSet::read(object.clone()).is_err());
     let stored = ApplicationSet::read_stored(object).unwrap();
     let world = World::default();

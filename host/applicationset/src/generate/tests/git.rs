@@ -75,7 +75,7 @@ fn directories_come_as_a_walk_finds_them() {
     );
 }
 
-/// Argo CD takes directories out of submodules, which are not read here.
+/// Argo CD also generates from directories in submodules, which are not read here.
 #[test]
 fn patterns_that_reach_into_a_submodule_are_refused() {
     let mut world = world();

@@ -1,12 +1,13 @@
-//! SECURITY: rights are judged by what is rendered here, and Argo CD's controller acts on
-//! what it renders itself. No text that decides can be another one there.
+//! SECURITY: the gateway authorizes what it renders, and Argo CD's controller applies what it
+//! renders itself. These tests check that the strings a decision depends on render the same in
+//! both.
 
 use serde_json::{Value, json};
 
 use super::{Error, World, list, matrix};
 use crate::{Budget, generate, template};
 
-/// Each gives `dev` here and `prod` there, in one version or another.
+/// Each renders `dev` here and `prod` in some version of Argo CD.
 const ATTACKS: [&str; 12] = [
     "{{ if eq (len \"\\xff\") 1 }}prod{{ else }}dev{{ end }}",
     "{{ if eq (len (substr 0 1 \"é\")) 1 }}prod{{ else }}dev{{ end }}",
@@ -31,7 +32,7 @@ fn generated(spec: Value) -> Result<Vec<Value>, Error> {
     generate(&World::set(spec), &world.inputs(), &Budget::new(world.limits))
 }
 
-/// A set with a text at one place of its template.
+/// A set with a string at one place of its template.
 fn with(pointer: &str, text: &str) -> Value {
     let mut spec = json!({
         "goTemplate": true,
@@ -85,11 +86,11 @@ fn what_is_judged_is_what_argo_cd_renders() {
         let mut own = with("/template/spec/project", "dev");
         own["generators"][0]["list"]["template"] = json!({"metadata": {}, "spec": {"project": attack}});
         assert_divergent(generated(own), &format!("own: {attack}"));
-        // What a text of a generator makes is a parameter.
+        // A template in a generator makes a parameter.
         let mut made = with("/template/spec/project", "{{ .p }}");
         made["generators"] = json!([matrix(json!([list(elements()), list(json!([{"p": attack}]))]))]);
         assert_divergent(generated(made), &format!("made: {attack}"));
-        // A text that was rendered once is a template like others.
+        // The result of the first rendering is a template again.
         let mut twice = with("/template/spec/project", "{{ .p }}");
         let first = list(json!([{"a": "b", "letter": "é", "none": [], "x": attack}]));
         let inner = matrix(json!([
@@ -113,7 +114,7 @@ fn what_is_judged_is_what_argo_cd_renders() {
     }
 }
 
-/// The refusal says where, what, and what is allowed.
+/// The refusal names the field, what was found, and what is allowed.
 #[test]
 fn the_field_is_named() {
     let error = generated(with("/template/spec/project", ATTACKS[0]))
@@ -127,8 +128,8 @@ fn the_field_is_named() {
     );
 }
 
-/// Labels decide nothing: Argo CD may render what it likes there, as long as it changes no
-/// parameter.
+/// Authorization does not depend on labels: Argo CD may render them differently, as long as that
+/// changes no parameter.
 #[test]
 fn texts_beside_what_is_judged_may_have_all_functions() {
     let label = "/template/metadata/labels/l";

@@ -31,7 +31,7 @@ fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
         About::Generator("plugin"),
     ];
     let world = world(forbidden.clone());
-    // The broken merge generator stays unsaid.
+    // The error of the broken merge generator is not reported.
     let Err(Error::Refused(refused)) = world.made(json!({"generators": generators})) else {
         panic!("everything is forbidden");
     };

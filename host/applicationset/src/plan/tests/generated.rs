@@ -1,4 +1,4 @@
-//! What a set generates and is not written.
+//! Tests of what a set generates and the plan does not write.
 
 use serde_json::{Value, json};
 
@@ -50,7 +50,7 @@ fn what_is_ignored_is_kept_to_be_judged() {
         (ignored.action, project(&ignored)),
         (Action::Keep, Some(&json!("prod")))
     );
-    // So it is where something else is written.
+    // The same holds if another field is written.
     let mut more = moved();
     more["metadata"]["labels"]["team"] = json!("b");
     let partly = change("/spec/project", more);
@@ -59,7 +59,7 @@ fn what_is_ignored_is_kept_to_be_judged() {
         (Action::Update, Some(&json!("prod")))
     );
     assert_eq!(partly.after.unwrap()["spec"]["project"], json!("shop"));
-    // A rule about something else changes nothing.
+    // A rule about another field changes nothing.
     let written = change("/spec/info", moved());
     assert_eq!((written.action, written.generated), (Action::Update, None));
     let mut labelled = generated("a");

@@ -1,4 +1,4 @@
-//! Whose Applications are: owner references, the controller's and others.
+//! Tests of ownership: owner references of the controller and of others.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::super::{Action, Cascade, Existing, Owner, Plan, Problem, unlinked};
 use super::{actions, existing, generated, owned, plan, reference, set, stored};
 use crate::ApplicationsSync;
 
-/// An Application that refers to the set, which is not its controller.
+/// An Application that refers to the set as an owner that is not its controller.
 fn attached(name: &str, others: &[Value]) -> Value {
     let mut plain = reference("u1");
     plain.as_object_mut().unwrap().remove("controller");
@@ -20,8 +20,8 @@ fn deletion(applications: Vec<Value>, cascade: Cascade) -> Plan {
     Plan::deletion(&set(&stored(), ApplicationsSync::Sync), existing(applications), cascade)
 }
 
-/// SECURITY: nobody's Application becomes a set's, not even one that says it was one
-/// of an earlier set with the name.
+/// SECURITY: a set never takes over an Application it does not own, not even one that refers to an
+/// earlier set of the same name.
 #[test]
 fn applications_of_others_are_not_taken_over() {
     let mut earlier = owned("a");
@@ -35,14 +35,14 @@ fn applications_of_others_are_not_taken_over() {
         let [problem @ Problem::Taken(change)] = &taken.problems[..] else {
             panic!("{:?}", taken.problems)
         };
-        // It says what would be made, and nothing of what is there.
+        // It shows what would be created, and nothing of the existing Application.
         assert_eq!((change.name.name.as_str(), &change.before), ("a", &None));
         assert_eq!(
             problem.to_string(),
             "application `a` exists already and does not belong to the set"
         );
         assert!(taken.changes.is_empty());
-        // Nor is it deleted when it is not generated.
+        // The Application is not deleted either if it is not generated.
         let plan = plan(existing(vec![before]), Vec::new());
         assert!(plan.changes.is_empty() && plan.problems.is_empty());
     }
@@ -52,7 +52,7 @@ fn applications_of_others_are_not_taken_over() {
         applications: vec![owned("a")],
     };
     assert_eq!(plan(unborn, vec![generated("a")]).problems.len(), 1);
-    // Its twin: the set's own.
+    // The counterpart: an Application of the set itself.
     assert!(
         plan(existing(vec![owned("a")]), vec![generated("a")])
             .problems
@@ -60,7 +60,7 @@ fn applications_of_others_are_not_taken_over() {
     );
 }
 
-/// A cluster deletes with the set what refers to it, whoever its controller is.
+/// Deleting a set makes a cluster delete everything that refers to it, whatever the controller is.
 #[test]
 fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "x", "uid": "o"});
@@ -97,7 +97,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
             .cloned()
     };
     assert_eq!((after(1), after(2)), (None, Some(json!([other]))));
-    // One of an earlier set of the name is nothing to it, nor one without a uid.
+    // A reference to an earlier set of the same name, or one without a UID, does not count.
     for uid in [json!("u0"), json!("")] {
         let mut application = attached("b", &[]);
         application["metadata"]["ownerReferences"][0]["uid"] = uid;
@@ -105,7 +105,7 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
     }
 }
 
-/// A change of the set leaves such an Application alone.
+/// Changing the set does not change such an Application.
 #[test]
 fn what_only_refers_to_a_set_is_not_the_sets() {
     let owner = Owner::of("web", &stored());

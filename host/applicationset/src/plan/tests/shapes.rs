@@ -1,4 +1,5 @@
-//! One set in several shapes: clients leave out what others fill in.
+//! Tests that one set compares equal in several shapes, since some clients leave out what others
+//! fill in.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -19,7 +20,7 @@ fn plain() -> Value {
     }))
 }
 
-/// The set with a value put where there may be nothing.
+/// The set with a value where it may be absent.
 fn with(pointer: &str, key: &str, value: Value) -> Value {
     let mut set = plain();
     set.pointer_mut(pointer).unwrap()[key] = value;

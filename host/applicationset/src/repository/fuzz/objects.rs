@@ -1,4 +1,4 @@
-//! Targets: packs of git servers, and the trees in them.
+//! Fuzz targets for packs of git servers and the trees in them.
 #![expect(clippy::expect_used, reason = "what fails here is the target and not a parser")]
 
 use std::collections::BTreeSet;
@@ -39,13 +39,14 @@ pub(crate) const TARGETS: &[Target] = &[
     },
 ];
 
-/// Bytes that a pack may take here: more is the server's patience and not a parser's.
+/// Maximum memory that unpacking a pack may take here, in bytes. Larger packs would test time, not
+/// the parser.
 const MOST_UNPACKED_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Bytes of a pack's checksum.
+/// Size of a pack's checksum, in bytes.
 const CHECKSUM_BYTES: usize = 20;
 
-/// Inputs that are lists of objects begin with this byte, packs as they are with another.
+/// Inputs that begin with this byte are lists of objects; all others are complete packs.
 const LIST: u8 = b'L';
 
 fn packs() -> Vec<Vec<u8>> {
@@ -66,7 +67,7 @@ fn packs() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// A pack that is being written.
+/// A pack under construction.
 #[derive(Debug, Default)]
 pub(crate) struct Pack {
     bytes: Vec<u8>,
@@ -74,12 +75,12 @@ pub(crate) struct Pack {
 }
 
 impl Pack {
-    /// Where the next object begins; the pack's own header is twelve bytes.
+    /// The offset of the next object; the pack's own header has twelve bytes.
     pub(crate) fn end(&self) -> u64 {
         12 + u64::try_from(self.bytes.len()).unwrap_or(u64::MAX)
     }
 
-    /// Adds an object that says it has `size` bytes, and returns where it begins.
+    /// Adds an object whose header claims `size` bytes, and returns its offset.
     pub(crate) fn put(&mut self, header: &Header, size: u64, content: &[u8]) -> u64 {
         let offset = self.end();
         header.write_to(size, &mut self.bytes).expect("memory takes all");
@@ -107,7 +108,7 @@ fn checksum(body: &[u8]) -> [u8; CHECKSUM_BYTES] {
     sum.as_slice().try_into().expect("SHA-1 has twenty bytes")
 }
 
-/// The objects of a list as a server packs them.
+/// Packs the objects of a list as a server would.
 fn pack(list: &[u8]) -> Vec<u8> {
     let mut rest = list.iter().copied();
     let mut offsets = Vec::new();
@@ -136,13 +137,13 @@ fn pack(list: &[u8]) -> Vec<u8> {
     pack.finish()
 }
 
-/// What is measured as small is unpacked or refused.
+/// A pack that is measured as small is unpacked or refused.
 fn git_pack(data: &[u8]) {
     let mut bytes = match data.split_first() {
         Some((&LIST, list)) => pack(list),
         _ => data.to_vec(),
     };
-    // Whoever sends a pack sends its checksum too.
+    // A real sender computes the checksum, so it is corrected here.
     let Some((body, end)) = bytes.split_last_chunk_mut::<CHECKSUM_BYTES>() else {
         return;
     };
@@ -160,7 +161,7 @@ fn git_pack(data: &[u8]) {
     let _ = write(bytes.as_slice(), folder.path(), watched);
 }
 
-/// Objects are kept in memory; the folder is empty and stays.
+/// Objects are kept in memory; the folder stays empty and is not removed.
 static REPOSITORY: LazyLock<(tempfile::TempDir, ThreadSafeRepository)> = LazyLock::new(|| {
     let folder = tempfile::tempdir().expect("a folder for the repository");
     gix::init_bare(folder.path()).expect("a repository");
@@ -169,8 +170,8 @@ static REPOSITORY: LazyLock<(tempfile::TempDir, ThreadSafeRepository)> = LazyLoc
 });
 
 fn trees() -> Vec<Vec<u8>> {
-    // A line is an entry: its kind, its name, and its content behind a tab. `d` puts all
-    // that came before it into a directory, `=` adds bytes to the directory as they are.
+    // Each line is an entry: its kind, its name, and its content after a tab. `d` puts all entries
+    // before it into a directory, `=` adds raw bytes to the directory.
     inputs([
         "fapp.yaml\ta: b\nddirectory\nlink\tdirectory/app.yaml\n",
         "fa\t1\nla\tb\nlb\ta\nl..\t../..\nl.git\t/etc/passwd\n",
@@ -180,8 +181,8 @@ fn trees() -> Vec<Vec<u8>> {
     ])
 }
 
-/// A listing names nothing outside of the tree, and no file has a content that is not in
-/// it.
+/// A listing contains no path outside of the tree, and no file has content that is not in the
+/// tree.
 fn git_tree(data: &[u8]) {
     let (_, shared) = &*REPOSITORY;
     let repository = shared.to_thread_local().with_object_memory();

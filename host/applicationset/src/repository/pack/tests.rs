@@ -1,4 +1,4 @@
-//! Packs that are small, and objects in them that are not.
+//! Tests of small packs that contain large objects.
 
 use std::time::Duration;
 
@@ -69,7 +69,7 @@ fn asked(pack: Pack) -> Result<u64, Error> {
     needed(&mut pack.finish().as_slice(), &exchange())
 }
 
-/// A blob of zeros; on each level a leaf and what the next level is made of.
+/// A blob of zeros; each level has a leaf and the base of the next level.
 fn bomb(levels: usize, size: u64) -> Pack {
     let mut pack = Pack::default();
     let mut base = pack.blob(&vec![0; usize::try_from(size).unwrap()]);
@@ -87,11 +87,11 @@ fn every_link_of_a_chain_counts() {
     let bytes = pack.end();
     assert!(bytes < 16 * 1024, "{bytes}");
     let found = asked(pack).unwrap();
-    // Eight levels upon the blob, and what the next object is made in.
+    // Eight levels above the blob, and the buffer for the next object.
     assert!((10 * SIZE..11 * SIZE).contains(&found), "{found}");
 }
 
-/// The attack: less than a megabyte that takes gigabytes.
+/// SECURITY: less than a megabyte can take gigabytes.
 #[test]
 fn a_small_pack_that_takes_gigabytes_is_known() {
     let pack = bomb(16, MAX_UNPACKED_BYTES);
@@ -112,7 +112,7 @@ fn siblings_are_not_held_together() {
     assert!((3 * SIZE..4 * SIZE).contains(&found), "{found}");
 }
 
-/// Whose base is known by its id alone may be the end of any chain.
+/// A delta whose base is only known by its id may continue any chain.
 #[test]
 fn deltas_by_name_count_upon_each_other() {
     const SIZE: u64 = 1024 * 1024;
@@ -173,7 +173,7 @@ fn chains_have_an_end() {
 
 #[test]
 fn what_is_broken_is_told() {
-    // Another size than it says, more and less; no base; no sizes; cut short.
+    // A wrong size, too large and too small; no base; no sizes; truncated.
     let mut more = Pack::default();
     more.put(&Header::Blob, 3, b"four");
     let mut less = Pack::default();

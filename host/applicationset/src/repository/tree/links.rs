@@ -1,8 +1,9 @@
-//! The files that links lead to.
+//! Follows symbolic links within a tree to the content of a file.
 //!
-//! In: the path of a link. Out: the content's object. Refuses: ways out of the tree, into
-//! submodules, to directories, through more than [`MAX_LINKS`] links. Never: a directory
-//! read twice for one question.
+//! A link that leads out of the tree, into a submodule, to a directory or through more than
+//! [`MAX_LINKS`] links is refused.
+//!
+//! Invariant: one query reads each directory at most once.
 
 use std::rc::Rc;
 
@@ -18,7 +19,7 @@ const OUTSIDE: &str = "is a symbolic link that leads out of the repository";
 const NOTHING: &str = "is a symbolic link to nothing";
 
 impl CommitTree {
-    /// A directory that a link leads through, read once.
+    /// A directory on the way of a link, read once.
     fn passed(&self, id: ObjectId, path: &str, reading: &mut Reading<'_>) -> Result<Rc<[Entry]>, InputError> {
         if let Some(known) = reading.passed.get(&id) {
             return Ok(Rc::clone(known));
@@ -29,7 +30,7 @@ impl CommitTree {
         Ok(entries)
     }
 
-    /// The file a path leads to, links followed within the tree.
+    /// The file that a path leads to, with links followed within the tree.
     pub(super) fn resolve(&self, path: &str, reading: &mut Reading<'_>) -> Result<ObjectId, InputError> {
         let mut links = 0;
         let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
@@ -75,7 +76,7 @@ impl CommitTree {
         Err(self.wrong(path, "is a symbolic link to a directory").into())
     }
 
-    /// Where a link leads.
+    /// The target of a link.
     fn target(&self, link: ObjectId, path: &str, reading: &Reading<'_>) -> Result<String, InputError> {
         reading.time()?;
         let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;

@@ -1,7 +1,4 @@
-//! What one question about a tree reads.
-//!
-//! In: steps. Out: counts. Never: a count that goes down; work that does not look at the
-//! clock.
+//! Counts what one query of a tree reads, and checks the deadline as it goes.
 
 use std::collections::HashMap;
 use std::rc::Rc;
@@ -12,15 +9,15 @@ use super::Entry;
 use crate::Budget;
 use crate::inputs::InputError;
 
-/// Steps between two looks at the clock.
+/// Number of steps between two checks of the deadline.
 const PACE: usize = 256;
 
-/// What one question read so far.
+/// What one query has read so far.
 pub(super) struct Reading<'b> {
     budget: &'b Budget,
-    /// Entries of directories, those read twice counted twice.
+    /// Directory entries; those read twice count twice.
     pub(super) entries: usize,
-    /// Bytes of directories.
+    /// Size of the directories, in bytes.
     pub(super) bytes: u64,
     steps: usize,
     /// Directories that links lead through.
@@ -38,7 +35,7 @@ impl<'b> Reading<'b> {
         }
     }
 
-    /// Counts a step, and looks at the clock now and then.
+    /// Counts a step, and checks the deadline regularly.
     pub(super) fn step(&mut self) -> Result<(), InputError> {
         self.steps = self.steps.saturating_add(1);
         if self.steps.is_multiple_of(PACE) {
@@ -47,7 +44,7 @@ impl<'b> Reading<'b> {
         Ok(())
     }
 
-    /// Looks at the clock.
+    /// Checks the deadline.
     pub(super) fn time(&self) -> Result<(), InputError> {
         self.budget.time().map_err(|exceeded| InputError(exceeded.to_string()))
     }

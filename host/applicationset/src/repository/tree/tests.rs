@@ -1,4 +1,4 @@
-//! Trees that are larger than they look.
+//! Tests of trees that are larger than they look.
 
 use gix::ObjectId;
 use gix::objs::tree::{Entry, EntryKind};
@@ -8,7 +8,7 @@ use super::{CommitTree, open_options};
 use crate::{Budget, Tree as _};
 use tollgate_config::GenerationLimits;
 
-/// A repository without files of its own, for objects.
+/// A repository without checked-out files, for creating objects.
 struct Forge {
     _folder: tempfile::TempDir,
     repository: gix::Repository,
@@ -62,7 +62,7 @@ fn budget() -> Budget {
     Budget::new(GenerationLimits::default())
 }
 
-/// SECURITY: a thousand directories of a thousand files: three objects.
+/// SECURITY: a thousand directories with a thousand files each take only three objects.
 #[test]
 fn a_directory_that_stands_in_many_places_counts_in_each() {
     let forge = Forge::new();
@@ -103,7 +103,7 @@ fn paths_are_taken_from_the_budget() {
     }
 }
 
-/// What links lead through is read once, and counts.
+/// Directories that links lead through are read once, and count once.
 #[test]
 fn directories_behind_links_count_once() {
     let forge = Forge::new();

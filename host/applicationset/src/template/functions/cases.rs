@@ -1,4 +1,4 @@
-//! Upper and lower case, words, names.
+//! Template functions for upper and lower case, words and names.
 
 use super::strings::{lower, upper};
 use super::{Args, Entry};
@@ -69,7 +69,7 @@ fn connects(letter: char) -> bool {
     letter == '-' || letter == '_' || letter.is_whitespace()
 }
 
-/// `some_words` as `SomeWords`. Connectors at the edges and repeated ones stay.
+/// Turns `some_words` into `SomeWords`. Separators at the edges and repeated ones stay.
 fn pascal(text: &str) -> String {
     let mut made = String::with_capacity(text.len());
     let mut letters = text.chars().peekable();
@@ -102,7 +102,7 @@ fn pascal(text: &str) -> String {
     made
 }
 
-/// What a run of letters is.
+/// The class of a run of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Nothing,
@@ -115,7 +115,7 @@ enum Kind {
 }
 
 fn punctuation(letter: char) -> bool {
-    // Unicode counts these ASCII signs as symbols.
+    // Unicode classifies these ASCII characters as symbols.
     letter.is_ascii_punctuation() && !matches!(letter, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
 }
 
@@ -135,8 +135,8 @@ fn kind(letter: char) -> Kind {
     }
 }
 
-/// The next run of letters of one kind. `HTTPServer` is `HTTP` and `Server`,
-/// `Server` is one.
+/// The next run of characters of one class. `HTTPServer` gives `HTTP` and `Server`; `Server` is a
+/// single run.
 fn run(text: &str) -> (Kind, &str, &str) {
     let Some(first) = text.chars().next() else {
         return (Kind::Nothing, "", "");
@@ -152,7 +152,7 @@ fn run(text: &str) -> (Kind, &str, &str) {
     for letter in text.chars().skip(1) {
         let this = kind(letter);
         if this != wanted {
-            // The last capital before small letters begins the next word.
+            // The last capital before lower-case letters begins the next word.
             if wanted == Kind::Upper && this == Kind::Letters {
                 end -= last;
             }
@@ -179,8 +179,8 @@ fn push(made: &mut String, kind: Kind, word: &str, connector: char) {
     }
 }
 
-/// Words in lower case with `connector` between them. Digits belong to the word
-/// before them, unless letters in lower case follow.
+/// Words in lower case, joined by `connector`. Digits belong to the word before them, unless
+/// lower-case letters follow.
 fn joined(text: &str, connector: char) -> String {
     let mut made = String::with_capacity(text.len() + text.len() / 4);
     let (mut this, mut word, mut rest) = run(text);
@@ -230,10 +230,11 @@ fn joined(text: &str, connector: char) -> String {
     made
 }
 
-/// Letters a name of a DNS subdomain may have.
+/// Maximum length of a DNS subdomain name, in bytes.
 const NAME_BYTES: usize = 253;
 
-/// A DNS name: small letters, digits, `-` and `.`, neither of those at an edge.
+/// A DNS name: lower-case letters, digits, `-` and `.`, beginning and ending with a letter or
+/// digit.
 fn normalize(text: &str) -> String {
     let name: String = text
         .chars()
@@ -259,8 +260,8 @@ fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(slug(&normalize(text), usize::try_from(longest).unwrap_or(0), whole))
 }
 
-/// Whole words are cut behind what was put together, at no length for 0; letters
-/// are cut before.
+/// With `whole`, the slug is cut after it is built, at a word boundary, and 0 means no limit.
+/// Otherwise the name is cut before the slug is built.
 fn slug(name: &str, longest: usize, whole: bool) -> String {
     let name = if whole {
         name

@@ -1,4 +1,4 @@
-//! Base64, base32, hashes, JSON and YAML.
+//! Template functions for base64, base32, hashes, JSON and YAML.
 
 use std::fmt::Write as _;
 
@@ -71,7 +71,7 @@ pub(super) const TABLE: &[Entry] = &[
     ("fromYamlArray", 1, 1, |heap, args| from_yaml(heap, args, Wanted::List)),
 ];
 
-/// Wrong input gives the error's text, as Argo CD's function does.
+/// As in Argo CD, invalid input gives the error's message as the result.
 fn b64dec(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let text: String = args
         .text(0)?
@@ -108,7 +108,7 @@ fn b32enc(bytes: &[u8]) -> String {
     text
 }
 
-/// Where it is wrong, if it is.
+/// The error is the position of the first invalid character.
 fn b32dec(text: &str) -> Result<Vec<u8>, usize> {
     let text: Vec<u8> = text.bytes().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
     if !text.len().is_multiple_of(8) {
@@ -156,7 +156,7 @@ fn strict(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, F
     heap.text(text)
 }
 
-/// A value that has no JSON gives an empty text; a bound is still a bound.
+/// A value without a JSON form gives an empty string; exceeding a limit is still an error.
 fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, Fault> {
     match strict(heap, args, style) {
         Err(Fault::Message(_)) => heap.text(""),
@@ -164,7 +164,7 @@ fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, 
     }
 }
 
-/// JSON of a value, for YAML.
+/// A value as JSON, for writing YAML.
 fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, Fault> {
     if depth > DEPTH {
         return Err(Fault::Depth { allowed: DEPTH });
@@ -180,7 +180,7 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
         Value::Int(number) | Value::Int64(number) => (*number).into(),
         Value::Float(number) => (*number).into(),
         Value::Text(text) => {
-            // Each line is as far in as its value, and each blank may break one.
+            // Each line is indented like its value, and each space may become a line break.
             let breaks = text.bytes().filter(|byte| matches!(byte, b' ' | b'\n')).count();
             let padding = size(breaks).saturating_mul(indent);
             heap.charge(size(text.len()).saturating_add(padding))?;
@@ -206,11 +206,11 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
     })
 }
 
-/// Whole numbers that every reader takes for what they are.
+/// Whole numbers below this are read the same by every parser.
 const WHOLE: f64 = 1e15;
 
-/// Whether a value, what is in it aside, is written without quotes, breaks and an order of
-/// keys that only the library upstream knows.
+/// Whether a value, apart from its content, is written without quotes, line breaks or an order of
+/// keys that only the upstream library determines.
 fn is_plain(value: &Value) -> bool {
     let is_word = |text: &str| {
         text.len() <= 64
@@ -239,7 +239,7 @@ fn is_plain(value: &Value) -> bool {
     }
 }
 
-/// Quotes and blanks may make a text this much longer.
+/// Quotes and spaces may make a string this many times longer.
 const GROWTH: usize = 4;
 
 fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
@@ -276,8 +276,9 @@ fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: Wanted) -> Result<Val
     }
 }
 
-/// The value of a text, or what is wrong with it. It is gone when it has become one of
-/// the heap's: there must be room for it, and nothing of it stays.
+/// Parses a string; the inner error says what is wrong with it. The JSON value is dropped once it
+/// is converted to a value of the heap: there must be room for it, but it is not charged
+/// permanently.
 fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, Fault> {
     let text = args.text(0)?;
     heap.work(text.len())?;

@@ -1,4 +1,4 @@
-//! Comparisons of the language.
+//! The comparison functions of the template language.
 
 use std::cmp::Ordering;
 
@@ -63,7 +63,7 @@ fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, Fault> {
     }
 }
 
-/// None where numbers have no order.
+/// `None` if the numbers have no order.
 fn order(args: &Args<'_>) -> Result<Option<Ordering>, Fault> {
     match (args.any(0), args.any(1)) {
         (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(Some(left.cmp(right))),

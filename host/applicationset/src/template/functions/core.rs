@@ -1,4 +1,4 @@
-//! Functions of the language itself.
+//! The functions of the template language itself.
 
 use super::{Args, Entry, MANY, print};
 use crate::template::Fault;
@@ -37,7 +37,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
         return Err(args.error("index of untyped nil"));
     }
     for key in args.rest(1) {
-        // What it gives has a type of its own there.
+        // The result has a type of its own in Argo CD.
         heap.differs(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
         value = match (&value, key) {
             (Value::List(list), Value::Int(at) | Value::Int64(at)) => usize::try_from(*at)
@@ -65,7 +65,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(value)
 }
 
-/// Values one after the other, with a blank between two that are both no text.
+/// Concatenates values, with a space between two that are both not strings.
 pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, Fault> {
     let mut text = String::new();
     let mut last_is_text = true;
@@ -93,7 +93,7 @@ fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(text)
 }
 
-/// How many times longer a text can become.
+/// How many times longer escaping can make a string.
 const GROWTH: u64 = 6;
 
 fn escaped(heap: &mut Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, Fault> {

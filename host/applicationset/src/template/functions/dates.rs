@@ -1,4 +1,4 @@
-//! Dates and durations.
+//! Template functions for dates and durations.
 
 use std::rc::Rc;
 
@@ -71,7 +71,7 @@ fn time(time: Zoned) -> Value {
     Value::Time(Rc::new(time))
 }
 
-/// Seconds since 1970 or a time; all else is now.
+/// A time, or seconds since 1970; anything else means now.
 fn moment(value: &Value) -> Zoned {
     match value {
         Value::Time(time) => (**time).clone(),
@@ -109,7 +109,7 @@ fn modified(args: &Args<'_>, must: bool) -> Result<Value, Fault> {
     after.map(time).ok_or_else(|| args.error("the date is out of range"))
 }
 
-/// Nanoseconds of `1h30m`, `-1.5s`, `100ms`.
+/// Parses `1h30m`, `-1.5s` or `100ms` into nanoseconds.
 fn duration(text: &str) -> Option<i128> {
     let (sign, mut rest) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(rest), _) => (-1, rest),
@@ -160,7 +160,7 @@ fn scaled(number: &str, scale: i128) -> Option<i128> {
     whole.checked_mul(scale)?.checked_add(parts)
 }
 
-/// As Go writes durations: `1h30m0s`, `1.5s`, `100ms`.
+/// Formats a duration as Go does: `1h30m0s`, `1.5s`, `100ms`.
 fn shown(nanoseconds: i128) -> String {
     let sign = if nanoseconds < 0 { "-" } else { "" };
     let size = nanoseconds.abs();
@@ -189,7 +189,7 @@ fn shown(nanoseconds: i128) -> String {
     }
 }
 
-/// The largest unit alone.
+/// Formats the largest unit only.
 fn rounded(nanoseconds: i128) -> String {
     let size = nanoseconds.abs();
     let hour = 3600 * SECOND;

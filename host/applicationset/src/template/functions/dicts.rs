@@ -1,4 +1,4 @@
-//! Maps.
+//! Template functions for maps.
 
 use super::kinds::empty;
 use super::{Args, Entry, MANY, text_of};
@@ -61,7 +61,7 @@ fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.list(Of::Any, found)
 }
 
-/// In the order of the keys; Go has none.
+/// In the order of the keys; Go has no order.
 fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let mut keys = Vec::new();
     for index in 0..args.values.len() {
@@ -93,7 +93,7 @@ fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, Fa
     Ok(Value::Map(chosen))
 }
 
-/// Whose value counts where two maps have one.
+/// Whose value is used if both maps have a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Which {
     First,
@@ -123,10 +123,10 @@ fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (
                     merge_into(heap, &before, after, (which, depth + 1))?;
                 }
             }
-            // A value that is nothing does not keep its place.
+            // An empty value is replaced.
             (Some(before), _) if which == Which::First && !empty(&before) => {}
             (_, value) => {
-                // As upstream it is the same map in both from now on.
+                // As upstream, both maps share the same nested map from now on.
                 heap.put(target, key, value.clone())?;
             }
         }
@@ -138,7 +138,7 @@ fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let last = args.values.len().saturating_sub(1);
     let mut map = args.map(last)?.clone();
     let names = last.saturating_sub(1);
-    // Each is looked at first, also behind one that is missing.
+    // All names are checked first, even those after a missing one.
     (0..names).try_for_each(|index| args.text(index).map(|_| ()))?;
     let otherwise = args.any(names);
     for index in 0..names {

@@ -1,6 +1,6 @@
-//! JSON as Go writes it.
+//! Writes a value as JSON the way Go does.
 //!
-//! In: a value. Out: text. Never: a walk without an end.
+//! Invariant: the walk through nested values is bounded.
 
 use std::fmt::Write as _;
 
@@ -8,17 +8,17 @@ use super::super::value::{DEPTH, Heap, Value, size};
 use super::super::{Fault, layout, print};
 use super::Args;
 
-/// How it is laid out, and whether `<`, `>` and `&` are escaped.
+/// Whether the output is indented, and whether `<`, `>` and `&` are escaped.
 #[derive(Clone, Copy)]
 pub(super) struct Style {
     pub(super) pretty: bool,
     pub(super) html: bool,
 }
 
-/// JSON of `value`.
+/// Writes `value` as JSON.
 ///
 /// # Errors
-/// A number JSON does not have.
+/// A number that JSON cannot represent.
 pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<String, Fault> {
     let mut text = String::new();
     value(heap, args, &mut text, (args.any(0), style, 0))?;
@@ -106,7 +106,7 @@ fn line(heap: &mut Heap<'_>, text: &mut String, style: Style, depth: usize) -> R
     Ok(())
 }
 
-/// A number as ECMAScript has it.
+/// Formats a number as ECMAScript does.
 pub(super) fn number(number: f64) -> Option<String> {
     if print::special(number).is_some() {
         return None;

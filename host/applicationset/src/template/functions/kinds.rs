@@ -1,4 +1,4 @@
-//! What a value is, and defaults for values that are nothing.
+//! Template functions for the type of a value, and defaults for empty values.
 
 use super::{Args, Entry, MANY};
 use crate::template::Fault;
@@ -51,12 +51,12 @@ pub(super) const TABLE: &[Entry] = &[
     ("hello", 0, 0, |heap, _| heap.text("Hello!")),
 ];
 
-/// As `if` takes it, but times and versions count as something.
+/// Whether `if` treats the value as false, except that times and versions are never empty.
 pub(super) fn empty(value: &Value) -> bool {
     !value.truth()
 }
 
-/// As `reflect.DeepEqual`: types count too.
+/// Equality as in `reflect.DeepEqual`: types count too.
 pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, Fault> {
     heap.step()?;
     if depth > DEPTH {
@@ -111,7 +111,7 @@ fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     copy(heap, args.any(0), 0)
 }
 
-/// A value that shares no map with `value`.
+/// A deep copy that shares no map with `value`.
 pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, Fault> {
     heap.step()?;
     if depth > DEPTH {

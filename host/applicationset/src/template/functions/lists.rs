@@ -1,4 +1,4 @@
-//! Lists.
+//! Template functions for lists.
 
 use std::rc::Rc;
 
@@ -57,7 +57,7 @@ pub(super) const TABLE: &[Entry] = &[
     ("toStrings", 1, 1, to_strings),
 ];
 
-/// What a slot of a list takes before it is made.
+/// Memory that an element of a list takes before it has a value, in bytes.
 const SLOT_BYTES: usize = 32;
 
 fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
@@ -66,7 +66,8 @@ fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>
     heap.list(Of::Any, choose(&list.items))
 }
 
-/// As [`pick`]; of an empty list it is `nil` to Argo CD, which JSON tells from `[]`.
+/// As [`pick`], but refuses an empty list where the result must equal Argo CD's: Argo CD gives
+/// `nil`, which JSON distinguishes from `[]`.
 fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
     let is_empty = args.list(0)?.items.is_empty();
     heap.differs(is_empty, || format!("`{}` of an empty list", args.name))?;
@@ -151,7 +152,7 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let items = range.and_then(|(start, end)| list.items.get(start..end));
     let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
     heap.fits(items.len(), SLOT_BYTES)?;
-    // Upstream it is a part of the same list.
+    // Upstream, the result shares memory with the list.
     if list.shared || list.of == Of::Text && Rc::strong_count(list) > 1 {
         return heap.shared(list.of, items.to_vec());
     }
@@ -182,7 +183,7 @@ fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.list(Of::List, chunks)
 }
 
-/// A list of texts is itself, not a copy, as upstream.
+/// As upstream, a list of strings is returned itself, not copied.
 fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let items = texts(heap, args.any(0))?;
     let Value::List(list) = args.any(0) else {
@@ -204,8 +205,8 @@ fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     };
     let mut items = texts(heap, args.any(0))?;
     heap.work(items.len().saturating_mul(64))?;
-    // SECURITY: upstream sorts texts in place, so whoever else has the list reads it
-    // sorted there and as it was here.
+    // SECURITY: upstream sorts strings in place, so any other holder of the list sees it sorted
+    // there, and unsorted here.
     let is_held = list.shared || list.of == Of::Text && Rc::strong_count(list) > 1;
     if is_held && !items.is_sorted() {
         let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";

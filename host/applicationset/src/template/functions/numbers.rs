@@ -1,4 +1,4 @@
-//! Arithmetic.
+//! Template functions for arithmetic.
 
 use super::{Args, Entry, MANY, text_of};
 use crate::template::Fault;
@@ -76,7 +76,7 @@ pub(super) const TABLE: &[Entry] = &[
     ("seq", 0, MANY, seq),
 ];
 
-/// A value as a whole number: what is none counts as 0.
+/// A value as an integer; anything that is not a number counts as 0.
 pub(super) fn whole(value: &Value) -> i64 {
     match value {
         Value::Int(number) | Value::Int64(number) => *number,
@@ -88,10 +88,11 @@ pub(super) fn whole(value: &Value) -> i64 {
     }
 }
 
-/// Numbers of 64 bits end here.
+/// The limit of 64-bit integers.
 const WHOLE_FLOATS: f64 = 9_223_372_036_854_775_808.0;
 
-/// As [`whole`]. SECURITY: what is beyond 64 bits depends on the machine Argo CD runs on.
+/// As [`whole`]. SECURITY: the result for numbers beyond 64 bits depends on the machine that Argo
+/// CD runs on.
 fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, Fault> {
     let is_beyond = matches!(value, Value::Float(number) if number.is_nan() || number.abs() >= WHOLE_FLOATS);
     heap.differs(is_beyond, || "a number beyond 64 bits".to_owned())?;
@@ -102,7 +103,8 @@ fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, Fault> {
     args.values.iter().map(|value| bounded(heap, value)).collect()
 }
 
-/// As `Atoi` of Go: what is too large is the largest there is, whatever follows it.
+/// Parses an integer as Go's `Atoi` does: a number that is too large gives the largest possible
+/// one, whatever follows it.
 fn atoi(text: &str) -> i64 {
     let (limit, digits) = match text.strip_prefix('-') {
         Some(digits) => (i64::MIN, digits),
@@ -122,9 +124,9 @@ fn atoi(text: &str) -> i64 {
     }
 }
 
-/// As `ParseInt` of Go with base 0: digits, with `0x`, `0o`, `0b` or a leading zero for
-/// octal, and `_` between them. Zeros behind a point are cut, as `cast` does it. What is no
-/// number is 0.
+/// Parses an integer as Go's `ParseInt` does with base 0: digits, with `0x`, `0o`, `0b` or a
+/// leading zero for octal, and `_` between them. As in `cast`, zeros after a decimal point are
+/// cut. Anything else is 0.
 fn based(text: &str) -> i64 {
     let text = without_zeros(text);
     let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
@@ -147,7 +149,7 @@ fn based(text: &str) -> i64 {
     i64::from_str_radix(&format!("{sign}{}", bare.replace('_', "")), radix).unwrap_or(0)
 }
 
-/// What stands before a point that zeros follow, with other points among them.
+/// The part before a decimal point that only zeros and further points follow.
 fn without_zeros(text: &str) -> &str {
     let mut is_zero = false;
     for (at, letter) in text.bytes().enumerate().rev() {
@@ -161,12 +163,12 @@ fn without_zeros(text: &str) -> &str {
     text
 }
 
-/// Whether each `_` stands between digits, or behind what says the base.
+/// Whether each `_` is between digits, or after the prefix of the base.
 fn separates(digits: &str, has_base: bool) -> bool {
     (has_base || !digits.starts_with('_')) && !digits.ends_with('_') && !digits.contains("__")
 }
 
-/// A value as a number: what is none counts as 0.
+/// A value as a floating-point number; anything that is not a number counts as 0.
 #[expect(clippy::cast_precision_loss, reason = "Go's conversion rounds as well")]
 pub(super) fn float(value: &Value) -> f64 {
     match value {
@@ -222,7 +224,7 @@ fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Float(rounded / scale))
 }
 
-/// Numbers from the first up to, not with, the second.
+/// The numbers from `start` up to, but not including, `stop`.
 fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64)) -> Result<Vec<i64>, Fault> {
     let down = stop < start;
     if (down && step >= 0) || (!down && step <= 0) {
@@ -266,7 +268,7 @@ fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(texts.join(" "))
 }
 
-/// What is done with decimals.
+/// An operation on decimals.
 #[derive(Clone, Copy)]
 enum Operation {
     Add,
@@ -282,11 +284,11 @@ struct Decimal {
     exponent: i32,
 }
 
-/// Digits that a division keeps behind the point.
+/// Maximum number of decimal places in the result of a division.
 const PRECISION: i32 = 16;
 
-/// Computes with decimals, so that 0.1 and 0.2 are 0.3; where those would take
-/// more than 38 digits, with binary numbers.
+/// Computes with decimals, so that 0.1 and 0.2 make 0.3; with binary floating point if decimals
+/// would need more than 38 digits.
 fn exact(args: &Args<'_>, numbers: &[f64], operation: Operation) -> Result<Value, Fault> {
     let Some((first, rest)) = numbers.split_first() else {
         return Ok(Value::Float(0.0));

@@ -1,4 +1,4 @@
-//! Paths and URLs.
+//! Template functions for paths and URLs.
 
 use super::{Args, Entry};
 use crate::template::Fault;
@@ -40,7 +40,7 @@ fn extension(path: &str) -> &str {
     last.rfind('.').and_then(|at| last.get(at..)).unwrap_or("")
 }
 
-/// The shortest path to the same place.
+/// The shortest equivalent path.
 fn clean(path: &str) -> String {
     let rooted = path.starts_with('/');
     let mut parts: Vec<&str> = Vec::new();
@@ -62,7 +62,7 @@ fn clean(path: &str) -> String {
     }
 }
 
-/// The parts of a URL, as they are written.
+/// The parts of a URL, as written.
 struct Parts<'t> {
     scheme: String,
     userinfo: &'t str,
@@ -81,7 +81,7 @@ fn take_apart(text: &str) -> Option<Parts<'_>> {
     let (scheme, rest) = match rest.split_once(':') {
         Some(("", _)) => return None,
         Some((scheme, rest)) if is_scheme(scheme) => (scheme.to_ascii_lowercase(), rest),
-        // What is no scheme is a path, and its first segment has no colon.
+        // Text without a scheme is a path, whose first segment must not contain a colon.
         Some((before, _)) if !before.contains(['/', '?']) => return None,
         _ => (String::new(), rest),
     };
@@ -161,7 +161,7 @@ fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-/// What a path of a URL may have as it is.
+/// Characters that a URL path may contain unencoded.
 const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'-')
     .remove(b'_')
@@ -181,7 +181,7 @@ const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
     .remove(b'(')
     .remove(b')')
     .remove(b'*');
-/// What a fragment may have as it is.
+/// Characters that a fragment may contain unencoded.
 const FRAGMENT: &percent_encoding::AsciiSet = &PATH.remove(b'?');
 
 fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {

@@ -1,7 +1,6 @@
-//! `printf`.
+//! `printf`, with the output of Go's `fmt`.
 //!
-//! In: a format, values. Out: text, as `fmt` of Go has it. Never: a width that
-//! takes more memory than there is.
+//! Invariant: the width and precision of a verb are bounded.
 
 use std::fmt::Write as _;
 use std::iter::Peekable;
@@ -13,10 +12,10 @@ use super::{Args, Entry};
 
 pub(super) const TABLE: &[Entry] = &[("printf", 1, super::MANY, printf)];
 
-/// A width or precision that Go takes for a mistake.
+/// The largest width or precision that Go accepts.
 const TOO_LARGE: i64 = 1_000_000;
 
-/// What stands between `%` and the verb.
+/// The flags, width and precision between `%` and the verb.
 #[derive(Clone, Copy, Default)]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of the format")]
 struct Flags {
@@ -29,11 +28,11 @@ struct Flags {
     precision: Option<usize>,
 }
 
-/// Where in the arguments it is.
+/// The current position in the arguments.
 struct Cursor<'v> {
     values: &'v [Value],
     next: usize,
-    /// An index was written (`%[2]d`): then nothing is left over.
+    /// An explicit index was used (`%[2]d`); then unused arguments are not reported.
     reordered: bool,
     bad_index: bool,
 }
@@ -142,7 +141,7 @@ fn directive(
     heap.charge(super::super::value::size(flags.width.unwrap_or(0)))
 }
 
-/// `[2]`: the argument that comes next.
+/// `[2]`: selects the next argument.
 fn index(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) {
     if letters.next_if_eq(&'[').is_none() {
         return;
@@ -256,7 +255,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
     Ok(())
 }
 
-/// What has no such verb is shown with `v`, and the flags.
+/// A value that does not support the verb is shown with `v` and the flags.
 fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), Fault> {
     let _ = write!(text, "%!{verb}({}=", value.type_name());
     shown(heap, text, value, ('v', flags, depth))?;
@@ -276,7 +275,7 @@ fn pad(text: &mut String, inner: &str, flags: Flags) {
     }
 }
 
-/// Zeros go between the sign and the digits.
+/// Inserts zeros between the sign and the digits.
 fn pad_number(text: &mut String, inner: &str, flags: Flags) {
     let infinite = inner.ends_with("Inf") || inner.ends_with("NaN");
     let flags = Flags {
@@ -376,7 +375,7 @@ fn exponent(size: f64, precision: usize) -> String {
     format!("{mantissa}e{sign}{:02}", exponent.abs())
 }
 
-/// So many digits that count, zeros at the end left out.
+/// The given number of significant digits, without trailing zeros.
 fn significant(size: f64, precision: usize) -> String {
     let text = exponent(size, precision - 1);
     let (mantissa, tail) = text.split_once('e').unwrap_or((&text, "+00"));
@@ -408,7 +407,7 @@ fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
     }
 }
 
-/// What is no ASCII as an escape.
+/// Escapes characters outside ASCII.
 fn ascii(quoted: &str) -> String {
     let mut text = String::with_capacity(quoted.len());
     for letter in quoted.chars() {
@@ -429,7 +428,7 @@ fn hex(bytes: &[u8], digits: fn(u8) -> String) -> String {
     bytes.iter().map(|byte| digits(*byte)).collect()
 }
 
-/// As Go writes a text in its source.
+/// Quotes a string as in Go source code.
 pub(super) fn quoted(inner: &str) -> String {
     let mut text = String::with_capacity(inner.len() + 2);
     text.push('"');

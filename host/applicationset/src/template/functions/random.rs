@@ -1,4 +1,4 @@
-//! Random texts.
+//! Template functions for random strings.
 
 use aws_lc_rs::rand;
 use base64::Engine as _;

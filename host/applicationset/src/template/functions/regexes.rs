@@ -1,7 +1,7 @@
-//! Regular expressions and versions.
+//! Template functions for regular expressions and versions.
 //!
-//! In: texts. Out: values. Never: a search that is long beyond what its bounds make it; a
-//! search after another without a look at the clock.
+//! Invariant: the duration of one search is bounded by the sizes of pattern and text, and the
+//! deadline is checked between searches.
 
 use std::rc::Rc;
 
@@ -52,17 +52,17 @@ pub(super) const TABLE: &[Entry] = &[
     }),
 ];
 
-/// Bytes of a pattern. A class of two letters stands for hundreds of ranges.
+/// Maximum length of a pattern, in bytes. A class of two letters can stand for hundreds of ranges.
 const PATTERN_BYTES: usize = 4 * 1024;
 
-/// Bytes of a compiled expression, and of a text it is tried on.
+/// Maximum sizes of a compiled expression and of the text it searches, in bytes.
 struct Size {
     compiled: usize,
     text: usize,
 }
 
-/// Nothing stops a search while it runs, and it takes time by the product of both: one of
-/// them is small.
+/// A search cannot be interrupted, and its time is proportional to the product of both sizes.
+/// Therefore at least one of them is small.
 const SMALL: Size = Size {
     compiled: 64 * 1024,
     text: 1024 * 1024,
@@ -72,13 +72,13 @@ const LARGE: Size = Size {
     compiled: 1024 * 1024,
     text: 64 * 1024,
 };
-/// Bytes of what a search remembers on its way.
+/// Maximum memory of a search, in bytes.
 const SEARCH_BYTES: usize = 256 * 1024;
 
-/// The expression, ready for the text; none where it is none, or too large a one.
+/// The compiled expression, if it can be used with the text; `None` if it is invalid or too large.
 ///
 /// # Errors
-/// A bound of pattern or text.
+/// The pattern or the text exceeds a limit.
 fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, Fault> {
     let (pattern, text) = (args.text(0)?, args.text(1)?);
     for (what, observed, allowed) in [
@@ -130,7 +130,7 @@ fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, Fault> {
     expression(heap, args)?.ok_or_else(|| wrong(args.text(0).map_or("", |pattern| pattern)))
 }
 
-/// Go's classes are ASCII and know no sets within sets.
+/// Adapts a pattern: Go's classes are ASCII only and cannot be nested.
 fn translated(pattern: &str) -> String {
     let mut made = String::with_capacity(pattern.len() * 2);
     let mut letters = pattern.chars().peekable();
@@ -199,7 +199,7 @@ fn find(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(pattern.find(args.text(1)?).map_or("", |found| found.as_str()))
 }
 
-/// So many at most; none for a negative number means all.
+/// Maximum number of matches; a negative argument means no maximum.
 fn most(args: &Args<'_>) -> Result<usize, Fault> {
     Ok(usize::try_from(args.int(2)?).unwrap_or(usize::MAX))
 }
@@ -209,7 +209,7 @@ fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let (text, most) = (args.text(1)?, most(args)?);
     let mut texts = Vec::new();
     for found in pattern.find_iter(text).take(most) {
-        // Each search may look at all that is left.
+        // Each search may scan all of the remaining text.
         heap.time()?;
         texts.push(heap.text(found.as_str())?);
     }
@@ -219,7 +219,7 @@ fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, Fault> {
     let pattern = compiled(heap, args)?;
     let (text, with) = (args.text(1)?, args.text(2)?);
-    // Each `$` may bring what was found once more.
+    // Each `$` may insert the match once more.
     let groups = if literal { 0 } else { with.matches('$').count() };
     let mut made = String::new();
     let mut begin = 0;

@@ -1,4 +1,4 @@
-//! Texts.
+//! Template functions for strings.
 
 use std::rc::Rc;
 
@@ -104,10 +104,10 @@ pub(super) const TABLE: &[Entry] = &[
     ("join", 2, 2, join),
 ];
 
-/// The end of the letters whose cases no version of Unicode changed.
+/// The end of the range of letters whose case is the same in all versions of Unicode.
 const LATIN: char = '\u{17f}';
 
-/// A text whose upper and lower case are the same to Argo CD.
+/// A string with the same upper and lower case in Argo CD.
 fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, Fault> {
     let text = args.text(0)?;
     heap.differs(text.chars().any(|letter| letter > LATIN), || {
@@ -116,7 +116,7 @@ fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, Fault> 
     Ok(text)
 }
 
-/// Go maps letter by letter: one that would become several stays.
+/// Go converts letter by letter: a letter that would become several stays.
 pub(super) fn upper(letter: char) -> char {
     let mut mapped = letter.to_uppercase();
     match (mapped.next(), mapped.next()) {
@@ -146,7 +146,7 @@ fn trim_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(text.trim_matches(|letter| letters.contains(letter)))
 }
 
-/// - `escapes`: whether letters that cannot be printed are escaped.
+/// - `escapes`: whether unprintable characters are escaped.
 fn quotes(heap: &mut Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> String, bool)) -> Result<Value, Fault> {
     let mut texts = Vec::new();
     for value in args.values.iter().filter(|value| !value.is_nil()) {
@@ -210,7 +210,7 @@ fn substr(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.bytes(kept.ok_or_else(|| args.error("slice bounds out of range"))?)
 }
 
-/// `...` for what is left out, at the end and, from `offset` 5 on, before it.
+/// Shortens a text with `...` at the end and, if `offset` is at least 5, at the beginning.
 fn abbreviate(text: &[u8], offset: i64, width: i64) -> Option<Vec<u8>> {
     let (mut text, mut width) = (text, usize::try_from(width).ok()?);
     let mut offset = usize::try_from(offset).unwrap_or(0);
@@ -242,7 +242,7 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Option<Vec<u8>> {
     }
 }
 
-/// Breaks lines of one text at blanks, words longer than a line only if `hard`.
+/// Wraps the lines of a text at spaces; words longer than a line are only broken if `hard`.
 fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, Fault> {
     let width = usize::try_from(args.int(0)?.max(1)).unwrap_or(usize::MAX);
     heap.fits(text.len() / width + 1, line.len().saturating_add(width.min(text.len())))?;
@@ -272,7 +272,7 @@ fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, b
     heap.bytes(&wrapped)
 }
 
-/// The pieces of a text, at most so many; between letters when nothing separates.
+/// Splits a text into at most this many pieces; an empty separator splits between characters.
 fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) -> Result<Vec<&'t str>, Fault> {
     let most = most.unwrap_or(usize::MAX);
     if !by.is_empty() {
@@ -309,7 +309,7 @@ fn splitn(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     parts(heap, pieces)
 }
 
-/// Elements as texts, without those that are nil.
+/// Elements as strings, without those that are nil.
 pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, Fault> {
     match value {
         Value::List(list) => {

@@ -1,16 +1,14 @@
-//! YAML as Argo CD's `toYaml` writes it.
-//!
-//! In: JSON. Out: text: keys sorted, lists as far in as their key, texts without
-//! quotes where nothing else could be meant. Never: anchors.
+//! Writes JSON as YAML the way Argo CD's `toYaml` does: sorted keys, lists at the indentation of
+//! their key, strings without quotes where they are unambiguous, and no anchors.
 
 use serde_json::Value;
 
 use super::json;
 
-/// Columns after which a long text is broken.
+/// The column after which a long string is folded.
 const WIDTH: usize = 80;
 
-/// The document, without the line break at its end.
+/// Writes a document, without the final line break.
 pub(super) fn document(value: &Value) -> String {
     let mut text = String::new();
     node(&mut text, value, 0, 0);
@@ -22,7 +20,7 @@ fn pad(text: &mut String, indent: usize) {
     text.extend(std::iter::repeat_n(' ', indent));
 }
 
-/// `indent`: of the block this stands in; `column`: where the writing is.
+/// `indent`: that of the enclosing block; `column`: the current column.
 fn node(text: &mut String, value: &Value, indent: usize, column: usize) {
     match value {
         Value::Array(items) if !items.is_empty() => {
@@ -89,7 +87,7 @@ fn write_scalar(text: &mut String, value: &Value, indent: usize, column: usize) 
     }
 }
 
-/// `column` of `usize::MAX`: a key, which is one line.
+/// `column` of `usize::MAX`: a key, which must be on one line.
 fn string(text: &mut String, inner: &str, indent: usize, column: usize) {
     let special = inner.chars().any(|letter| {
         letter != '\n' && (letter.is_control() || matches!(letter, '\u{2028}' | '\u{2029}' | '\u{feff}'))
@@ -110,7 +108,7 @@ fn string(text: &mut String, inner: &str, indent: usize, column: usize) {
     }
 }
 
-/// Whether a reader takes it for a text.
+/// Whether a parser reads the plain text as a string.
 pub(super) fn stays_text(inner: &str) -> bool {
     let lower = inner.to_ascii_lowercase();
     let word = matches!(
@@ -189,7 +187,7 @@ fn quote_double(text: &mut String, inner: &str) {
     text.push('"');
 }
 
-/// Lines as they are, behind `|`.
+/// Writes the lines unchanged, after `|`.
 fn block(text: &mut String, inner: &str, indent: usize) {
     let indent = indent.max(2);
     text.push('|');
@@ -212,7 +210,7 @@ fn block(text: &mut String, inner: &str, indent: usize) {
     }
 }
 
-/// Breaks at single blanks behind the width.
+/// Folds the text at single spaces once it exceeds the width.
 fn fold(text: &mut String, inner: &str, (indent, column): (usize, usize)) {
     if column == usize::MAX || !inner.contains(' ') {
         text.push_str(inner);

@@ -1,4 +1,4 @@
-//! What a text that rights are judged by may have, and what not.
+//! Tests of what a string that a decision depends on may contain.
 
 use super::super::go::Go;
 use super::super::{Error, Role};
@@ -8,7 +8,7 @@ fn parsed(text: &str, role: Role) -> Result<(), Error> {
     Go::new(text, MissingKey::Default, role).map(|_| ())
 }
 
-/// What is said of a text that is refused.
+/// The error for a string that is refused.
 fn refused(text: &str) -> String {
     match parsed(text, Role::Judged) {
         Err(Error::Divergent { what, .. }) => what,
@@ -39,7 +39,7 @@ fn what_both_read_alike_is_taken() {
     }
 }
 
-/// SECURITY: each is another text to Go, or may be.
+/// SECURITY: Go reads each of these differently, or may do so.
 #[test]
 fn what_the_two_could_read_differently_is_refused() {
     for (text, wanted) in [
@@ -144,8 +144,8 @@ fn what_the_two_could_read_differently_is_refused() {
     assert!(refused(&deep("{{ if .a }}", "{{ end }}")).contains("blocks nest"));
 }
 
-/// SECURITY: texts beside those that are judged may have anything, but for what could change
-/// the parameters of these.
+/// SECURITY: strings that authorization does not depend on may contain anything, except what could
+/// change the parameters of those it does depend on.
 #[test]
 fn texts_beside_may_not_change_what_is_judged() {
     for text in [

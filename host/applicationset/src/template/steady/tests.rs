@@ -1,4 +1,4 @@
-//! What makes projects change, and what does not.
+//! Tests of what makes projects change, and what does not.
 
 #![expect(clippy::needless_pass_by_value, reason = "callers pass what they just wrote")]
 
@@ -90,7 +90,7 @@ fn what_others_write_changes() {
     );
 }
 
-/// What is templated is told generator by generator: each has a template of its own.
+/// Each generator is checked with its own template.
 #[test]
 fn the_template_of_a_generator_counts() {
     let with = |project: Value| {
@@ -126,7 +126,7 @@ fn clocks_and_chance_change() {
         ("{{ slugify 20 .p }}", "slugify"),
     ] {
         assert_eq!(found(true, project, lists()), [Changing::Function(name)], "{project}");
-        // Without Go templates it is a parameter nobody has.
+        // Without Go templates it is an unknown parameter.
         assert_eq!(found(false, project, lists()), [], "{project}");
     }
     for project in [
@@ -138,8 +138,8 @@ fn clocks_and_chance_change() {
     }
 }
 
-/// SECURITY: a name by the clock is that of somebody else's Application one day, and Argo
-/// CD's controller takes it over, in whatever project it is.
+/// SECURITY: a name that depends on the clock may one day be that of somebody else's Application,
+/// which Argo CD's controller then takes over, whatever its project.
 #[test]
 fn names_by_the_clock_or_by_chance_change() {
     let with = |go: bool, name: &str, patch: &str| {
@@ -162,10 +162,10 @@ fn names_by_the_clock_or_by_chance_change() {
         with(true, "a", "metadata: {name: '{{ uuidv4 }}'}"),
         [by("uuidv4", patch)]
     );
-    // Without Go templates it is a parameter nobody has; annotations name nothing.
+    // Without Go templates it is an unknown parameter; annotations do not affect the name.
     assert_eq!(with(false, name, "{}"), []);
     assert_eq!(with(true, "{{ .p }}-now", "metadata: {name: 'x{{ .p }}'}"), []);
-    // A generator's own template counts, and hides that of the set.
+    // A generator's own template takes precedence over that of the set.
     let own = |own: &str, base: &str| {
         let mut generator = list(json!({"p": "a"}));
         generator["list"]["template"] = json!({"metadata": {"name": own}, "spec": {}});
@@ -178,7 +178,7 @@ fn names_by_the_clock_or_by_chance_change() {
     assert_eq!(own("{{ now }}", "a"), [by("now", at)]);
     assert_eq!(own("", "{{ now }}"), [by("now", at)]);
     assert_eq!(own("a", "{{ now }}"), []);
-    // So do parameters that a text makes, but not what generators read.
+    // Parameters that a template makes count too, but not what generators read.
     let named = |name: &str, generator: Value| {
         of(json!({
             "goTemplate": true,
@@ -193,8 +193,8 @@ fn names_by_the_clock_or_by_chance_change() {
     assert_eq!(named("{{ .p }}", git()), []);
 }
 
-/// SECURITY: parameters of one generator are put into the texts of another one, and what
-/// those become may be a template again.
+/// SECURITY: the parameters of one generator are rendered into the strings of another, and the
+/// result may be a template again.
 #[test]
 fn parameters_that_texts_make_change() {
     let first = || list(json!({"x": "{{ now }}"}));
@@ -205,7 +205,7 @@ fn parameters_that_texts_make_change() {
         [made("spec.generators[0].matrix.generators[1].list")]
     );
     assert_eq!(makes(matrix(first(), second("{{ .x }}"))), []);
-    // The first child is nobody's template.
+    // The first child is not rendered as a template.
     assert_eq!(makes(matrix(second("{{ now }}"), second("b"))), []);
     let deep = "spec.generators[0].matrix.generators[1].matrix.generators[1].list";
     for text in ["{{ .x }}", "{{ \"{{ now }}\" }}", "{{ printf \"%s\" .x }}"] {
@@ -219,14 +219,14 @@ fn parameters_that_texts_make_change() {
         makes(matrix(first(), matrix(list(json!({"y": "1"})), second("dev")))),
         []
     );
-    // Elements as a text are a template like others.
+    // Elements given as a YAML string are a template too.
     let yaml = json!({"list": {"elementsYaml": "[{p: '{{ now }}'}]"}});
     assert_eq!(
         makes(matrix(first(), yaml.clone())),
         [made("spec.generators[0].matrix.generators[1].list")]
     );
     assert_eq!(makes(yaml), []);
-    // Without Go templates nothing is called.
+    // Without Go templates no function is called.
     let fast = matrix(first(), matrix(list(json!({"y": "1"})), second("{{x}}")));
     assert_eq!(found(false, "{{p}}", json!([fast])), []);
 }

@@ -1,4 +1,4 @@
-//! Every key of `authentication` and each mistake in it.
+//! Tests of every key of `authentication` and of each mistake in it.
 
 use super::{Authentication, RawAuthentication};
 use crate::{ClaimMapping, ClaimRule};

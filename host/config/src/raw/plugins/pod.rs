@@ -1,19 +1,17 @@
-//! What Kubernetes and clouds tell a pod about its own identities.
-//!
-//! In: the environment, under the names Kubernetes and AWS give. Out: addresses
-//! and files. Never: a token.
+//! Reads from the environment what Kubernetes and AWS tell a pod about its own identities:
+//! addresses and files. Tokens themselves are not read here.
 
 use std::path::{Path, PathBuf};
 
 use crate::{Ambient, EksPodIdentity, KubernetesApi};
 
-/// Where Kubernetes mounts a pod's own account.
+/// Where Kubernetes mounts the files of a pod's own ServiceAccount.
 const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
-/// Hosts of the EKS Pod Identity agent; no other may be asked in plain HTTP.
+/// Addresses of the EKS Pod Identity agent. No other host may be asked over plain HTTP.
 /// Source: eks-pod-identity-agent, its link-local addresses.
 const AGENTS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::23]/"];
 
-/// What the environment has.
+/// The pod's identities, as far as the environment has them.
 pub(super) fn ambient() -> Ambient {
     Ambient {
         service_account_tokens: std::collections::BTreeMap::new(),

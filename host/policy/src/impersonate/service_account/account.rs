@@ -1,18 +1,16 @@
-//! Names of service accounts.
+//! Parses the service account of an entry, `name` or `namespace:name`, under either semantics.
 //!
-//! In: `name` or `namespace:name` as an entry has it. Out: what it names, under
-//! either reading. Never: a name changed to make it fit.
+//! Invariant: a name is never changed to make it fit.
 
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::dns::{is_label, is_subdomain};
 
-/// Start of the user name of every service account.
+/// Prefix of the user name of every service account.
 const USER: &str = "system:serviceaccount:";
-/// Characters Argo CD refuses in an account, wherever they stand.
+/// Characters that Argo CD refuses anywhere in an account.
 const REFUSED: [char; 8] = ['!', '*', '[', ']', '{', '}', '\\', '/'];
 
-/// Namespaces whose accounts are Kubernetes' own: one of them may do nearly
-/// everything.
+/// Namespaces of Kubernetes itself. An account in one of them may do nearly everything.
 pub const RESERVED_NAMESPACES: [&str; 3] = ["kube-system", "kube-public", "kube-node-lease"];
 
 /// A service account.
@@ -32,9 +30,9 @@ impl Account {
         format!("{USER}{}:{}", self.namespace, self.name)
     }
 
-    /// Whether a cluster can have a service account of this name. It takes any other
-    /// for a user whose name happens to begin with `system:serviceaccount:`, whom no
-    /// role of service accounts is about.
+    /// Whether a cluster can have a service account of this name. Kubernetes treats any other name
+    /// as a user whose name happens to begin with `system:serviceaccount:`, and to whom no role for
+    /// service accounts applies.
     ///
     /// Source: Kubernetes, `serviceaccount.SplitUsername`.
     pub fn is_possible(&self) -> bool {
@@ -45,11 +43,11 @@ impl Account {
 /// What an entry's `defaultServiceAccount` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Named {
-    /// An account of the destination namespace, or of the Application's.
+    /// An account of the destination namespace, or else of the Application's.
     Here(String),
-    /// The account of a namespace of its own.
+    /// An account with its namespace.
     There(Account),
-    /// No account.
+    /// Not an account.
     Nothing,
 }
 
@@ -61,8 +59,8 @@ impl Named {
         }
     }
 
-    /// Several colons, an empty namespace and blanks around pass. A control
-    /// character does not: no HTTP header carries it, there or here.
+    /// Accepts several colons, an empty namespace, and blanks around a name. Refuses control
+    /// characters, which no HTTP header carries.
     fn read_argocd(text: &str) -> Self {
         let refused = |c: char| REFUSED.contains(&c) || c.is_control();
         if text.trim_matches(' ').is_empty() || text.contains(refused) {
@@ -89,13 +87,12 @@ impl Named {
     }
 }
 
-/// Whether accounts of it must be spelled out.
+/// Whether accounts of this namespace must be spelled out.
 pub(super) fn is_reserved(namespace: &str) -> bool {
     RESERVED_NAMESPACES.contains(&namespace)
 }
 
-/// Whether an account in the control plane's namespace is Argo CD's or the gateway's
-/// own.
+/// Whether an account in the control plane's namespace belongs to Argo CD or to the gateway.
 ///
 /// Source: Argo CD's manifests, `argocd-server` and its like.
 pub(super) fn is_control_planes(name: &str) -> bool {

@@ -1,14 +1,13 @@
-//! Entries that do not do what their author meant.
+//! Warns about entries of a project that do not do what their author meant.
 //!
-//! In: the entries of one project. Out: warnings with places. Never: a warning
-//! about an entry that some Application could reach.
+//! Invariant: an entry that some Application could reach is never reported as unreachable.
 
 use super::account::{self, Named};
 use super::list::Entry;
 use tollgate_core::diagnostic::Diagnostic;
 
-/// Entries a list may have for every pair to be compared; beyond, only the
-/// nearest earlier ones are.
+/// In lists up to this length every pair of entries is compared. In longer ones an entry is only
+/// compared with this many before it.
 const COMPARED: usize = 512;
 
 pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
@@ -68,15 +67,15 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
     found
 }
 
-/// Whether `earlier` ends every walk that could end at `later`.
+/// Whether `earlier` matches whatever `later` matches, so that `later` is never reached.
 fn covers(earlier: &Entry, later: &Entry) -> bool {
     let (Ok(servers), Ok(namespaces)) = (&earlier.server, &earlier.namespace) else {
-        // Where it is broken nothing behind it is reached; the warning about it says so.
+        // A broken entry also hides all entries behind it, but has a warning of its own.
         return false;
     };
     let (Ok(server), Ok(namespace)) = (&later.server, &later.namespace) else {
         return false;
     };
-    // In both readings a pattern that covers another does so for servers and names.
+    // Under both semantics a pattern that covers another covers it for servers and for names.
     servers.includes(server) && namespaces.includes(namespace)
 }

@@ -1,7 +1,7 @@
-//! A project's list of accounts, compiled once, and walked.
+//! Compiles a project's list of service accounts once, and evaluates it for an Application.
 //!
-//! In: entries in order. Out: who acts, and what each entry said. Never: a
-//! later entry when an earlier one matched or does not compile.
+//! Invariant: entries are evaluated in order. An entry that matches or does not compile ends the
+//! evaluation.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use tollgate_core::glob::{self, Pattern};
 use tollgate_core::user::Identity;
 use tollgate_state::{Cluster, DestinationServiceAccount};
 
-/// `destinationServiceAccounts` of a project with those of its global projects.
+/// `destinationServiceAccounts` of a project, followed by those of its global projects.
 #[derive(Debug)]
 pub struct List {
     semantics: ServiceAccountSemantics,
@@ -36,17 +36,17 @@ pub(super) struct Entry {
 /// Where an Application deploys to, and from.
 #[derive(Clone, Copy, Debug)]
 pub struct Target<'a> {
-    /// What its destination resolves to.
+    /// The cluster its destination resolves to.
     pub cluster: &'a Cluster,
     /// `spec.destination.namespace`; may be empty.
     pub namespace: &'a str,
     /// The namespace of the Application itself.
     pub application_namespace: &'a str,
-    /// That of Argo CD and of the gateway.
+    /// The namespace of Argo CD and of the gateway.
     pub control_plane_namespace: &'a str,
 }
 
-/// What a pattern said of a value.
+/// How a pattern matched a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Matched {
@@ -54,14 +54,14 @@ pub enum Matched {
     Yes,
     /// It does not.
     No,
-    /// It does not compile; the derivation ends with it.
+    /// It does not compile, which ends the evaluation.
     Broken,
 }
 
-/// An entry that was looked at on the way to an account.
+/// An entry that was evaluated on the way to an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Tried {
-    /// Its number, from 0.
+    /// Its index, from 0.
     pub index: usize,
     /// Its server pattern as written.
     pub server: String,
@@ -71,15 +71,15 @@ pub struct Tried {
     pub account: String,
     /// Where it stands.
     pub location: Location,
-    /// What the server pattern said.
+    /// How the server pattern matched.
     pub server_matched: Matched,
-    /// What the namespace pattern said. It is asked even when the server's did not
-    /// match, as its not compiling ends the derivation.
+    /// How the namespace pattern matched. It is evaluated even if the server's did not match, as a
+    /// pattern that does not compile ends the evaluation.
     pub namespace_matched: Matched,
 }
 
 impl Tried {
-    /// Whether the walk ends here: it matches, or is broken.
+    /// Whether the evaluation ends here: the entry matches, or is broken.
     pub fn decides(&self) -> bool {
         match (self.server_matched, self.namespace_matched) {
             (Matched::Broken, _) | (_, Matched::Broken) | (Matched::Yes, Matched::Yes) => true,
@@ -87,7 +87,7 @@ impl Tried {
         }
     }
 
-    /// Why it decided or not, in words.
+    /// Why it decided or not, as a text.
     pub fn why(&self) -> &'static str {
         match (self.server_matched, self.namespace_matched) {
             (Matched::Broken, _) => "the server pattern does not compile",
@@ -101,8 +101,8 @@ impl Tried {
 }
 
 impl List {
-    /// Compiles every entry. What does not compile is kept: it counts only when the
-    /// walk comes to it.
+    /// Compiles every entry. An entry that does not compile is kept: it is an error only if the
+    /// evaluation reaches it.
     pub fn compile(entries: &[DestinationServiceAccount], semantics: ServiceAccountSemantics) -> Self {
         Self {
             semantics,
@@ -112,7 +112,7 @@ impl List {
 
     /// Who acts for an Application that deploys to `target`.
     ///
-    /// Entries are walked in order; the first whose patterns both match decides.
+    /// Entries are evaluated in order; the first whose patterns both match decides.
     ///
     /// - `fallback`: who acts when none matches.
     ///
@@ -158,7 +158,7 @@ impl List {
                 by: By::Fallback(fallback),
             }),
             Fallback::DefaultServiceAccount => {
-                // SECURITY: nobody wrote this account, so both readings are careful.
+                // SECURITY: no entry spells out this account, so both semantics are strict here.
                 let namespace = checked_namespace(target.account_namespace())?;
                 if namespace == target.control_plane_namespace {
                     return Err(Error::Reserved { namespace });
@@ -172,7 +172,7 @@ impl List {
         }
     }
 
-    /// What every entry said that was looked at, the one that decided last.
+    /// How every evaluated entry matched; the entry that decided is last.
     pub fn explain(&self, target: &Target<'_>) -> Vec<Tried> {
         let mut walked = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
@@ -195,8 +195,8 @@ impl List {
         walked
     }
 
-    /// Warnings about the first `own` entries: those that are never reached, do not
-    /// compile or name no account.
+    /// Warnings about the first `own` entries: those that are unreachable, do not compile or name
+    /// no account.
     pub fn findings(&self, own: usize) -> Vec<Diagnostic> {
         super::lint::findings(self.entries.get(..own).unwrap_or(&self.entries))
     }
@@ -217,7 +217,7 @@ impl List {
                 name: name.clone(),
             },
         };
-        // What no HTTP header carries can be nobody's name.
+        // A name that no HTTP header carries cannot be impersonated.
         let user = account.user();
         if user.len() > VALUE_BYTES || user.contains(char::is_control) {
             return Err(invalid());
@@ -227,7 +227,7 @@ impl List {
 }
 
 impl Target<'_> {
-    /// The namespace of accounts that name none.
+    /// The namespace of an account whose entry names none.
     fn account_namespace(&self) -> &str {
         if self.namespace.is_empty() {
             self.application_namespace
@@ -236,9 +236,9 @@ impl Target<'_> {
         }
     }
 
-    /// The namespace of an account an entry names by `name` alone.
-    // SECURITY: the control plane's own accounts may do nearly everything; whoever may
-    // choose a destination namespace must not come by them.
+    /// The namespace of an account that an entry names without one.
+    // SECURITY: the control plane's own accounts may do nearly everything. A user who may choose a
+    // destination namespace must not obtain them.
     fn namespace_of(&self, name: &str) -> Result<String, Error> {
         let namespace = checked_namespace(self.account_namespace())?;
         match namespace == self.control_plane_namespace && account::is_control_planes(name) {
@@ -286,8 +286,8 @@ impl Entry {
     }
 }
 
-/// The pattern of the server without trailing slashes; one that is escaped stays,
-/// as its backslash would be left.
+/// The server pattern without trailing slashes. An escaped slash stays, as otherwise its backslash
+/// would be left.
 pub(super) fn without_slashes(pattern: &str) -> &str {
     let bare = pattern.trim_end_matches('/');
     if bare.ends_with('\\') { pattern } else { bare }
@@ -307,7 +307,7 @@ fn acting(account: Account, by: By) -> Acting {
     }
 }
 
-/// A namespace whose accounts may act without being named one by one.
+/// A namespace whose accounts may act without being spelled out.
 fn checked_namespace(namespace: &str) -> Result<String, Error> {
     let owned = namespace.to_owned();
     if account::is_reserved(namespace) {

@@ -1,8 +1,9 @@
-//! The rules of `policies/applications/impersonation.cel.yaml`.
+//! The rules of `policies/applications/impersonation.cel.yaml`: who acts when no entry matches, and
+//! what the gateway tells the cluster about the caller in `Impersonate-Extra-…` headers.
 //!
-//! In: the file, a caller, an Application. Out: who acts when no entry matches,
-//! and what of the caller travels along. Never: an expression compiled per
-//! request; a key or a value that Kubernetes would read differently.
+//! Invariant: expressions are compiled at load, never per request.
+//!
+//! Security: a key or value that Kubernetes would read differently is refused.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -19,33 +20,33 @@ use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_state::Application;
 
-/// What expressions can name.
+/// Variables of the expressions.
 const VARIABLES: [&str; 2] = ["principal", "application"];
-/// Bytes of the file.
+/// Maximum length of the file, in bytes.
 const FILE_BYTES: u64 = 64 * 1024;
-/// Keys of `extra`.
+/// Maximum number of keys of `extra`.
 const KEYS: usize = 64;
 
-/// Who acts when no entry matches, and what of the caller travels along.
+/// Who acts when no entry matches, and which `extra` values about the caller the cluster is told.
 #[derive(Debug, Default)]
 pub struct Rules {
-    /// How lists are read.
+    /// The semantics of lists.
     pub semantics: ServiceAccountSemantics,
-    /// Who acts when no entry matches, unless `argocd-cm` says the controller does.
+    /// Who acts when no entry matches, unless `argocd-cm` says that the controller does.
     pub fallback: Fallback,
     extra: Vec<(String, Expression)>,
 }
 
-/// What expressions know of a caller.
+/// The caller, as expressions see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Human<'a> {
-    /// The name people know.
+    /// The name that people use.
     pub username: &'a str,
     /// Its groups.
     pub groups: &'a [String],
     /// `iss`; `argocd` for tokens Argo CD signed.
     pub issuer: &'a str,
-    /// What vouches for it, such as `oidc`.
+    /// What authenticated it, such as `oidc`.
     pub kind: &'a str,
 }
 
@@ -76,8 +77,8 @@ impl From<RawFallback> for Fallback {
 }
 
 impl Rules {
-    /// The rules where no file says any: nothing travels along, and when no entry
-    /// matches the account `default` acts, or under [`ServiceAccountSemantics::Argocd`] nobody.
+    /// The rules where there is no file: no `extra`, and if no entry matches the account `default`
+    /// acts, or under [`ServiceAccountSemantics::Argocd`] nobody.
     pub fn new(semantics: ServiceAccountSemantics) -> Self {
         let fallback = match semantics {
             ServiceAccountSemantics::Strict => Fallback::DefaultServiceAccount,
@@ -143,20 +144,19 @@ impl Rules {
         Loaded::new(rules, found)
     }
 
-    /// The keys of `extra` a cluster may be told, sorted.
+    /// The keys of `extra` that a cluster may be told, sorted.
     pub fn extra_keys(&self) -> impl Iterator<Item = &str> {
         self.extra.iter().map(|(key, _)| key.as_str())
     }
 
-    /// What of `human` travels along when an account acts for `application`: keys
-    /// of `Impersonate-Extra-…` with their values, checked; keys without a value are
-    /// left out.
+    /// What a cluster is told about `human` when an account acts for `application`: keys of
+    /// `Impersonate-Extra-…` with their values, checked. Keys without a value are left out.
     ///
-    /// Takes some 10 µs unless there are no keys: once a caller and Application, not
-    /// once a request.
+    /// Takes some 10 µs unless there are no keys: call it once per caller and Application, not once
+    /// per request.
     ///
     /// # Errors
-    /// [`Error::Expression`], and what the guard says of values; each denies.
+    /// [`Error::Expression`], and the errors about keys and values; each denies.
     pub fn extra(&self, human: &Human<'_>, application: &Application) -> Result<Vec<(String, Vec<String>)>, Error> {
         if self.extra.is_empty() {
             return Ok(Vec::new());

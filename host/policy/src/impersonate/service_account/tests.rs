@@ -1,4 +1,4 @@
-//! Lists of accounts, read both ways.
+//! Lists of accounts under both semantics.
 
 use proptest::prelude::*;
 
@@ -58,7 +58,7 @@ fn user(acting: Result<Acting, Error>) -> Result<String, &'static str> {
     }
 }
 
-/// The user, or the code of the error, under both readings.
+/// Compares the user, or the code of the error, under both semantics.
 fn check(rows: &[[&str; 3]], namespace: &str, [argocd, strict]: [Result<&str, &'static str>; 2]) {
     let found = user(derive(rows, namespace, ServiceAccountSemantics::Argocd));
     assert_eq!(found.as_deref(), argocd.as_deref(), "argocd: {rows:?}");
@@ -188,7 +188,7 @@ fn strict_takes_only_namespaces_kubernetes_can_have() {
     let odd = "kube-system:x";
     let argocd = Ok("system:serviceaccount:kube-system:x:sa");
     check(&rows, odd, [argocd, Err("invalid-namespace")]);
-    // One that is spelled out needs nothing of the destination.
+    // An account that is spelled out needs nothing of the destination.
     check(&[[SERVER, "*", "own:sa"]], odd, [Ok("system:serviceaccount:own:sa"); 2]);
 }
 
@@ -198,7 +198,7 @@ fn strict_lets_accounts_of_kubernetes_own_act_only_when_spelled_out() {
         let user = format!("system:serviceaccount:{namespace}:sa");
         let implied = [SERVER, "*", "sa"];
         check(&[implied], namespace, [Ok(&user), Err("reserved-namespace")]);
-        // Naming the namespace as the destination does not name the account.
+        // An entry whose namespace equals the destination does not spell out the account.
         check(
             &[[SERVER, namespace, "sa"]],
             namespace,
@@ -237,7 +237,7 @@ fn a_cluster_without_a_name_is_matched_by_none() {
         user(List::compile(&entries(&[[server, "*", "sa"]]), semantics).acting(&target, Fallback::Deny))
     };
     assert_eq!(acting("", ServiceAccountSemantics::Strict), Err("no-service-account"));
-    // The cluster's own slash is taken away under both readings.
+    // The trailing slash of the cluster's server is removed under both semantics.
     for semantics in [ServiceAccountSemantics::Strict, ServiceAccountSemantics::Argocd] {
         assert_eq!(
             acting("https://k", semantics),
@@ -306,7 +306,7 @@ fn the_control_planes_own_accounts_must_be_spelled_out() {
         let there = format!("system:serviceaccount:team:{name}");
         check(&[["*", "*", name]], "team", [Ok(&there), Ok(&there)]);
     }
-    // Others of that namespace are an Application's without a destination namespace.
+    // An Application without a destination namespace may use other accounts of that namespace.
     let deployer = Ok("system:serviceaccount:argocd:guestbook-deployer");
     check(&[["*", "*", "guestbook-deployer"]], "", [deployer, deployer]);
 }
@@ -518,8 +518,8 @@ fn entries_that_harm_are_told() {
 }
 
 proptest! {
-    /// Whatever the patterns: the entry that decides is the first whose patterns
-    /// match, and no account of a later one acts.
+    /// For any patterns, the first entry whose patterns match decides, and no account of a later
+    /// one acts.
     #[test]
     fn order_beats_everything(
         rows in proptest::collection::vec(
@@ -554,14 +554,14 @@ proptest! {
                 Some(at) => Ok(format!("system:serviceaccount:{own}:sa-{at}")),
             };
             prop_assert_eq!(found, expected);
-            // What stands behind the deciding entry changes nothing.
+            // Entries behind the one that decides change nothing.
             if let Some(at) = first {
                 prop_assert_eq!(user(derive(&list[..=at], namespace, semantics)), user(derive(&list, namespace, semantics)));
             }
         }
     }
 
-    /// A yes of `includes` is never wrong.
+    /// If `includes` returns true, it is right.
     #[test]
     fn inclusion_is_sound(wide in "[ab*?]{0,5}", narrow in "[ab*?]{0,5}", text in "[abc]{0,6}") {
         let compile = |text: &str| tollgate_core::glob::Pattern::compile_exact(text, &[]).unwrap();
@@ -571,7 +571,7 @@ proptest! {
         }
     }
 
-    /// Whatever strict gives is a name Kubernetes splits into namespace and name.
+    /// Kubernetes can split every name that strict semantics give into namespace and name.
     #[test]
     fn strict_users_have_two_parts(account in "[a-z:. */A-Z-]{0,12}", namespace in "[a-z:.-]{0,8}") {
         let rows = [[SERVER, "*", account.as_str()]];

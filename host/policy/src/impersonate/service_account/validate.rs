@@ -1,7 +1,5 @@
-//! Lists of accounts as the API takes them.
-//!
-//! In: entries somebody wants to write. Out: what is wrong with each. Never: a
-//! list taken that the derivation would stumble over.
+//! Validates a list of service accounts before the API accepts it, and reports what is wrong with
+//! each entry. In an accepted list every pattern compiles and every entry names an account.
 
 use std::collections::HashSet;
 
@@ -12,12 +10,12 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::glob::Pattern;
 use tollgate_state::DestinationServiceAccount;
 
-/// What is wrong with a list; empty when it can be written. Findings are errors,
-/// in the order of the entries, and of each in the order Argo CD stops at.
+/// What is wrong with a list; empty if it may be written. Findings are errors, in the order of the
+/// entries, and for each entry in the order in which Argo CD checks.
 ///
 /// - `ServiceAccountSemantics::Argocd`: what Argo CD's API refuses, in its words.
-/// - `ServiceAccountSemantics::Strict`: besides, accounts that are no names Kubernetes can have,
-///   and servers that are the same but for trailing slashes.
+/// - `ServiceAccountSemantics::Strict`: also accounts whose names Kubernetes cannot have, and
+///   servers that differ only in trailing slashes.
 ///
 /// Source: Argo CD, `AppProject.ValidateProject`.
 pub fn validate(entries: &[DestinationServiceAccount], semantics: ServiceAccountSemantics) -> Vec<Diagnostic> {
@@ -28,7 +26,7 @@ pub fn validate(entries: &[DestinationServiceAccount], semantics: ServiceAccount
         let refused = |message: String| Diagnostic::error(location.clone(), message);
         let patterns = [("server", &entry.server), ("namespace", &entry.namespace)];
         let invalid = |field: &str, value: &str| refused(format!("{field} has an invalid format, '{value}'"));
-        // An account is chosen by what matches, never by what does not.
+        // An account is chosen by what matches, so a negated pattern has no meaning.
         let negated = patterns.iter().filter(|(_, pattern)| pattern.contains('!'));
         found.extend(negated.map(|(field, pattern)| invalid(field, pattern)));
         let account = &entry.default_service_account;

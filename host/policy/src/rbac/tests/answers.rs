@@ -134,7 +134,7 @@ fn can_advises_about_groups_without_grants() {
     );
     assert!(validate_request("applications", "action/apps/Deployment/restart").is_ok());
     assert!(validate_request("applications", "get/apps").is_err());
-    // The gateway's own action of Argo CD's resource.
+    // An action of Argo CD's resource that only the gateway has.
     assert!(validate_request("applicationsets", "preview").is_ok());
     assert!(validate_request("applications", "preview").is_err());
     assert!(validate_request("clusters", "connect").is_ok());

@@ -28,7 +28,7 @@ const ASKED_RESOURCES: &[&str] = &["applications", "logs", "exec", "clusters"];
 const ASKED_ACTIONS: &[&str] = &["get", "sync", "action/x", ""];
 const ASKED_OBJECTS: &[&str] = &["p/a", "p/b", "q/a", "p/x/a", "p/axb", "", "a", "q/ä", "p/"];
 
-/// Rows and grants, read one by one.
+/// Rows and grants, evaluated one by one.
 struct Model {
     rows: Vec<[String; 5]>,
     grants: Vec<[String; 2]>,
@@ -78,7 +78,7 @@ impl Model {
                     .any(|[member, role]| member == from && self.inherits(role, to, hops - 1)))
     }
 
-    /// `Some(true)` allow, `Some(false)` deny.
+    /// Whether the rows of `subject` allow, and whether they deny.
     fn alone(&self, subject: &str, tuple: Tuple<'_>) -> (bool, bool) {
         let asked = [tuple.resource, tuple.action, tuple.object];
         let (mut allow, mut deny) = (false, false);
@@ -126,7 +126,7 @@ fn index_and_scan_agree_on_random_policies() {
     let mut allowed = 0;
     for round in 0..400 {
         let model = Model::new(&mut random);
-        // The model follows four hops; a longer way needs five grants in a row.
+        // The model follows four hops, and a longer path needs five grants in a row.
         if model.grants.len() > 4 {
             continue;
         }
@@ -157,7 +157,7 @@ fn index_and_scan_agree_on_random_policies() {
                 "{told}"
             );
             allowed += usize::from(verdict.is_allowed());
-            // The overlap of `p/*/a` is the one place where the globs differ.
+            // The globs of the two semantics differ only in the overlap of `p/*/a`.
             if !model.text().contains("p/*/a") {
                 let verdict = strict.decide(&strict.identify(&caller), tuple);
                 assert_eq!(

@@ -1,4 +1,4 @@
-//! Who counts as whom: denies over principals, groups, roles, project roles.
+//! Which principals a caller has: denies over principals, groups, roles, project roles.
 
 use super::*;
 
@@ -168,8 +168,7 @@ fn global_denies_apply_on_top_of_project_roles() {
 
 #[test]
 fn a_broken_project_line_drops_that_project_and_nothing_else() {
-    // The last two: an effect and a pattern that can never apply, which strict
-    // semantics refuse.
+    // Strict semantics also refuse the last two: an effect and a pattern that can never apply.
     let lines = [
         ("nonsense", true),
         ("p, proj:p1:r, applications, get, p1/secret, dney", false),
@@ -206,7 +205,7 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
             assert_eq!(told, is_dropped, "{said:?}");
         }
     }
-    // The operator's own line refuses as ever.
+    // A broken line of the operator's own still refuses the policy.
     assert_eq!(errors(&source("nonsense", Semantics::Strict)).len(), 1);
 }
 

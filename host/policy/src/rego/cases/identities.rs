@@ -1,8 +1,7 @@
-//! Cases of the names people and jobs have in clusters, and of what travels along
-//! where a service account acts.
+//! Runs the `identities` of `cases.yaml`: which names people and jobs have in clusters, and what is
+//! told about the caller where a service account acts.
 //!
-//! In: `identities` of `cases.yaml`, the mapping or the rules beside it. Out: a result a case.
-//! Never: a name that was not compared.
+//! Invariant: every name that a case gives is compared.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +19,7 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::user::Identity;
 use tollgate_state::{Application, Destination, ObjectName};
 
-/// Groups an identity of a case may have: the most a setting allows.
+/// Maximum number of groups of an identity in a case: the most that a setting allows.
 const MAX_GROUPS: usize = 2_000;
 
 #[derive(Deserialize)]
@@ -33,11 +32,11 @@ pub(super) struct RawCase {
     refused: Option<String>,
 }
 
-/// Order means nothing to Kubernetes.
+/// The wanted identity. The order of groups and values does not matter to Kubernetes.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Wanted {
-    /// Never empty, but where the account's own name is no affair of the file.
+    /// Only empty for a service account, whose name the file does not determine.
     #[serde(default)]
     username: String,
     #[serde(default)]
@@ -47,7 +46,7 @@ struct Wanted {
     extra: BTreeMap<String, BTreeSet<String>>,
 }
 
-/// One case, its input complete.
+/// A case with its complete input.
 pub(in crate::rego) struct Case {
     note: String,
     location: Location,
@@ -68,7 +67,7 @@ impl RawCase {
     }
 }
 
-/// Compiles what says whom a cluster is told, and runs its cases.
+/// Compiles the impersonation file and runs its cases.
 pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diagnostic>) -> Vec<CaseResult> {
     let Some((path, text)) = source.impersonation() else {
         return Vec::new();
@@ -94,8 +93,7 @@ pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diag
     }
 }
 
-/// Gives an input of the Kubernetes front the identity it would have, unless it
-/// says one.
+/// Adds the identity that the mapping gives to an input of the Kubernetes front that has none.
 pub(in crate::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
     let (Front::Kubernetes, Some((path, text)), None) = (source.front, source.impersonation(), input.get("identity"))
     else {
@@ -134,7 +132,8 @@ impl Case {
         self.compare(named)
     }
 
-    /// What of the caller travels along; the account's name is the project's affair.
+    /// Compares the `extra` values about the caller. The account itself is determined by the
+    /// project.
     fn accompanied_by(&self, rules: &Rules) -> Result<(), String> {
         let text = |pointer: &str| self.input.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
         let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);

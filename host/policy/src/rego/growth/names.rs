@@ -1,26 +1,26 @@
-//! What each variable of one rule can be.
+//! Finds every expression that could give a variable of one rule its value, and which index
+//! expressions iterate over a whole collection.
 //!
-//! In: a rule. Out: every place that could give a variable its value, and which
-//! index expressions go through a whole collection. Never: a guess which of
-//! several places comes first; the engine chooses an order of its own.
+//! Invariant: all possible origins of a variable count, as the engine chooses its own order of
+//! evaluation.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssign, RuleBody, RuleHead};
 
-/// A place a variable could get its value from.
+/// An expression that could give a variable its value.
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
-    /// That many levels inside of an expression's value.
+    /// A part of the value of an expression, this many levels inside.
     Inside(&'a Expr, usize),
-    /// A key of an expression's value, that many levels further inside.
+    /// A part of a key of the value of an expression, this many levels inside the key.
     Key(&'a Expr, usize),
-    /// The argument of the function at this place, that many levels inside.
+    /// A part of the argument with this index, this many levels inside.
     Argument(usize, usize),
 }
 
-/// A variable: where it is declared, counted from 1, and its name. All that are
-/// not declared share 0.
+/// A variable: its name and the number of its declaration, from 1. All variables that are not
+/// declared have the number 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct Variable<'a> {
     scope: usize,
@@ -32,18 +32,18 @@ pub(super) struct Variable<'a> {
 #[derive(Default)]
 pub(super) struct Names<'a> {
     pub(super) origins: BTreeMap<Variable<'a>, Vec<Origin<'a>>>,
-    /// What a name means in an expression: more than one variable for the head
-    /// of a rule with several bodies.
+    /// The variables that a name means in an expression. There is more than one in the head of a
+    /// rule with several bodies.
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
-    /// Index expressions that are not known to be bound before: each goes
-    /// through all items of what it indexes.
+    /// Index expressions that may not be bound before. Each iterates over all items of what it
+    /// indexes.
     turning: HashSet<*const Expr>,
-    /// From the outermost query to the current one: names it declares.
+    /// The names that each open query declares, from the outermost to the current one.
     scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
     declared: usize,
 }
 
-/// Whether the declaration of a variable is what gives it its value.
+/// Whether the declaration of a variable also gives it its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) enum Bound {
     /// No: `some x`, `every`, or none at all.
@@ -53,8 +53,8 @@ pub(super) enum Bound {
 }
 
 impl<'a> Names<'a> {
-    /// The names of `rule`. `arity` tells how many arguments the function of an
-    /// expression has, when that is known.
+    /// Collects the names of `rule`. `arity` returns the number of arguments of the function that
+    /// an expression names, if it is known.
     pub(super) fn of(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
         let mut names = Self::default();
         let Rule::Spec { head, bodies, .. } = rule else {
@@ -79,20 +79,20 @@ impl<'a> Names<'a> {
         walk.names
     }
 
-    /// Whether `index` goes through all items.
+    /// Whether `index` iterates over all items.
     pub(super) fn turns(&self, index: &Expr) -> bool {
         self.turning.contains(&std::ptr::from_ref(index))
     }
 
-    /// The variables a name can be in an expression.
+    /// The variables that a name can mean in an expression.
     pub(super) fn meanings(&self, name: &Expr) -> &[Variable<'a>] {
         self.meanings.get(&std::ptr::from_ref(name)).map_or(&[], Vec::as_slice)
     }
 
     /// Declares a name from here on, in the innermost scope.
     ///
-    /// The engine refuses a name that is used before its declaration in one
-    /// query, and in queries nested there takes it for another variable.
+    /// The engine refuses a name that is used before its declaration in the same query. In nested
+    /// queries it takes such a name for another variable.
     fn declare(&mut self, name: &'a str, bound: Bound) {
         self.declared += 1;
         let scope = self.declared;
@@ -110,8 +110,10 @@ impl<'a> Names<'a> {
         })
     }
 
-    /// `by`: whether this is the declaration. What a declaration gives its
-    /// value is only compared elsewhere.
+    /// Records an origin of a variable.
+    ///
+    /// - `by`: whether this is the declaration. If a declaration gives a variable its value, other
+    ///   expressions only compare it and are not origins.
     fn bind(&mut self, name: &'a str, origin: Origin<'a>, by: Bound) {
         let variable = self.meaning(name);
         if name != "_" && variable.bound == by {
@@ -119,8 +121,8 @@ impl<'a> Names<'a> {
         }
     }
 
-    /// Binds the names of a pattern to parts of what it is matched with, from
-    /// that many levels on.
+    /// Binds the names of a pattern to parts of what it is matched with, starting at that many
+    /// levels inside.
     fn pattern(&mut self, pattern: &'a Expr, origin: &dyn Fn(usize) -> Origin<'a>, (levels, by): (usize, Bound)) {
         match pattern {
             Expr::Var { span, .. } => self.bind(span.text(), origin(levels), by),
@@ -138,7 +140,7 @@ impl<'a> Names<'a> {
     }
 }
 
-/// The names in a pattern.
+/// Calls `found` for each name in a pattern.
 fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
     match pattern {
         Expr::Var { span, .. } => found(span.text()),
@@ -157,7 +159,7 @@ struct Walk<'a, 'b> {
 }
 
 impl<'a> Walk<'a, '_> {
-    /// A body and what its head says when it holds.
+    /// Examines a body and the head that belongs to it.
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
         self.names.scopes.push(BTreeMap::new());
         self.statements(&body.query);
@@ -176,7 +178,7 @@ impl<'a> Walk<'a, '_> {
             RuleHead::Set { refr, key, .. } => (refr, key.as_ref()),
         };
         value.into_iter().for_each(|value| self.expr(value));
-        // The brackets of a head hold keys to make, not items to look for.
+        // The brackets of a head contain keys to create, not items to look up.
         let mut refr: &'a Expr = refr;
         while let Expr::RefDot { refr: inner, .. } | Expr::RefBrack { refr: inner, .. } = refr {
             if let Expr::RefBrack { index, .. } = refr {
@@ -232,8 +234,7 @@ impl<'a> Walk<'a, '_> {
                 } => {
                     self.expr(domain);
                     self.names.scopes.push(BTreeMap::new());
-                    // As an index in a query nested there, the machine lets
-                    // these go through all items.
+                    // As an index in a nested query, the machine lets these iterate over all items.
                     for name in key.iter().chain([value]) {
                         self.names.declare(name.text(), Bound::Elsewhere);
                     }
@@ -312,8 +313,8 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// Two array literals match item by item; that keeps `[a, b] := [x, y]`
-    /// from making each of both as large as the whole.
+    /// Matches two array literals item by item. Otherwise `[a, b] := [x, y]` would make each of
+    /// both as large as the whole.
     fn unify(&mut self, pattern: &'a Expr, value: &'a Expr, by: Bound) {
         match (pattern, value) {
             (Expr::Array { items, .. }, Expr::Array { items: values, .. }) if items.len() == values.len() => {
@@ -328,7 +329,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// `collection[index]`: what is not bound yet takes every key in turn.
+    /// `collection[index]`: a name that is not bound yet takes every key in turn.
     fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
         let origin = |levels| Origin::Key(collection, levels);
         self.names.pattern(index, &origin, (0, Bound::Elsewhere));
@@ -341,8 +342,7 @@ impl<'a> Walk<'a, '_> {
         }
     }
 
-    /// A call with one argument more than the function has binds the last one
-    /// to the result.
+    /// A call with one argument more than the function takes binds the last argument to the result.
     fn call(&mut self, call: &'a Expr, function: &'a Expr, parameters: &'a [ExprRef]) {
         if let Some((last, rest)) = parameters.split_last()
             && (self.arity)(function).is_none_or(|arity| arity == rest.len())

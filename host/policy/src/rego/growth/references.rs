@@ -1,7 +1,6 @@
-//! What an expression and the names in it refer to.
+//! Resolves what an expression and the names in it refer to, and computes its size.
 //!
-//! In: an expression, a scope. Out: its size. Never: a name without an origin:
-//! that is refused.
+//! Invariant: a name without an origin is refused.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,7 +15,7 @@ use super::{
 };
 use tollgate_core::diagnostic::Diagnostic;
 
-/// One step of a reference behind its first name.
+/// One step of a reference after its first name.
 pub(super) enum Step<'a> {
     /// `.key` or `["key"]`.
     Fixed(String),
@@ -33,7 +32,7 @@ impl Step<'_> {
     }
 }
 
-/// The steps of a reference, from its base on.
+/// The steps of a reference, starting at its base.
 pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
     let mut steps = Vec::new();
     let mut expr = expr;
@@ -59,7 +58,7 @@ pub(super) fn steps(expr: &Expr) -> Vec<Step<'_>> {
     steps
 }
 
-/// Names a module imports: full path, `data` or `input` included.
+/// Names that a module imports, with their full paths including `data` or `input`.
 pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
     let mut imports = BTreeMap::new();
     for import in &module.imports {
@@ -74,14 +73,14 @@ pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
     imports
 }
 
-/// The path below `data` that a function's name means, if a rule has it.
+/// The path below `data` to which a function's name refers, if a rule has it.
 fn function_path<T>(place: &Place<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
     let (path, _) = graph::chain(function)?;
     let full = graph::resolve(&place.package, |name| place.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
-/// Arguments of the function of that name, when there is one.
+/// Number of arguments of the function with that name, if it exists.
 pub(super) fn arity(place: &Place<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
     if let Some(path) = function_path(place, functions, function) {
         return functions.get(&path).copied();
@@ -146,7 +145,7 @@ impl<'a> Growth<'a> {
         checked(size, graph::base(expr).span())
     }
 
-    /// `index`: the key of each item when the head names none.
+    /// `index`: the size of the key of each item if the head names no key.
     fn comprehension(
         &mut self,
         scope: &mut Scope<'a>,
@@ -204,9 +203,9 @@ impl<'a> Growth<'a> {
         }
         match size {
             Some(size) => Ok(size.named()),
-            // Each `_` is new and stands for anything.
+            // Each `_` is a new variable that stands for anything.
             None if name == "_" => Ok(Size::ONE),
-            // What is neither variable nor rule is never defined.
+            // A name that is neither a variable nor a rule is never defined.
             None if scope_is_global(name) => Ok(Size::ONE),
             None => {
                 let message = format!("nothing tells how large `{name}` can get");
@@ -215,8 +214,7 @@ impl<'a> Growth<'a> {
         }
     }
 
-    /// The full path, `data` or `input` first, that a name means outside of
-    /// its rule.
+    /// The full path, starting with `data` or `input`, to which a name refers outside of its rule.
     fn path(&self, scope: &Scope<'a>, name: &str) -> Option<Path> {
         let place = self.modules.get(scope.definition.module)?;
         if scope_is_global(name) {
@@ -240,7 +238,7 @@ impl<'a> Growth<'a> {
         known.then(|| ["data".to_owned()].into_iter().chain(own).collect())
     }
 
-    /// Rules, data and input that `path` can mean; nothing when there are none.
+    /// The size of the rules, data and input to which `path` can refer.
     fn global(&mut self, path: &Path) -> Result<Option<Size>, Box<Diagnostic>> {
         let Some((root, below)) = path.split_first() else {
             return Ok(None);
@@ -254,7 +252,7 @@ impl<'a> Growth<'a> {
             let reached: Vec<Path> = reached.map(|(known, _)| known.clone()).collect();
             for known in reached {
                 let rule = self.value(&known, None)?;
-                // Below the path stand the rules of a package: all of them together.
+                // The rules below the path form an object, so their sizes add up.
                 let rule = known.iter().skip(below.len()).rev().fold(rule, |rule, key| {
                     Size::literal([(Some(Size::text(key.len())), rule)].into_iter())
                 });
@@ -269,12 +267,12 @@ impl<'a> Growth<'a> {
                 }
             }
         }
-        // An undefined reference is as good as none; a name that means
-        // something but has no value yet must not count as unknown.
+        // A reference without a value is undefined and counts as a small value: it must not be
+        // reported as unknown.
         Ok(Some(size.unwrap_or(Size::ONE)))
     }
 
-    /// What `path` has in the data files, or in `input` by its schema.
+    /// The size of `path` in the data files, or in `input` by its schema.
     fn outside(&mut self, path: &Path) -> Option<Size> {
         if let Some(&known) = self.outside.get(path) {
             return Some(known);
@@ -304,18 +302,18 @@ impl<'a> Growth<'a> {
         Some(size)
     }
 
-    /// The largest value any of its origins can give a variable.
+    /// The largest size that any of its origins can give a variable.
     ///
-    /// One origin is the real one, and finding that one never comes back to the
-    /// variable itself. So where another origin does come back, it adds
-    /// nothing; but what was found on the way holds for this time only.
+    /// At evaluation one origin gives the value, and evaluating it never needs the variable itself.
+    /// An origin that leads back to the variable therefore adds nothing. What was computed on the
+    /// way is then not kept, as it holds only for this path.
     fn variable(&mut self, scope: &mut Scope<'a>, variable: Variable<'a>, span: &Span) -> Sized {
         if let Some(&known) = scope.known.get(&variable) {
             return Ok(known);
         }
         let met = scope.open.iter().position(|(open, _)| *open == variable);
         if let Some((at, &(_, queries))) = met.and_then(|at| Some((at, scope.open.get(at)?))) {
-            // The name could be another variable for the engine than here.
+            // For the engine the name could be another variable here.
             if variable.bound == Bound::Here || scope.queries > queries {
                 let message = format!("`{}` is used in what gives it its value", span.text());
                 return Err(too_large(span, message, "give one of both another name"));
@@ -365,7 +363,7 @@ impl<'a> Growth<'a> {
         for parameter in parameters {
             arguments.push(self.expr(scope, parameter)?);
         }
-        // One more than the function takes is bound to its result.
+        // An argument beyond those of the function is bound to its result.
         arguments.truncate(arity.unwrap_or(usize::MAX));
         if let Some(path) = rule {
             return self.value(&path, Some(arguments));
@@ -386,7 +384,7 @@ fn scope_is_global(name: &str) -> bool {
     name == "input" || name == "data"
 }
 
-/// What a built-in function gives.
+/// The size of the result of a built-in function.
 fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
     let first = argument(0);
@@ -408,9 +406,8 @@ fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
     })
 }
 
-/// Refuses arguments that are too large to be written out: `sprintf` does that,
-/// and the engine for the error text of any function that gets another type than
-/// it takes.
+/// Refuses arguments that are too large to be written out. `sprintf` writes them out, and so does
+/// the engine in the error of any function whose argument has the wrong type.
 fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnostic>> {
     let allowed = match gives {
         Gives::Fact => return Ok(()),
@@ -433,7 +430,7 @@ fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnosti
 
 fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> Sized {
     let digits = match op {
-        // Also the difference of two sets.
+        // This can also be the difference of two sets.
         ArithOp::Sub => return Ok(left.either(Size::flat(right.scalar, 1))),
         ArithOp::Add => left.scalar.max(right.scalar),
         ArithOp::Mul | ArithOp::Div | ArithOp::Mod => left.scalar.saturating_add(right.scalar),

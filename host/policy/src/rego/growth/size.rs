@@ -1,50 +1,50 @@
-//! Upper bounds on the size of a value, as seen by what walks its whole tree.
+//! Upper bounds on the size of a value, counted as an operation that traverses its whole tree sees
+//! it. The size of a whole is computed from the sizes of its parts.
 //!
-//! In: sizes of parts. Out: the size of the whole. Never: less than the value
-//! has when it is evaluated with an input of the sizes below; what cannot be
-//! told counts as large.
+//! Invariant: a bound is never less than the size at evaluation, if the input has the sizes below.
+//! What cannot be determined counts as large.
 
 use serde_json::Value as Json;
 
 use super::super::{INSTRUCTIONS, MEMORY_BYTES};
 
-/// Bytes of text or of digits that count as one node.
+/// Bytes of text or digits that count as one node.
 const TEXT_UNIT: usize = 64;
-/// Size of a text of `input`: 512 bytes.
+/// Size of a text of `input`, in nodes: 512 bytes.
 const INPUT_TEXT: u64 = 8;
-/// Items of a list of `input` whose schema has no `maxItems`.
+/// Number of items of a list of `input` whose schema has no `maxItems`.
 const INPUT_ITEMS: u64 = 256;
-/// Turns all loops of one decision can take together: each costs an instruction.
+/// Maximum number of iterations of all loops of one decision together: each costs an instruction.
 const TURNS: u64 = INSTRUCTIONS as u64;
-/// Values that fit into the memory of one decision, 16 bytes and more each;
-/// half of them because a built-in can overshoot.
+/// Number of values that fit into the memory of one decision at 16 bytes or more each, doubled
+/// because a built-in can overshoot.
 const SLOTS: u64 = MEMORY_BYTES / 8;
 
-/// How large a value can be. Counts saturate.
+/// How large a value can be. All counts saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Size {
-    /// Nodes of the tree, a shared value counted wherever it stands.
+    /// Nodes of the tree; a shared value counts at every place.
     pub(super) tree: u64,
-    /// The largest tree among its parts that were there before: built in an
-    /// earlier statement, by another rule, or read from `input` and `data`.
+    /// The largest tree among its parts that existed before: those built in an earlier statement or
+    /// by another rule, or read from `input` and `data`.
     shared: u64,
     /// The largest tree of a direct item.
     item: u64,
     /// The largest tree of a direct key.
     key: u64,
-    /// Direct items.
+    /// Number of direct items.
     pub(super) length: u64,
     /// Levels of brackets.
     pub(super) depth: u64,
     /// The largest text or number anywhere in it, in nodes.
     pub(super) scalar: u64,
-    /// Levels of keys in keys that are no texts. Writing one out as text
-    /// escapes its quotes, those of the level below once more, and so on.
+    /// Levels of keys in keys that are not texts. Writing such a key out as text escapes its quotes
+    /// once more on each level.
     escapes: u32,
 }
 
 impl Size {
-    /// Nothing: what a definition gives that cannot be the one that counts.
+    /// No value: used where a definition cannot be the one that counts.
     pub(super) const NONE: Self = Self::scalar(0);
     /// A boolean, null, a small number or an empty collection.
     pub(super) const ONE: Self = Self::scalar(1);
@@ -68,7 +68,7 @@ impl Size {
         Self::scalar(1 + (bytes / TEXT_UNIT) as u64)
     }
 
-    /// The pieces `split` makes: one for each byte, if need be.
+    /// The pieces that `split` makes: up to one for each byte.
     pub(super) fn pieces(self) -> Self {
         let length = self.scalar.saturating_mul(TEXT_UNIT as u64).saturating_add(1);
         Self {
@@ -83,7 +83,7 @@ impl Size {
         }
     }
 
-    /// A literal with these entries: key, if it has one of its own, and value.
+    /// A literal with these entries: the key, if the entry has one of its own, and the value.
     pub(super) fn literal(entries: impl Iterator<Item = (Option<Self>, Self)>) -> Self {
         let mut whole = Self { depth: 1, ..Self::ONE };
         for (key, value) in entries {
@@ -92,10 +92,10 @@ impl Size {
         whole
     }
 
-    /// A collection that gets an entry in each of at most `turns` turns.
+    /// A collection that gets an entry in each of at most `turns` iterations.
     ///
-    /// What the turns build is new each time, so memory bounds it; what they
-    /// refer to is not.
+    /// What the iterations build is new each time, so memory bounds it. What they refer to is not
+    /// bounded by memory.
     pub(super) fn collected(key: Option<Self>, value: Self, turns: u64) -> Self {
         let mut whole = Self { depth: 1, ..Self::ONE }.grown(key, value, turns.min(TURNS));
         whole.tree = whole.tree.min(SLOTS.saturating_mul(whole.shared.max(1)));
@@ -109,7 +109,7 @@ impl Size {
             tree: self.tree.saturating_add(entry.saturating_mul(turns)),
             shared: self.shared.max(own.shared).max(value.shared),
             item: self.item.max(value.tree),
-            // The key of an array's item is a number, that of a set's the item.
+            // The key of an array's item is a number, that of a set's item is the item itself.
             key: self.key.max(if key.is_some() { own.tree } else { value.tree.max(1) }),
             length: self.length.saturating_add(turns),
             depth: self.depth.max(own.depth.max(value.depth).saturating_add(1)),
@@ -121,7 +121,7 @@ impl Size {
         }
     }
 
-    /// The same value, under a name: all of it is there already.
+    /// The same value under a name: all of it exists already.
     pub(super) fn named(self) -> Self {
         Self {
             shared: self.tree,
@@ -153,7 +153,7 @@ impl Size {
         }
     }
 
-    /// One of two values.
+    /// Either of two values: the larger bound in every respect.
     pub(super) fn either(self, other: Self) -> Self {
         Self {
             tree: self.tree.max(other.tree),
@@ -167,13 +167,13 @@ impl Size {
         }
     }
 
-    /// Nodes of the text that it is when written out.
+    /// Nodes of the value written out as text.
     pub(super) fn written(self) -> u64 {
         self.tree
             .saturating_mul(1_u64.checked_shl(self.escapes).unwrap_or(u64::MAX))
     }
 
-    /// All items of two values in one.
+    /// A value with all items of two values.
     pub(super) fn joined(self, other: Self) -> Self {
         Self {
             tree: self.tree.saturating_add(other.tree),
@@ -182,7 +182,7 @@ impl Size {
         }
     }
 
-    /// The items of all its items in one.
+    /// A value with the items of all its items.
     pub(super) fn merged(self) -> Self {
         Self {
             tree: self.tree,
@@ -191,18 +191,18 @@ impl Size {
         }
     }
 
-    /// The keys of it as a set.
+    /// Its keys as a set.
     pub(super) fn keys(self) -> Self {
         Self { item: self.key, ..self }
     }
 
-    /// A value with no structure left: what a function makes of all texts and
-    /// numbers of it, `factor` times as long.
+    /// A value without structure, which a function makes of `nodes` of texts and numbers, `factor`
+    /// times as long.
     pub(super) fn flat(nodes: u64, factor: u64) -> Self {
         Self::scalar(nodes.max(1).saturating_mul(factor))
     }
 
-    /// What a JSON value has.
+    /// The size of a JSON value.
     pub(super) fn of_json(value: &Json) -> Self {
         match value {
             Json::Null | Json::Bool(_) => Self::ONE,
@@ -218,7 +218,7 @@ impl Size {
         }
     }
 
-    /// What a value has that fits the JSON Schema `schema`, a part of `whole`.
+    /// The size of a value that fits the JSON Schema `schema`, a part of `whole`.
     pub(super) fn of_schema(whole: &Json, schema: &Json) -> Self {
         let schema = resolved(whole, schema);
         let text = |key: &str| Some(Self::text(key.len()));
@@ -248,7 +248,7 @@ impl Size {
     }
 }
 
-/// The schema a `$ref` of `whole` means.
+/// The schema to which a `$ref` within `whole` refers.
 pub(super) fn resolved<'a>(whole: &'a Json, schema: &'a Json) -> &'a Json {
     let target = schema.get("$ref").and_then(Json::as_str);
     target

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Growth, check};
 use crate::rego::Front;
 
-/// Each makes `NEW` of `OLD`.
+/// Each form computes `NEW` from `OLD`.
 const FORMS: &[&str] = &[
     "NEW := [OLD, OLD]",
     "NEW := {\"a\": OLD, \"b\": [OLD]}",
@@ -89,7 +89,7 @@ fn input() -> serde_json::Value {
     })
 }
 
-/// The tree of a value as [`super::Size`] counts it.
+/// The number of nodes of a value, as [`super::Size`] counts them.
 fn tree(value: &Value) -> u64 {
     let text = |bytes: usize| 1 + bytes as u64 / 64;
     match value {
@@ -122,7 +122,7 @@ fn parsed(name: &str, text: &str) -> Module {
     parser.parse().unwrap_or_else(|error| panic!("{error:#}\n{text}"))
 }
 
-/// A rule for each form, made of the one before.
+/// A program with a rule for each form, computed from the rule before.
 fn program(forms: &[&str]) -> String {
     let rules = forms.iter().enumerate().map(|(at, form)| {
         form.replace("NEW", &format!("x{}", at + 1))
@@ -141,7 +141,8 @@ fn program(forms: &[&str]) -> String {
 
 const LIB: &str = "package tollgate.lib\n\nnames contains name if some name in input.principal.groups\n\nf(a) := [a, a]\n\nv := [input, input]\n";
 
-/// Compares every rule's bound with what the engine gives; how many it gave.
+/// Compares every rule's bound with the value that the engine gives. Returns how many values it
+/// gave.
 #[track_caller]
 fn compare(forms: &[&str]) -> usize {
     let text = program(forms);
@@ -179,7 +180,7 @@ fn compare(forms: &[&str]) -> usize {
     given
 }
 
-/// What the interpreter gives; nothing when that is no value.
+/// The value that the interpreter gives, if any.
 fn interpreted(engine: &mut Engine, at: usize) -> Option<Value> {
     let results = engine
         .eval_query(format!("data.tollgate.extensions.x{at}"), false)
@@ -188,7 +189,7 @@ fn interpreted(engine: &mut Engine, at: usize) -> Option<Value> {
     (value != Value::Undefined).then_some(value)
 }
 
-/// What the machine gives, which is what decides in the gateway.
+/// The value that the machine gives, which is what counts in the gateway.
 fn run(engine: &Engine, data: &serde_json::Value, at: usize) -> Option<Value> {
     let rule = format!("data.tollgate.extensions.x{at}");
     let policy = engine.clone().compile_with_entrypoint(&rule.as_str().into()).ok()?;

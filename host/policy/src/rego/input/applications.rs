@@ -1,8 +1,7 @@
-//! What the Applications front tells its policy.
+//! Builds the input of the policy of the Applications front, `data.tollgate.applications.decision`:
+//! the caller, the Application with what governs it, and the request.
 //!
-//! In: who asks, the Application with what governs it, what one request asks.
-//! Out: the `input` of `data.tollgate.applications.decision`. Never: a credential,
-//! a header, a body.
+//! Security: the input contains no credential, no header and no body.
 
 use std::sync::LazyLock;
 
@@ -20,8 +19,8 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
 use tollgate_state::{Cluster, Project};
 
-/// Bytes of the reason why a list refuses. Names in it are the caller's choice, and
-/// the policy passes it on.
+/// Maximum length of the reason why a list refuses, in bytes. It contains names that the caller
+/// chooses, and the policy passes it on.
 const REASON_BYTES: usize = 480;
 
 /// What the RBAC table says of one caller and one Application.
@@ -39,30 +38,29 @@ pub struct ApplicationVerdicts<'a> {
     pub exec_create: RbacVerdict<'a>,
 }
 
-/// What is known of an Application that can be acted for.
+/// The facts about an Application for which the gateway can act.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplicationKnown<'a> {
-    /// The Application, and who acts for it when accounts act.
+    /// The Application, and who acts for it when service accounts act.
     pub governed: &'a Governed,
     /// Its project.
     pub project: &'a Project,
-    /// Where it goes to.
+    /// Its destination cluster.
     pub cluster: &'a Cluster,
-    /// Whether the project permits that.
+    /// Whether the project permits the destination.
     pub permitted: bool,
-    /// Whether accounts act.
+    /// Whether service accounts act.
     pub mode: ImpersonationMode,
     /// Who acts.
     pub whom: &'a Whom,
 }
 
-/// The parts of the input that stay from request to request of one caller about
-/// one Application.
+/// The parts of the input that are the same for all requests of one caller about one Application.
 #[derive(Clone, Debug)]
 pub struct ApplicationFacts(Object);
 
 impl ApplicationFacts {
-    /// Takes some 10 µs: once a caller and Application.
+    /// Takes some 10 µs: call it once per caller and Application.
     pub fn new(principal: &Principal, known: &ApplicationKnown<'_>, verdicts: &ApplicationVerdicts<'_>) -> Self {
         let ApplicationKnown {
             governed,
@@ -132,7 +130,7 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
     })
 }
 
-/// Who acts, and who would if accounts acted.
+/// Who acts, and who would act if service accounts acted.
 fn identity(mode: ImpersonationMode, whom: &Whom, acting: &Result<Acting, service_account::Error>) -> Value {
     let acts = match whom {
         Whom::Controller => "gateway",
@@ -185,21 +183,21 @@ thread_local! {
 /// [`application_input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct ApplicationInput<'a> {
-    /// Who asks, about which Application.
+    /// The caller and the Application.
     pub facts: &'a ApplicationFacts,
-    /// What is asked of the cluster.
+    /// The request into the cluster.
     pub attributes: &'a Attributes,
-    /// Whether it changes anything.
+    /// Whether it may change anything.
     pub wanted: Access,
-    /// What it does there.
+    /// The operation on live objects.
     pub operation: Operation,
-    /// What was found out about it.
+    /// What the host found out about its object.
     pub found: Found<'a>,
 }
 
 impl ApplicationInput<'_> {
-    /// The value a bundle decides on. Takes about a microsecond: all but the
-    /// request was built before.
+    /// The value on which a bundle decides. Takes about a microsecond, as all but the request was
+    /// built before.
     pub fn to_value(self) -> Value {
         KEYS.with(|keys| {
             let mut input = self.facts.0.clone();
@@ -229,7 +227,7 @@ impl ApplicationInput<'_> {
 /// JSON Schema (2020-12) of the input of the Applications front.
 pub fn application_input_schema() -> &'static serde_json::Value {
     static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // A broken file in the repository refuses every input, and fails the tests.
+        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
         serde_json::from_str(include_str!("applications.schema.json")).unwrap_or(serde_json::Value::Bool(false))
     });
     &SCHEMA

@@ -1,12 +1,11 @@
-//! What the ApplicationSet front tells its policy.
+//! Builds the input of the policy of the ApplicationSet front,
+//! `data.tollgate.applicationsets.decision`: the caller, the operation on the set, and what the
+//! host found out about one part of it.
 //!
-//! In: who asks for what of which set, and what the host found out about one part of
-//! it. Out: the `input` of `data.tollgate.applicationsets.decision`. Never: a
-//! credential; an Application's whole object.
+//! One request can ask about a thousand Applications. What they have in common is built once:
+//! [`SetFacts`] for the request, a [`Fact`] for each project, source and destination.
 //!
-//! One request asks about a thousand Applications. What they have in common is built
-//! once: [`SetFacts`] for the request, a [`Fact`] for each project, source and
-//! destination.
+//! Security: the input contains no credential and no whole Application object.
 
 use std::sync::LazyLock;
 
@@ -44,16 +43,16 @@ thread_local! {
     static KEYS: Keys = Keys::new();
 }
 
-/// A set, as policies see it.
+/// An ApplicationSet, as policies see it.
 #[derive(Clone, Copy, Debug)]
 pub struct KnownSet<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// `spec.template.spec.project` as it is written.
+    /// `spec.template.spec.project` as written.
     pub project: &'a str,
-    /// Projects its RBAC objects are in, as far as they are known.
+    /// Projects that its RBAC objects are in, as far as known.
     pub projects: &'a [String],
     /// `metadata.labels`.
     pub labels: &'a std::collections::BTreeMap<String, String>,
@@ -61,12 +60,12 @@ pub struct KnownSet<'a> {
     pub generators: &'a [&'static str],
 }
 
-/// The parts of the input that stay for the whole of one request.
+/// The parts of the input that are the same for one whole request.
 #[derive(Clone, Debug)]
 pub struct SetFacts(Object);
 
 impl SetFacts {
-    /// Takes some microseconds: once a request.
+    /// Takes some microseconds: call it once per request.
     pub fn new(principal: &Principal, operation: &str, set: &KnownSet<'_>) -> Self {
         let KnownSet {
             namespace,
@@ -98,15 +97,15 @@ impl SetFacts {
     }
 }
 
-/// What the host found out about one thing: whether it is permitted, why not, and
-/// what it is. Cloning it counts a reference.
+/// What the host found out about one thing: whether it is permitted, why not, and what it is.
+/// Cloning is cheap: it only counts a reference.
 #[derive(Clone, Debug)]
 pub struct Fact(Value);
 
 impl Fact {
-    /// Nothing but a verdict.
+    /// A verdict without further facts.
     ///
-    /// - `refused`: why not; none where it is permitted.
+    /// - `refused`: why it is not permitted; `None` if it is.
     pub fn new(refused: Option<&str>) -> Self {
         Self::with([], refused)
     }
@@ -118,9 +117,9 @@ impl Fact {
         Self::with([("name", Value::from(name)), ("labels", about)], refused)
     }
 
-    /// Where an Application goes to.
+    /// The destination of an Application.
     ///
-    /// - `cluster`: none where the destination means no one cluster.
+    /// - `cluster`: `None` if the destination does not resolve to exactly one cluster.
     pub fn destination(cluster: Option<&Cluster>, namespace: &str, refused: Option<&str>) -> Self {
         let text = |of: fn(&Cluster) -> &String| Value::from(cluster.map_or("", |cluster| of(cluster)));
         let about = [
@@ -131,7 +130,7 @@ impl Fact {
         Self::with(about, refused)
     }
 
-    /// Where the manifests of an Application come from.
+    /// The sources of the manifests of an Application.
     pub fn source(repositories: &[&str], refused: Option<&str>) -> Self {
         let about = [("repositories", texts(repositories.iter().copied()))];
         Self::with(about, refused)
@@ -172,19 +171,19 @@ pub struct ApplicationPart<'a> {
     pub namespace: &'a str,
     /// Its name.
     pub name: &'a str,
-    /// The project it is in afterwards; of one that goes, the one it was in.
+    /// The project it is in afterwards; for a deleted one, the project it was in.
     pub project: &'a str,
     /// `create`, `update`, `delete` or `keep`.
     pub action: &'static str,
-    /// Whether the object is one that can be written.
+    /// Whether the object is one that may be written.
     pub object: Fact,
-    /// Whether it is new, or the set's.
+    /// Whether the object is new or belongs to the set.
     pub ownership: Fact,
-    /// Where it shall be; none for one that goes.
+    /// Its project, source and destination; `None` if it is deleted.
     pub placed: Option<Placed>,
 }
 
-/// What is asked of an Application that is there afterwards.
+/// The facts about an Application that exists afterwards.
 #[derive(Clone, Debug)]
 pub struct Placed {
     /// Its project.
@@ -193,23 +192,23 @@ pub struct Placed {
     pub namespace: Fact,
     /// Whether the project permits its repositories.
     pub source: Fact,
-    /// Whether the project permits where it goes to.
+    /// Whether the project permits its destination.
     pub destination: Fact,
 }
 
-/// What is asked about.
+/// What a question to the policy is about.
 #[derive(Clone, Debug)]
 pub enum Subject<'a> {
     /// The set itself.
     Set,
-    /// A repository a generator reads.
+    /// A repository that a generator reads.
     Repository {
         /// Its URL.
         url: &'a str,
-        /// Whether the gateway may ask it.
+        /// Whether the gateway may connect to it.
         reach: Fact,
     },
-    /// A cluster a generator lists.
+    /// A cluster that a generator lists.
     Cluster {
         /// Its name.
         name: &'a str,
@@ -243,16 +242,16 @@ impl Subject<'_> {
 pub struct SetInput<'a> {
     /// What all questions of a request have in common.
     pub facts: &'a SetFacts,
-    /// What this one is about.
+    /// What this question is about.
     pub subject: Subject<'a>,
     /// Permissions that were looked up for it.
     pub checks: &'a [CheckFact<'a>],
-    /// Why RBAC refuses it; none where it does not.
+    /// Why RBAC refuses it; `None` if it does not.
     pub refused: Option<&'a str>,
 }
 
 impl SetInput<'_> {
-    /// The value a bundle decides on. Takes two microseconds for an Application.
+    /// The value on which a bundle decides. Takes two microseconds for an Application.
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
             let mut input = self.facts.0.clone();
@@ -348,7 +347,7 @@ fn application(keys: &Keys, part: &ApplicationPart<'_>, input: &mut Object) {
 /// JSON Schema (2020-12) of the input of the ApplicationSet front.
 pub fn application_set_input_schema() -> &'static serde_json::Value {
     static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // A broken file in the repository refuses every input, and fails the tests.
+        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
         serde_json::from_str(include_str!("applicationsets.schema.json")).unwrap_or(serde_json::Value::Bool(false))
     });
     &SCHEMA

@@ -1,7 +1,7 @@
-//! What the Kubernetes front tells its policy.
+//! Builds the input of the policy of the Kubernetes front, `data.tollgate.kubernetes.decision`: who
+//! may use which agent as whom, and the request.
 //!
-//! In: who may use which agent as whom, what one request asks. Out: the `input`
-//! of `data.tollgate.kubernetes.decision`. Never: a credential, a header.
+//! Security: the input contains no credential and no header.
 
 use std::sync::LazyLock;
 
@@ -13,12 +13,12 @@ use crate::impersonate::{Impersonation, Known};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::user::Identity;
 
-/// The parts of the input that stay from request to request of one access.
+/// The parts of the input that are the same for all requests of one access.
 #[derive(Clone, Debug)]
 pub struct Standing(Object);
 
 impl Standing {
-    /// Takes some 10 µs: once an access.
+    /// Takes some 10 µs: call it once per access.
     pub fn new(known: Known, impersonation: &Impersonation) -> Self {
         let Known {
             agent,
@@ -46,7 +46,7 @@ impl Standing {
     }
 }
 
-/// An identity as the input has it.
+/// An identity in the format of the input.
 pub(in crate::rego) fn identity_json(identity: &Identity) -> serde_json::Value {
     let Identity {
         username,
@@ -87,15 +87,15 @@ thread_local! {
 /// [`kubernetes_input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Copy, Debug)]
 pub struct KubernetesInput<'a> {
-    /// Who, by which agent, as whom.
+    /// The caller, the agent and the impersonated identity.
     pub standing: &'a Standing,
-    /// What is asked of the cluster.
+    /// The request to the cluster.
     pub attributes: &'a Attributes,
 }
 
 impl KubernetesInput<'_> {
-    /// The value a bundle decides on. Takes about a microsecond: all but the
-    /// request was built before.
+    /// The value on which a bundle decides. Takes about a microsecond, as all but the request was
+    /// built before.
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
             let mut input = self.standing.0.clone();
@@ -105,7 +105,7 @@ impl KubernetesInput<'_> {
     }
 }
 
-/// What is asked of a cluster, as the input has it.
+/// A request to a cluster in the format of the input.
 pub(super) fn request(attributes: &Attributes) -> Value {
     KEYS.with(|keys| {
         let Attributes {
@@ -154,7 +154,7 @@ pub(super) fn request(attributes: &Attributes) -> Value {
 /// JSON Schema (2020-12) of the input of the Kubernetes front.
 pub fn kubernetes_input_schema() -> &'static serde_json::Value {
     static SCHEMA: LazyLock<serde_json::Value> = LazyLock::new(|| {
-        // A broken file in the repository refuses every input, and fails the tests.
+        // If the file in the repository is broken, `false` refuses every input, and the tests fail.
         serde_json::from_str(include_str!("kubernetes.schema.json")).unwrap_or(serde_json::Value::Bool(false))
     });
     &SCHEMA

@@ -1,8 +1,8 @@
 use super::{Reads, RequestParts};
 use crate::rego::{Front, Source, compile};
 
-/// What a bundle reads whose decision depends on `condition`; lines in front
-/// of the rule may import.
+/// What a bundle reads if its decision depends on `condition`. `imports` are lines in front of the
+/// rule.
 fn reads(imports: &str, condition: &str) -> Reads {
     let policy = format!(
         "package tollgate.extensions\n{imports}\n\ndefault decision := {{\"allow\": false}}\n\n\

@@ -7,8 +7,8 @@ use serde_json::json;
 use super::super::source::{File, Kind, Source};
 use super::super::{Bundle, Error, Front, STUCK_AFTER, TIME, compile};
 
-/// A policy that compares two trees of `2^levels` nodes, which memory does not
-/// notice, for every request but DELETE.
+/// A policy that compares two trees of `2^levels` nodes for every request but DELETE. The memory
+/// limit does not notice them, as their parts are shared.
 fn doubling(levels: usize) -> Source {
     let doubled = |name: &str| {
         let rows = (0..levels).map(|at| format!("{name}{} := [{name}{at}, {name}{at}]\n", at + 1));
@@ -53,7 +53,7 @@ fn a_decision_that_does_not_come_back_costs_one_thread_and_holds_up_its_bundle()
     std::thread::spawn(move || lost.decide(input("GET")));
     while !stuck.is_stuck() {
         assert!(started.elapsed() < STUCK_AFTER * 20, "nobody noticed");
-        // What others of the same bundle get in the meantime.
+        // Other decisions of the same bundle get these results in the meantime.
         assert!(matches!(
             stuck.decide(input("DELETE")),
             Ok(_) | Err(Error::Stuck { .. })
@@ -67,11 +67,11 @@ fn a_decision_that_does_not_come_back_costs_one_thread_and_holds_up_its_bundle()
         assert_eq!(stuck.decide(input(method)), Err(Error::Stuck { limit: STUCK_AFTER }));
     }
     assert!(asked.elapsed() < STUCK_AFTER);
-    // Its twin, another generation, is not affected.
+    // Another bundle is not affected.
     assert!(other.decide(input("GET")).unwrap().allow);
     assert!(!other.is_stuck());
 
-    // The comparison does end one day, and the thread is back.
+    // The comparison ends eventually, and the bundle decides again.
     while stuck.is_stuck() {
         assert!(started.elapsed() < STUCK_AFTER * 200, "it is given up for good");
         std::thread::yield_now();
@@ -90,7 +90,7 @@ fn many_short_decisions_are_not_a_long_one() {
                 assert!(decision.allow);
                 made += 1;
             }
-            // A busy machine may hold this thread up for longer than one may take.
+            // A busy machine may hold this thread up for longer than a decision may take.
             Err(error) => assert_eq!(error, Error::Time { limit: TIME }),
         }
     }

@@ -1,7 +1,5 @@
-//! `ci_access` of an agent's configuration.
-//!
-//! In: its fields. Out: findings. Never: a decision; whether a job may use an
-//! agent is the platform's to judge.
+//! Checks the shape of `ci_access` in an agent's configuration. The platform, not the gateway,
+//! decides whether a job may use an agent.
 //!
 //! Source: GitLab, "Using GitLab CI/CD with a Kubernetes cluster".
 

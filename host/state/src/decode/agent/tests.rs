@@ -36,8 +36,8 @@ fn inline(config: &str) -> Loaded<Resources> {
     load_text(&object(&format!("  config: {{{config}}}\n")), "f.yaml", "argocd")
 }
 
-/// A configuration with mistakes: nothing is refused, the agent is closed, and
-/// the findings say where.
+/// A configuration with mistakes does not refuse the load; it closes the agent, and the findings
+/// say where.
 #[track_caller]
 fn broken(config: &str, expected: &[&str]) {
     let loaded = inline(config);

@@ -1,8 +1,7 @@
-//! A kubeconfig in a cluster Secret.
+//! Expands a Secret that has `kubeconfig` into the same Secret with `server` and `config`.
 //!
-//! In: a Secret with `kubeconfig` in place of `server` and `config`. Out: the
-//! same Secret with these two. Refuses: programs to run, files of the gateway's
-//! machine, somebody to impersonate. Never: a value of it in a mistake.
+//! Security: a kubeconfig that runs programs, names files of the gateway's machine or impersonates
+//! somebody is refused. No error contains a value of it.
 
 use kube::config::{AuthInfo, Cluster, Kubeconfig};
 use secrecy::{ExposeSecret as _, SecretString};
@@ -10,17 +9,17 @@ use serde_json::{Map, Value, json};
 
 use crate::Secret;
 
-/// Key of the Secret that has a kubeconfig.
+/// Key of the Secret that holds a kubeconfig.
 pub(in crate::decode) const KUBECONFIG: &str = "kubeconfig";
-/// Key of the Secret that says which of its contexts counts.
+/// Key of the Secret that selects one of its contexts.
 pub(in crate::decode) const CONTEXT: &str = "context";
 
-/// Puts `server` and `config` in place of `kubeconfig`, where the Secret has one.
+/// Replaces `kubeconfig` by `server` and `config`, if the Secret has one.
 ///
 /// The context is the one named by `context`, else its `current-context`.
 ///
 /// # Errors
-/// What cannot be used of it, and what to do.
+/// What in it cannot be used, and what to do instead.
 pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> {
     let Some(text) = secret.values.remove(KUBECONFIG) else {
         return Ok(());
@@ -31,7 +30,7 @@ pub(in crate::decode) fn expand(secret: &mut Secret) -> Result<(), Vec<String>> 
             return Err(vec![format!("it has `{KUBECONFIG}` and `{key}`; keep one")]);
         }
     }
-    // A parser's text could quote what stands there.
+    // The parser's message could quote the kubeconfig.
     let kubeconfig =
         Kubeconfig::from_yaml(text.expose_secret()).map_err(|_| vec![format!("`{KUBECONFIG}` is not a kubeconfig")])?;
     let wanted = context.as_ref().map(|name| name.expose_secret());
@@ -74,7 +73,7 @@ fn find<'a>(kubeconfig: &'a Kubeconfig, wanted: &str) -> Result<(&'a Cluster, Op
     Ok((cluster, Some(user)))
 }
 
-/// The `config` of a cluster Secret that says the same.
+/// The `config` of a cluster Secret with the same meaning.
 fn config(cluster: &Cluster, user: Option<&AuthInfo>, mistakes: &mut Vec<String>) -> Value {
     let mut tls = Map::new();
     let mut config = Map::new();

@@ -1,8 +1,7 @@
-//! JSON objects of a cluster's `config`, read without copies of their secrets.
+//! Reads JSON objects of a cluster's `config` without copying their secrets. Unknown keys,
+//! duplicate keys and wrong types are mistakes.
 //!
-//! In: JSON text, the keys there may be. Out: members by name, and a mistake
-//! for each that is not known, twice there, or of another type. Never: a value
-//! in a mistake.
+//! Security: no mistake contains a value.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -11,10 +10,10 @@ use serde::Deserialize;
 use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
-/// How alike a key must be to be offered instead, 0 to 1.
+/// How similar a key must be to be suggested, 0 to 1.
 const ALIKE: f64 = 0.8;
 
-/// An object whose values are not looked at yet.
+/// A JSON object whose values are not parsed yet.
 pub(super) struct Members<'a> {
     path: &'a str,
     entries: Vec<(Cow<'a, str>, &'a RawValue)>,
@@ -52,12 +51,12 @@ struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 impl<'a> Members<'a> {
     /// Opens an object; `path` is its name in mistakes, empty at the top.
     ///
-    /// Keys that are not `known`, or are there twice, are mistakes. Go's reader
-    /// takes the last of two and ignores both case and unknown keys: a typing
-    /// error there is a credential that is not used.
+    /// Keys that are not `known`, and duplicate keys, are mistakes. Go's reader takes the last of
+    /// two keys and ignores case and unknown keys, so there a typing error means a credential that
+    /// is not used.
     pub(super) fn open(text: &'a str, path: &'a str, known: &[&str], mistakes: &mut Vec<String>) -> Option<Self> {
         let Ok(Entries(entries)) = serde_json::from_str(text) else {
-            // The reader's own text may quote a value.
+            // The parser's own message may quote a value.
             let what = if path.is_empty() { "config" } else { path };
             mistakes.push(format!("`{what}` is not a JSON object"));
             return None;
@@ -86,7 +85,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The JSON of a member that is there and not null.
+    /// The JSON of a member, unless it is absent or null.
     pub(super) fn raw(&self, key: &str) -> Option<&'a str> {
         let entry = self.entries.iter().rev().find(|(name, _)| name == key);
         entry.map(|(_, raw)| raw.get()).filter(|raw| *raw != "null")
@@ -112,7 +111,7 @@ impl<'a> Members<'a> {
     }
 }
 
-/// The known key most like `key`.
+/// The known key most similar to `key`.
 fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let key = key.to_lowercase();
     let score = |candidate: &&str| strsim::jaro_winkler(&key, &candidate.to_lowercase());
@@ -120,7 +119,7 @@ fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     (score(&best) >= ALIKE).then_some(best)
 }
 
-/// A key as it may stand in a message: a key can be a value that slipped.
+/// A key as it may appear in a message: a misplaced value can look like a key.
 fn visible(key: &str) -> String {
     const MAX_CHARACTERS: usize = 40;
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.');

@@ -1,7 +1,6 @@
-//! Ways of authentication that run programs, and what takes their place.
+//! Advice for `awsAuthConfig` and `execProviderConfig`: which provider to write instead.
 //!
-//! In: `awsAuthConfig`, `execProviderConfig`. Out: what to write instead. Never:
-//! a program run, or a value of theirs in the advice.
+//! Security: no program is run, and the advice contains none of their values.
 
 use serde::Deserialize;
 
@@ -10,8 +9,8 @@ use super::members::Members;
 const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity"}}"#;
 const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
 
-/// What is wrong with `awsAuthConfig`, and the provider for it. It is not
-/// mapped: it has no region, and its identity is whatever the SDK finds first.
+/// Reports `awsAuthConfig` and the provider that replaces it. It is not converted, because it has
+/// no region and its identity is whatever the SDK finds first.
 pub(super) fn aws(json: &str, mistakes: &mut Vec<String>) {
     let known = ["clusterName", "roleARN", "profile"];
     let Some(members) = Members::open(json, "awsAuthConfig", &known, mistakes) else {
@@ -35,8 +34,7 @@ struct Exec {
     args: Vec<String>,
 }
 
-/// What is wrong with `execProviderConfig`, and the provider that replaces the
-/// command, where it is a known one.
+/// Reports `execProviderConfig` and, for a known command, the provider that replaces it.
 pub(super) fn exec(json: &str, mistakes: &mut Vec<String>) {
     let Ok(exec) = serde_json::from_str::<Exec>(json) else {
         mistakes.push("`execProviderConfig` has no `command` that is text".to_owned());
@@ -49,7 +47,7 @@ pub(super) fn exec(json: &str, mistakes: &mut Vec<String>) {
     });
 }
 
-/// The known command, and what replaces it.
+/// The command, if it is known, and the provider that replaces it.
 fn replacement(exec: &Exec) -> Option<(&'static str, &'static str)> {
     const GKE: &str = r#""provider": {"name": "gcp-gke", "config": {…}}"#;
     const AKS: &str = r#""provider": {"name": "azure-aks", "config": {…}}"#;

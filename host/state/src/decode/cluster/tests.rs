@@ -1,4 +1,4 @@
-//! Cluster Secrets: each way alone, every two together, and what is told of
+//! Tests of cluster Secrets: each way of authentication alone, every pair of ways, and the texts of
 //! mistakes.
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::{ClusterAuth, ClusterConfig, Resources, Verification};
 
 const SERVER: &str = "https://prod.example.com";
 
-/// A Secret with `config`, other values beside it.
+/// A Secret with `config` and other values.
 fn manifest(name: &str, server: &str, config: &Value) -> String {
     let object = json!({
         "apiVersion": "v1",
@@ -44,14 +44,14 @@ fn read(config: &Value) -> (Arc<ClusterConfig>, Vec<String>) {
     (resources.cluster_configs[SERVER].clone(), lines)
 }
 
-/// A config that must be fine, without findings.
+/// Decodes a config that must be valid and without findings.
 fn good(config: &Value) -> Arc<ClusterConfig> {
     let (read, lines) = read(config);
     assert!(lines.is_empty(), "{config}: {lines:?}");
     read
 }
 
-/// What is said of a config that cannot be used.
+/// The reason why a config cannot be used.
 fn bad(config: &Value) -> String {
     let (read, lines) = read(config);
     let ClusterAuth::Unusable { reason } = &read.auth else {
@@ -73,7 +73,7 @@ fn certificate() -> (String, String) {
     (params.self_signed(&key).unwrap().pem(), key.serialize_pem())
 }
 
-/// Every way of authentication, by the key that asks for it.
+/// Every way of authentication, with the key that selects it.
 fn ways() -> Vec<(&'static str, Value)> {
     let (chain, key) = certificate();
     let pair = json!({ "certData": STANDARD.encode(chain), "keyData": STANDARD.encode(key) });

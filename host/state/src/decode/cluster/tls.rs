@@ -1,7 +1,7 @@
-//! `tlsClientConfig`.
+//! Decodes `tlsClientConfig` into [`ClusterTls`] and the client's certificate. Text that is not PEM
+//! and a certificate or key without the other are mistakes.
 //!
-//! In: its JSON. Out: [`ClusterTls`] and the client's certificate. Refuses: PEM
-//! that is none, half a pair. Never: a value in a mistake.
+//! Security: no mistake contains a value.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -17,7 +17,7 @@ use crate::{ClusterTls, Verification};
 #[derive(Default)]
 pub(super) struct Tls {
     pub(super) server: ClusterTls,
-    /// Chain and key, when there are both.
+    /// Chain and key, if both are present.
     pub(super) client: Option<(String, SecretString)>,
 }
 
@@ -80,8 +80,7 @@ fn key(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<SecretString
     None
 }
 
-/// Base64 as Go's JSON reads it into bytes: the standard alphabet, padded, line
-/// breaks ignored.
+/// Decodes base64 as Go's JSON decoder does: the standard alphabet, padded, line breaks ignored.
 fn pem(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
     let mut text = Zeroizing::new(members.text(key, mistakes)?);
     text.retain(|symbol| !matches!(symbol, '\n' | '\r'));

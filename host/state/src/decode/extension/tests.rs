@@ -1,4 +1,4 @@
-//! Which backends an `ArgoCDExtension` can name.
+//! Tests of the backends that an `ArgoCDExtension` can name.
 
 use crate::Resources;
 use crate::directory::load_text;

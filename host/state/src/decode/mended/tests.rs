@@ -42,7 +42,7 @@ impl Folder {
         std::fs::remove_file(self.folder.path().join(name)).unwrap();
     }
 
-    /// A load that is refused, mended.
+    /// Loads, expects a refusal and gives the mended resources.
     fn refused(&self) -> Arc<Resources> {
         assert!(self.source.load().value.is_none());
         self.source.mended().unwrap()
@@ -74,7 +74,7 @@ fn what_has_a_mistake_is_as_it_was_and_all_else_as_it_is() {
     let mended = folder.refused();
     assert_eq!(data(&mended, "a").as_deref(), Some("1"));
     assert_eq!(state(&mended, "bob"), Some(PersonState::Blocked));
-    // What is mended is in force whole.
+    // Once the mistakes are fixed, the load is in force as a whole.
     folder.write("map.yaml", &map("{a: '3'}"));
     let loaded = folder.source.load().value.unwrap();
     assert_eq!(data(&loaded, "a").as_deref(), Some("3"));
@@ -132,7 +132,7 @@ fn whom_an_object_with_a_mistake_blocks_is_blocked() {
     assert_eq!(state(&mended, "eve"), Some(PersonState::Active));
 }
 
-/// As an API server's objects are: each by itself, of no file.
+/// Like an API server's objects: each stands alone, without a file.
 #[test]
 fn what_an_api_server_tells_no_more_is_gone() {
     let said = |text: &str| {

@@ -18,7 +18,7 @@ fn read(specs: &[&str]) -> Loaded<Resources> {
     load_text(&text, "f.yaml", "argocd")
 }
 
-/// Every mistake refuses the load, and says where.
+/// Expects that every mistake refuses the load with its place.
 #[track_caller]
 fn refused(specs: &[&str], expected: &str) {
     let loaded = read(specs);
@@ -49,7 +49,7 @@ fn directories_are_put_together() {
     let project = people.project("a/b/p").unwrap();
     assert_eq!((project.id, project.members.get(&2)), (1, Some(&Role::Guest)));
     assert!(people.project("A/B/p").is_none() && people.group("a/b/p").is_none());
-    // `a/b` is a folder that is no group: the one above it counts.
+    // `a/b` is a folder that is not a group; the one above it counts.
     let above = |path| -> Vec<i64> { people.groups_above(path).map(|group| group.id).collect() };
     assert_eq!(above("a/b/p"), [1]);
     assert_eq!(above("a/b/c/d"), [2, 1]);
@@ -88,7 +88,7 @@ fn what_must_be_unique_is_refused_when_it_is_not() {
     );
     let twice = "groups: [{id: 1, path: a, members: [{username: alice, role: guest}, {username: alice, role: owner}]}]";
     refused(&[alice, twice], "the member `alice` is there twice");
-    // Groups and projects are numbered apart.
+    // Groups and projects are numbered separately.
     assert!(
         read(&["groups: [{id: 1, path: a}], projects: [{id: 1, path: b}]"])
             .value

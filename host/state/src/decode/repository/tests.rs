@@ -1,4 +1,4 @@
-//! Repository Secrets: each way to log in, and what is left out with a warning.
+//! Tests of repository Secrets: each way of authentication, and what is left out with a warning.
 
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};

@@ -1,4 +1,4 @@
-//! What is read again of a folder, and what is not.
+//! Tests of which files of a folder are read again.
 
 use std::fs;
 use std::path::Path;
@@ -31,7 +31,7 @@ fn good(kept: &mut Kept, folder: &Path) -> Arc<Resources> {
     loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
-/// Takes the times of every file for believable, as if it had been read later.
+/// Marks the times of every file as trusted, as if it had been read later.
 fn settle(kept: &mut Kept) {
     for file in kept.files.values_mut() {
         file.trust = Trust::Mark;
@@ -47,7 +47,7 @@ fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
     let again = load(&mut kept, folder.path());
     assert!(Arc::ptr_eq(&first.value.unwrap(), &again.value.unwrap()));
     assert_eq!(first.diagnostics, again.diagnostics);
-    // There is no argocd-cm and no project: what is kept is said again.
+    // There is no argocd-cm and no project; kept findings are reported again.
     assert_eq!(again.diagnostics.len(), 2);
 }
 
@@ -111,16 +111,16 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
     fs::write(&file, application("a", "web")).unwrap();
     let mut kept = Kept::default();
     good(&mut kept, folder.path());
-    // Same length, so that only times tell; they are as new as the file itself.
+    // The length is the same, so only the times differ; they are as new as the file itself.
     fs::write(&file, application("a", "bew")).unwrap();
     assert_eq!(good(&mut kept, folder.path()).applications[&name("a")].project, "bew");
-    // A file whose times are believed is not opened: it need not even be readable.
+    // A file with trusted times is not opened, so it need not even be readable.
     settle(&mut kept);
     let digest = kept.files[&file].digest;
     kept.files.get_mut(&file).unwrap().digest = [0; 32];
     good(&mut kept, folder.path());
     assert_eq!(kept.files[&file].digest, [0; 32], "it was read");
-    // Any other time is another file.
+    // Any other time makes it another file.
     fs::File::options()
         .write(true)
         .open(&file)

@@ -1,4 +1,4 @@
-//! What is said of settings that lead nowhere, and what is not.
+//! Tests of the errors for settings that lead nowhere: what they say and what they leave out.
 
 use std::fs;
 

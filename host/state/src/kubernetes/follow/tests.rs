@@ -1,4 +1,4 @@
-//! Watches that break: by a panic, by an answer, again and again.
+//! Tests of watches that break: by a panic, by an answer, and repeatedly.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -14,7 +14,7 @@ use crate::kubernetes::problem::Problem;
 use crate::kubernetes::shared::Shared;
 use tollgate_config::KubernetesState;
 
-/// Everything is listed, and there is nothing.
+/// Every kind is listed and has no objects.
 fn listed() -> Arc<Shared> {
     let shared = Arc::new(Shared::new(&KubernetesState::default(), "argocd"));
     for number in 0..shared.watches().len() {
@@ -94,7 +94,7 @@ fn a_watch_that_never_stands_waits_longer_and_longer() {
         let mut failures = Failures::default();
         let mut waits = Vec::new();
         for _ in 0..8 {
-            // The list is there each time; the watch ends at once.
+            // Each list succeeds; the watch ends at once.
             failures.stands();
             waits.push(failures.failed(Problem::is_over(&error)).wait);
         }
@@ -125,8 +125,7 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
     assert!(next.wait < Duration::from_secs(3) && next.is_stale, "{next:?}");
 }
 
-/// An API server did so to a gateway that started when definitions were just installed: it
-/// refused to serve.
+/// Seen with an API server whose definitions were just installed: the gateway refused to serve.
 #[test]
 fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
     let mut failures = Failures::default();
@@ -135,7 +134,7 @@ fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
     assert!(first.wait > Duration::ZERO && !first.is_stale, "{first:?}");
     failures.stands();
     assert!(failures.failed(true).is_stale, "again and again it is");
-    // A watch that stood in between begins anew.
+    // A watch that worked in between starts afresh.
     failures.since = Instant::now().checked_sub(STANDS);
     assert!(!failures.failed(true).is_stale);
     failures.stands();

@@ -1,5 +1,5 @@
-//! What is held of a watch: the same pointers while nothing changed, everything until
-//! a new list is complete, and what is broken left out.
+//! Tests of what a watch holds: unchanged objects keep their pointers, everything stays until a new
+//! list is complete, and broken objects are left out.
 
 use std::sync::Arc;
 
@@ -161,7 +161,7 @@ fn a_status_of_a_set_is_no_change() {
         assert_eq!(apply(&mut held, written), Effect::Nothing, "{version}");
     }
     assert!(Arc::ptr_eq(&before, &held.said().next().unwrap()));
-    // A new list says the same, too.
+    // A new list also says the same.
     assert_eq!(list(&mut held, vec![set("5", &json!({}), "ok")]), Effect::Nothing);
     let other = Event::Apply(set("6", &json!({"goTemplate": true}), "ok"));
     assert_eq!(apply(&mut held, other), Effect::Changed);
@@ -207,17 +207,17 @@ fn objects_stay_until_the_next_list_is_complete() {
     let first = Event::InitApply(application("a", "1", &json!("web")));
     assert_eq!(apply(&mut held, first), Effect::Nothing);
     assert_eq!(names(&held), ["a", "b"]);
-    // A list that breaks leaves what is there.
+    // A list that breaks leaves the objects.
     assert_eq!(held.fail(other()), Effect::Changed);
     assert_eq!(names(&held), ["a", "b"]);
     assert_eq!(held.state, State::Stale(other()));
     assert_eq!(held.fail(other()), Effect::Nothing);
-    // The same list again: only the state of the watch is another one.
+    // The same list again: only the state of the watch differs.
     assert_eq!(list(&mut held, all()), Effect::Changed);
     assert_eq!(held.state, State::Current);
     assert!(before.iter().zip(held.said()).all(|(old, new)| Arc::ptr_eq(old, &new)));
     assert_eq!(list(&mut held, all()), Effect::Nothing);
-    // What the list lacks is gone.
+    // Objects that the list lacks are removed.
     let only = vec![application("b", "1", &json!("web"))];
     assert_eq!(list(&mut held, only), Effect::Changed);
     assert_eq!(names(&held), ["b"]);
@@ -333,7 +333,7 @@ fn one_of_several_namespaces_without_rights_stops_nothing() {
         Effect::Changed
     );
     assert_eq!(team.state, State::Current);
-    // Neither the control plane's own, nor for another reason.
+    // Neither the control plane's own namespace nor another reason counts.
     let mut own = of("argocd");
     let forbidden = refused(&own, 403);
     own.fail(forbidden.clone());

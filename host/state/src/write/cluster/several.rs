@@ -1,11 +1,10 @@
-//! Several objects of a cluster, written as one.
+//! Writes several objects of a cluster: all of them, or none.
 //!
-//! In: writes. Out: all done, or undone. Never: a write over what somebody else wrote:
-//! only what controllers keep writing (`status`, `operation`, their annotations) may
-//! have changed since the object was looked at, and it stays as it is then.
+//! A cluster has no transactions, so failed batches are undone. A write without an answer may have
+//! been done, so the object is read again before the write counts as failed.
 //!
-//! A cluster has no transactions. A write without an answer may have been done, so the
-//! object is looked at before it counts as failed.
+//! Invariant: nobody else's change is overwritten. Only what controllers keep writing (`status`,
+//! `operation`, their annotations) may have changed since the object was looked at, and it is kept.
 
 use futures_util::future::join_all;
 use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
@@ -16,25 +15,25 @@ use crate::write::batch::{Failed, Left, Propagation, Write, version_of};
 use crate::write::same::fields;
 use crate::write::{Error, Key, Stored, Version, forget_version, merge, merge_patch};
 
-/// Writes under way at once.
+/// Most writes in progress at the same time.
 const AT_ONCE: usize = 8;
 
-/// How often a write is tried again when a controller was faster; as Argo CD does.
+/// How often a write is retried when a controller was faster; as in Argo CD.
 const TRIES: usize = 10;
 
-/// Annotations that controllers and people put on an Application all the time.
+/// Prefixes of annotations that controllers and people set on an Application all the time.
 const FLEETING: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
 
-/// What undoes a write.
+/// How to undo a write.
 #[derive(Debug)]
 enum Undo {
-    /// It was made like this: it is deleted.
+    /// Delete the object, which was created like this.
     Remove(Value),
-    /// It was changed from the first to the second: it is changed back.
+    /// Change the object back from the second to the first.
     PutBack(Value, Value),
-    /// It is gone: it is made again.
+    /// Create the deleted object again.
     Recreate(Value),
-    /// Nothing was written.
+    /// Do nothing, because nothing was written.
     Nothing,
 }
 
@@ -69,7 +68,7 @@ impl Cluster {
         Ok(now)
     }
 
-    /// Tries deletions with `dryRun=All`: they cannot be undone.
+    /// Tries deletions with `dryRun=All`, because they cannot be undone.
     pub(in crate::write) async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
         let deletions: Vec<&Write> = writes
             .iter()
@@ -117,8 +116,8 @@ impl Cluster {
         }
     }
 
-    /// Makes an object. One that is there counts as made when it is just that: Argo
-    /// CD's controller makes the Applications of a set too, as soon as it sees it.
+    /// Creates an object. An existing one counts as created if it is equal: Argo CD's controller
+    /// also creates the Applications of a set as soon as it sees the set.
     async fn add(&self, key: &Key, object: &Value) -> Result<Done, Error> {
         let error = match self.create(key, object).await {
             Ok(stored) => {
@@ -145,7 +144,7 @@ impl Cluster {
         }
     }
 
-    /// Changes an object, on top of what controllers wrote since.
+    /// Changes an object and keeps what controllers wrote since.
     async fn change(&self, key: &Key, (before, after): (&Value, &Value), based_on: &Version) -> Result<Done, Error> {
         let (mut was, mut wanted) = (before.clone(), after.clone());
         for object in [&mut was, &mut wanted] {
@@ -178,8 +177,8 @@ impl Cluster {
         Err(last.unwrap_or(Error::Broken))
     }
 
-    /// Takes an object away. Gives whether it was there: one that is gone, or going,
-    /// is what was wanted.
+    /// Deletes an object. Gives whether it existed: if it is gone or being deleted, that is what
+    /// was wanted.
     async fn remove(
         &self,
         key: &Key,
@@ -191,7 +190,8 @@ impl Cluster {
         for _ in 0..TRIES {
             match self.delete_as(key, &version, (propagation, is_rehearsal)).await {
                 Ok(()) => return Ok(true),
-                // Sent once without an answer, and gone: by it.
+                // A deletion was sent without an answer and the object is gone, so that deletion
+                // did it.
                 Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
                 Err(error) if is_again(&error, last.as_ref()) => {
                     let found = match self.read(key).await {
@@ -261,7 +261,7 @@ impl Cluster {
         }
     }
 
-    /// Changes an object back, if nobody changed it again.
+    /// Changes an object back, unless somebody changed it again.
     async fn change_back(&self, key: &Key, before: &Value, after: &Value) -> Result<(), Error> {
         let found = self.read(key).await?;
         let mut after = after.clone();
@@ -295,12 +295,12 @@ impl Cluster {
     }
 }
 
-/// Writes that may be under way together: which comes first does not matter.
+/// Whether two writes may be in progress together because their order does not matter.
 fn alike(a: &Write, b: &Write) -> bool {
     a.key().kind == b.key().kind && std::mem::discriminant(a) == std::mem::discriminant(b)
 }
 
-/// There was no answer: it may have been done.
+/// Whether there was no answer, so that the write may have been done.
 fn is_unanswered(error: &Error) -> bool {
     matches!(
         error,
@@ -311,13 +311,13 @@ fn is_unanswered(error: &Error) -> bool {
     )
 }
 
-/// Whether to look at the object and try again: it changed meanwhile, or there was no
-/// answer for the first time.
+/// Whether to read the object and retry: it changed meanwhile, or there was no answer for the first
+/// time.
 fn is_again(error: &Error, last: Option<&Error>) -> bool {
     matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
 }
 
-/// Leaves what the change does not speak of.
+/// Removes what a change does not concern.
 fn strip(object: &mut Value) {
     if let Some(members) = object.as_object_mut() {
         members.remove("status");
@@ -325,13 +325,13 @@ fn strip(object: &mut Value) {
     forget_version(object);
 }
 
-/// What an object says of a field of `metadata`.
+/// The value of a field of an object's `metadata`.
 fn part<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
     let value = object.get("metadata").and_then(|metadata| metadata.get(key));
     value.filter(|value| !value.is_null())
 }
 
-/// Annotations, without those that come and go.
+/// The annotations, without those that change all the time.
 fn lasting(object: &Value) -> Map<String, Value> {
     let annotations = part(object, "annotations").and_then(Value::as_object).cloned();
     let mut annotations = annotations.unwrap_or_default();
@@ -339,14 +339,14 @@ fn lasting(object: &Value) -> Map<String, Value> {
     annotations
 }
 
-/// Whether an object still is what was looked at, but for what controllers write.
+/// Whether an object is still as it was looked at, except for what controllers write.
 fn is_same(found: &Value, before: &Value) -> bool {
     let has_other_uid = part(before, "uid").is_some() && part(found, "uid") != part(before, "uid");
     !has_other_uid && says(found, before)
 }
 
-/// Whether an object says what another one says. Argo CD's controllers leave out what
-/// means nothing.
+/// Whether an object says what another one says. Argo CD's controllers leave out fields that mean
+/// nothing.
 fn says(found: &Value, wanted: &Value) -> bool {
     let parts = ["labels", "finalizers", "ownerReferences"];
     fields("spec", found.get("spec"), wanted.get("spec"))
@@ -354,13 +354,13 @@ fn says(found: &Value, wanted: &Value) -> bool {
         && parts.iter().all(|key| fields(key, part(found, key), part(wanted, key)))
 }
 
-/// Whether an object that is there belongs to the owner of the one that was to be made.
+/// Whether an existing object has the same owner as the one that was to be created.
 fn is_ours(found: &Value, object: &Value) -> bool {
     let owner = part(object, "ownerReferences");
     owner.is_some() && part(found, "ownerReferences") == owner
 }
 
-/// What is there, with all that an object says.
+/// The existing object, with everything that `object` says.
 fn with_said(found: &Value, object: &Value) -> Value {
     let mut now = found.clone();
     if let (Some(members), Some(spec)) = (now.as_object_mut(), object.get("spec")) {

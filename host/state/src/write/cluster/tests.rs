@@ -113,7 +113,7 @@ async fn a_change_is_a_patch_of_what_differs_with_a_version() {
         "spec": {"destinationServiceAccounts": [{"server": "*", "namespace": "n", "defaultServiceAccount": "a"}]},
     });
     assert_eq!(content, expected);
-    // The older version is refused, here and where it comes in between.
+    // The older version is refused, both here and when a write comes in between.
     let old = cluster
         .replace(&key("shop"), &wanted, &stored.version)
         .await
@@ -173,7 +173,7 @@ async fn who_applies_the_entries_from_elsewhere_is_named() {
         "AppProject `shop` is managed by somebody else: `argocd-controller`"
     );
     assert!(server.seen().iter().all(|(method, ..)| method == Method::GET));
-    // Who only wrote it, or is the gateway, does not hold it.
+    // A manager that only wrote it, and the gateway itself, do not own it.
     let managed = json!([entry_of("kubectl-edit", "Update"), entry_of("tollgate", "Apply")]);
     let server = Server::new(&managed);
     server

@@ -1,13 +1,12 @@
-//! What differs between two lists.
+//! Computes which items to remove and insert to turn one list into another.
 //!
-//! In: the items of both. Out: runs that go and come. Never: an item that both have
-//! in one order taken out and put back, with what is written about it.
+//! Invariant: items that both lists have in the same order stay in place, and so do their comments.
 
 use std::ops::Range;
 
 use serde_json::Value;
 
-/// Items that go, and those that come in their place.
+/// Items to remove, and items to insert in their place.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
     /// Numbers in the old list.
@@ -16,10 +15,10 @@ pub(super) struct Hunk {
     pub(super) come: Range<usize>,
 }
 
-/// Most pairs of items that are compared for what two lists have in common.
+/// Most pairs of items that are compared to find what two lists have in common.
 const PAIRS: usize = 1_000_000;
 
-/// What makes the new list of the old one, with as many items kept as possible.
+/// The changes that turn the old list into the new one, keeping as many items as possible.
 pub(super) fn difference(old: &[Value], new: &[Value]) -> Vec<Hunk> {
     let head = old.iter().zip(new).take_while(|(a, b)| a == b).count();
     let most = old.len().min(new.len()).saturating_sub(head);
@@ -49,13 +48,13 @@ pub(super) fn difference(old: &[Value], new: &[Value]) -> Vec<Hunk> {
     hunks
 }
 
-/// A longest run of items both have in one order, by their numbers.
+/// A longest sequence of items that both have in the same order, by their numbers.
 fn common(old: &[Value], new: &[Value]) -> Vec<(usize, usize)> {
     let width = new.len().saturating_add(1);
     if old.len().saturating_add(1).saturating_mul(width) > PAIRS {
         return Vec::new();
     }
-    // How many `old[a..]` and `new[b..]` have in common.
+    // How many items `old[a..]` and `new[b..]` have in common.
     let mut lengths = vec![vec![0_usize; width]; old.len().saturating_add(1)];
     let length = |lengths: &[Vec<usize>], a: usize, b: usize| lengths.get(a).and_then(|row| row.get(b)).copied();
     for (a, before) in old.iter().enumerate().rev() {

@@ -1,7 +1,5 @@
-//! Lists and mappings in brackets, as in JSON.
-//!
-//! In: a collection and what goes or comes. Out: splices. Refuses: comments that
-//! stand between a value and its comma. Never: a comma too many.
+//! Edits lists and mappings in brackets, as in JSON. Comments between a value and its comma are
+//! refused.
 
 use std::ops::Range;
 
@@ -11,7 +9,7 @@ use super::{Editor, Hunk, LAYOUT, Refused, Splice, difference, keys, refused};
 use crate::write::syntax::{Pair, Shape, Syntax};
 
 impl Editor<'_> {
-    /// Items that go or come.
+    /// Removes and inserts items.
     pub(super) fn flow_list(
         &mut self,
         (syntax, items): (&Syntax, &[Syntax]),
@@ -31,7 +29,7 @@ impl Editor<'_> {
             }
             let come = new.get(come).unwrap_or_default();
             let texts: Vec<String> = come.iter().map(|item| writing.inline(item)).collect();
-            // In place as many as possible, then what is left of either.
+            // Replaces as many in place as possible, then removes or inserts the rest.
             let middle = gone.start.saturating_add(gone.len().min(texts.len()));
             let in_place = ranges.get(gone.start..middle).unwrap_or_default();
             for (range, text) in in_place.iter().zip(&texts) {
@@ -47,7 +45,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    /// Keys behind the others.
+    /// Adds keys after the others.
     pub(super) fn flow_members(&mut self, (syntax, pairs): (&Syntax, &[Pair]), added: &Map<String, Value>) {
         let ranges: Vec<_> = pairs
             .iter()
@@ -63,7 +61,7 @@ impl Editor<'_> {
         self.flow_insert(syntax, &ranges, (ranges.len(), &texts));
     }
 
-    /// Where no neighbor shows it: as the whole text does.
+    /// The quotes of the whole text, for places without a neighbor to imitate.
     fn quotes_of_text(&self) -> super::Quotes {
         match self
             .text
@@ -108,7 +106,7 @@ impl Editor<'_> {
         self.splices.push(splice);
     }
 
-    /// Takes a run of items out, with one comma each.
+    /// Removes a run of items, with one comma each.
     pub(super) fn flow_drop(
         &mut self,
         syntax: &Syntax,
@@ -129,7 +127,7 @@ impl Editor<'_> {
             (Some(before), None) => before.end..last.end,
             (None, None) => syntax.range.start.saturating_add(1)..syntax.range.end.saturating_sub(1),
         };
-        // Comments between the items are nobody's to take.
+        // Comments between the items must not be removed.
         let mut between = range.start;
         for item in run {
             let gap = self.text.get(between..item.start.max(between)).unwrap_or_default();
@@ -161,7 +159,7 @@ impl Editor<'_> {
     }
 }
 
-/// The first scalar of a value: it shows whether texts are in quotes.
+/// The first scalar of a value, which shows whether texts are in quotes.
 fn first_text(value: &Syntax) -> Option<&Syntax> {
     match &value.shape {
         Shape::Scalar { .. } => Some(value),

@@ -1,12 +1,12 @@
-//! Lines of a text, and what stands between its values.
+//! Finds the offsets of lines in a text, and of what stands between its values.
 //!
-//! In: a text and values of it. Out: offsets. Never: an offset inside a value.
+//! Invariant: no offset is inside a value.
 
 use std::ops::Range;
 
 use crate::write::syntax::Syntax;
 
-/// A text by lines.
+/// A text and its lines.
 #[derive(Debug)]
 pub(super) struct Lines<'a> {
     text: &'a str,
@@ -26,12 +26,12 @@ impl<'a> Lines<'a> {
         }
     }
 
-    /// How its lines end.
+    /// The line break of the text.
     pub(super) fn line_break(&self) -> &'static str {
         self.line_break
     }
 
-    /// Start of the line of `at`, when nothing but blanks stands before it.
+    /// Start of the line of `at`, if only blanks stand before it.
     pub(super) fn start(&self, at: usize) -> Option<usize> {
         let head = self.text.get(..at)?;
         let start = head.rfind('\n').map_or(0, |end| end.saturating_add(1));
@@ -44,9 +44,9 @@ impl<'a> Lines<'a> {
         head.get(start..)?.bytes().all(|byte| byte == b' ').then_some(start)
     }
 
-    /// Behind the line break of the line that a value ending at `at` ends on.
+    /// The offset after the line break of the line on which a value ending at `at` ends.
     pub(super) fn after(&self, at: usize) -> usize {
-        // Block scalars end behind their line break.
+        // Block scalars end after their line break.
         if self.text.get(..at).is_some_and(|head| head.ends_with('\n')) {
             return at;
         }
@@ -55,8 +55,8 @@ impl<'a> Lines<'a> {
         at.saturating_add(end.unwrap_or(tail.len()))
     }
 
-    /// Blanks as wide as what stands before a key on its line: blanks, or the
-    /// dashes of the items it is the first key of.
+    /// Blanks as wide as what stands before a key on its line: blanks, or the dashes of the items
+    /// whose first key it is.
     pub(super) fn indent(&self, key: &Syntax) -> Option<String> {
         let head = self.text.get(..key.range.start)?;
         let line = head.rsplit('\n').next().unwrap_or_default();
@@ -65,7 +65,7 @@ impl<'a> Lines<'a> {
         is_plain.then(|| " ".repeat(line.len()))
     }
 
-    /// Behind the colon of a key.
+    /// The offset after the colon of a key.
     pub(super) fn behind_colon(&self, key: &Syntax) -> Option<usize> {
         let tail = self.text.get(key.range.end..)?;
         let colon = tail.len().checked_sub(tail.trim_start_matches([' ', '\t']).len())?;
@@ -73,14 +73,14 @@ impl<'a> Lines<'a> {
         (self.text.as_bytes().get(at) == Some(&b':')).then(|| at.saturating_add(1))
     }
 
-    /// Whether a range is on one line, a line break at its end aside.
+    /// Whether a range is on one line, apart from a line break at its end.
     pub(super) fn is_one_line(&self, range: &Range<usize>) -> bool {
         self.text
             .get(range.clone())
             .is_some_and(|text| !text.trim_end_matches(['\n', '\r']).contains('\n'))
     }
 
-    /// Where the dash of each item of a block list stands.
+    /// The offset of the dash of each item of a block list.
     pub(super) fn dashes(&self, key: &Syntax, items: &[Syntax]) -> Option<Vec<usize>> {
         let mut from = self.behind_colon(key)?;
         let mut dashes = Vec::with_capacity(items.len());
@@ -128,7 +128,7 @@ pub(super) fn without_document(text: &str, documents: &[Syntax], number: usize) 
     let end = markers.iter().find(|at| **at >= lines.after(document.range.end));
     let (start, end) = match (start, end) {
         (Some(start), end) => (*start, end.copied().unwrap_or(text.len())),
-        // The first document without a marker of its own: the next one's stays.
+        // The first document has no marker of its own, and the marker of the next one stays.
         (None, Some(end)) => (0, *end),
         (None, None) => return None,
     };

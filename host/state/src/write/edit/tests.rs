@@ -92,19 +92,19 @@ fn a_list_can_get_empty_and_back() {
 
 #[test]
 fn a_list_that_is_not_there_comes_behind_the_other_keys() {
-    // As the other lists of the object stand.
+    // Indented like the other lists of the object.
     check(
         "kind: AppProject\nspec:\n  destinations:\n  - server: x # y\nstatus: {}\n",
         add,
         "kind: AppProject\nspec:\n  destinations:\n  - server: x # y\n  destinationServiceAccounts:\n  - defaultServiceAccount: new\n    namespace: \"n\"\n    server: \"*\"\nstatus: {}\n",
     );
-    // In the last line of a text that has no end.
+    // In the last line of a text without a final line break.
     check(
         "spec:\n  description: last",
         add,
         "spec:\n  description: last\n  destinationServiceAccounts:\n    - defaultServiceAccount: new\n      namespace: \"n\"\n      server: \"*\"",
     );
-    // Behind a block text.
+    // After a block text.
     check(
         "spec:\n  description: |\n    a\n\n---\nb: 1\n",
         add,
@@ -143,7 +143,7 @@ fn lists_in_brackets_stay_in_brackets() {
         "spec: {a: 1, destinationServiceAccounts: [{server: \"*\", namespace: \"n\", defaultServiceAccount: new}]} # c\n",
     );
     check(text, clear, "spec: {a: 1, destinationServiceAccounts: []} # c\n");
-    // A comma at the end, and lines.
+    // A trailing comma, and several lines.
     let lines = "spec:\n  destinationServiceAccounts: [\n    {server: a, namespace: n, defaultServiceAccount: x}, # x\n    {server: b, namespace: n, defaultServiceAccount: y}, # y\n  ]\n";
     check(
         lines,
@@ -237,11 +237,11 @@ fn what_is_written_elsewhere_is_refused() {
     ] {
         assert_eq!(changed(text, FIRST, add), Err(expected), "{text}");
     }
-    // An entry that is repeated elsewhere stays; one beside it may come.
+    // An entry that an alias repeats cannot change; one beside it can be added.
     let text = "spec:\n  destinationServiceAccounts:\n  - &e {server: a}\nx: *e\n";
     assert_eq!(changed(text, FIRST, clear), Err(format!("line 3: {ANCHOR}")));
     assert!(changed(text, FIRST, add).is_ok());
-    // What a mapping takes over stays below what is written.
+    // Merged keys do not override what is written.
     let text = "x: &s {a: 1}\nspec:\n  <<: *s\n";
     assert!(changed(text, FIRST, add).expect("it is added").starts_with(text));
 }

@@ -1,12 +1,12 @@
-//! A batch of files that is being put in place, written down until it is.
+//! The journal of a batch of files that is being put in place. If its writer dies, the next reader
+//! or writer completes the batch.
 //!
-//! In: files with their new texts, on disk beside the old ones. Out: all of them in place,
-//! by whoever comes next if their writer died. Never: some of them, for a load or another
-//! writer; an edit that somebody made since overwritten.
+//! The journal is written after all new texts are on disk and before the first file is replaced; it
+//! is removed when all are. While it exists, only the holder of the folder's exclusive lock may
+//! read the files it names.
 //!
-//! The file is written after all new texts are on disk and before the first takes its name;
-//! it goes when all have. While it is there only who has the folder's lock alone may read
-//! what it names.
+//! Invariant: no load and no other writer sees part of a batch, and an edit made since is not
+//! overwritten.
 
 use std::fs::{self, File, TryLockError};
 use std::io::{self, Write as _};
@@ -22,22 +22,22 @@ use tollgate_core::diagnostic::Diagnostic;
 /// Hidden, so that no load reads it.
 const NAME: &str = ".tollgate-journal";
 
-/// A file of a batch; paths are relative to the folder.
+/// A file of a batch. Paths are relative to the folder.
 #[derive(Debug, Serialize, Deserialize)]
 struct Entry {
     path: PathBuf,
-    /// Where its new text is; none where the file goes.
+    /// Where its new text is; `None` if the file is deleted.
     new: Option<PathBuf>,
-    /// Version of its old text; none where there was no file.
+    /// Version of its old text; `None` if there was no file.
     old: Option<String>,
 }
 
-/// Writes a batch down. The caller has the lock.
+/// Writes the journal of a batch. The caller holds the lock.
 pub(super) fn write(root: &Path, landings: &[Landing], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
     let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
     let entries = landings.iter().zip(prepared).map(|(landing, prepared)| Entry {
         path: relative(&landing.path),
-        // It is beside the file whose name it takes.
+        // It is in the folder of the file that it replaces.
         new: prepared
             .as_ref()
             .and_then(|file| Some(relative(&landing.path).with_file_name(file.path().file_name()?))),
@@ -57,13 +57,13 @@ pub(super) fn write(root: &Path, landings: &[Landing], prepared: &[Option<NamedT
     sync(root)
 }
 
-/// Forgets a batch that is in place. The caller has the lock.
+/// Removes the journal of a batch that is in place. The caller holds the lock.
 pub(super) fn finish(root: &Path) -> io::Result<()> {
     fs::remove_file(root.join(NAME))?;
     sync(root)
 }
 
-/// Puts the rest of a batch in place whose writer died. The caller has the lock alone.
+/// Completes a batch whose writer died. The caller holds the exclusive lock.
 pub(super) fn recover(root: &Path) -> io::Result<()> {
     let text = match fs::read(root.join(NAME)) {
         Ok(text) => text,
@@ -77,12 +77,12 @@ pub(super) fn recover(root: &Path) -> io::Result<()> {
         let is_old = now.map(|bytes| version(&bytes).as_str().to_owned()) == entry.old;
         let new = entry.new.as_deref().map(|new| inside(root, new)).transpose()?;
         match new {
-            // It took its name already.
+            // This file is already in place.
             Some(new) if !new.exists() => {}
             Some(new) if is_old => fs::rename(new, &path)?,
             None if is_old && entry.old.is_some() => fs::remove_file(&path)?,
             None if !path.exists() => {}
-            // Somebody edited the file since: theirs stays.
+            // Somebody edited the file since, and the edit stays.
             Some(_) | None => {
                 tracing::warn!(path = %path.display(), "a file was edited after its writer died, and stays as it is");
             }
@@ -96,12 +96,11 @@ pub(super) fn recover(root: &Path) -> io::Result<()> {
     finish(root)
 }
 
-/// Holds writers off while a folder is loaded; first completes what one left that died.
-/// None where the file system has no locks, or a writer takes too long: each file is whole
-/// all the same.
+/// Keeps writers away while a folder is loaded, and first completes a batch whose writer died.
+/// `None` if the file system has no locks or a writer takes too long; each file is still whole.
 ///
 /// # Errors
-/// Some files of a batch are in place and others are not, and it cannot be completed.
+/// Only some files of a batch are in place, and the batch cannot be completed.
 pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     let half = |why: &str| {
         let message = format!(
@@ -110,7 +109,7 @@ pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
         );
         Diagnostic::error(None, message)
     };
-    // What cannot be opened is a finding of the load.
+    // The load reports a folder that cannot be opened.
     let Ok(folder) = File::open(root) else { return Ok(None) };
     let is_half = || root.join(NAME).exists();
     for _ in 0..TRIES {
@@ -121,7 +120,7 @@ pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
                 if alone {
                     recover(root).map_err(|error| half(&error.to_string()))?;
                 }
-                // From alone to shared is no one step.
+                // An exclusive lock cannot be turned into a shared one in one step.
                 let _ = folder.unlock();
             }
             Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
@@ -134,7 +133,7 @@ pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     Ok(None)
 }
 
-/// A path of the journal: within the folder.
+/// Resolves a path of the journal, which must be within the folder.
 fn inside(root: &Path, path: &Path) -> io::Result<PathBuf> {
     if path.components().all(|part| matches!(part, Component::Normal(_))) {
         return Ok(root.join(path));

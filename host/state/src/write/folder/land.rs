@@ -1,7 +1,7 @@
-//! New texts of files, put in place together.
+//! Puts the new texts of several files in place together.
 //!
-//! In: files with what they hold and shall hold. Out: all of them changed and on disk.
-//! Never: some of them changed, unless the disk refuses the way back too, which is said.
+//! Invariant: all files change and are on disk, or none changes. If the disk also refuses to undo,
+//! the error names the files that stay changed.
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
@@ -16,20 +16,19 @@ use crate::directory::Draft;
 use crate::write::batch::{Failed, Left};
 use crate::write::{Error, Key, Version};
 
-/// How new files are called until they are complete: hidden, so that no load
-/// reads them.
+/// Prefix of new files until they are complete: hidden, so that no load reads them.
 pub(super) const PREFIX: &str = ".tollgate-";
 pub(super) const SUFFIX: &str = ".tmp";
 
 /// A file that changes.
 #[derive(Clone, Debug)]
 pub(super) struct Landing {
-    /// The object for which it does; the first where there are several.
+    /// The object for which it changes; the first if there are several.
     pub(super) key: Key,
     pub(super) path: PathBuf,
-    /// What it holds; none where there is no such file.
+    /// Its old text; `None` if there is no such file.
     pub(super) old: Option<Arc<str>>,
-    /// What it shall hold; none where it goes.
+    /// Its new text; `None` if it is deleted.
     pub(super) new: Option<String>,
 }
 
@@ -41,7 +40,7 @@ impl Landing {
         }
     }
 
-    /// An editor knows nothing of the lock.
+    /// Checks that the file still has its old text, because editors ignore the lock.
     fn check(&self) -> Result<(), Error> {
         let now = fs::read(&self.path).ok();
         if now.as_deref() == self.old.as_deref().map(str::as_bytes) {
@@ -60,7 +59,7 @@ impl Landing {
         put(&self.path, prepared)
     }
 
-    /// Puts back what the file held.
+    /// Restores the file's old text.
     fn undo(&self, folder: &Path) -> Result<(), Error> {
         let old = self.old.as_deref();
         let prepared = old.map(|text| prepare(folder, &self.path, text)).transpose();
@@ -84,7 +83,7 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
 }
 
 impl Folder {
-    /// Puts all files in place, or none. The lock is held by the caller.
+    /// Puts all files in place, or none. The caller holds the lock.
     pub(super) fn land_all(&self, landings: &[Landing]) -> Result<(), Box<Failed>> {
         let about = |landing: &Landing| {
             let key = landing.key.clone();
@@ -110,7 +109,7 @@ impl Folder {
             prepared.push(file.map_err(io(&landing.path)).map_err(about(landing))?);
             landing.check().map_err(about(landing))?;
         }
-        // One file takes its name as a whole by itself.
+        // A single file is replaced atomically without a journal.
         let is_batch = landings.len() > 1;
         let failed = |error| about(first)(io(&self.root)(error));
         if is_batch {
@@ -152,7 +151,7 @@ impl Folder {
     }
 }
 
-/// The new text on disk, under a name no load reads.
+/// Writes the new text to disk, under a name that no load reads.
 pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result<NamedTempFile> {
     let mut file = tempfile::Builder::new()
         .prefix(PREFIX)
@@ -166,7 +165,7 @@ pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result
     Ok(file)
 }
 
-/// Takes away what a writer left that was killed: under the lock there is no other.
+/// Removes what a killed writer left. Under the lock there is no other writer.
 fn clear(folder: &Path) {
     let Ok(entries) = fs::read_dir(folder) else { return };
     for entry in entries.flatten() {

@@ -1,8 +1,5 @@
-//! Several objects changed at once.
-//!
-//! In: writes, each with the version it is based on. Out: the objects as they are
-//! stored then. Refuses: all of them when one cannot be done. Never: a file written
-//! twice.
+//! Changes several objects in a folder at once, each based on a version. If one write cannot be
+//! done, none is. Each file is written once.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -15,10 +12,10 @@ use super::{Folder, Found, unversioned};
 use crate::write::batch::{Failed, Write};
 use crate::write::{Error, Key, Kind, Stored, Version, edit, forget_version};
 
-/// Where objects stand: more than one place is a mistake.
+/// The files of each object; more than one is a mistake.
 type Index = HashMap<Key, Vec<PathBuf>>;
 
-/// Texts as they are and become.
+/// The old and new texts of files.
 #[derive(Debug, Default)]
 struct Drafts(BTreeMap<PathBuf, Landing>);
 
@@ -64,7 +61,7 @@ impl Folder {
         Ok((objects, index))
     }
 
-    /// Puts one write into the texts.
+    /// Applies one write to the texts.
     fn draft(
         &self,
         write: &Write,
@@ -122,7 +119,7 @@ impl Folder {
         Ok(())
     }
 
-    /// The object in its text as it is by now, if it was the one of that version.
+    /// The object in its text as changed so far, if the original has that version.
     fn drafted(
         &self,
         key: &Key,

@@ -83,7 +83,7 @@ fn a_write_changes_the_object_and_its_version() {
     assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
     let loaded = directory::load(world.0.path(), "argocd").value.expect("it loads");
     assert_eq!(loaded.projects["shop"].destination_service_accounts.len(), 1);
-    // Nothing to change is no write.
+    // Without a change nothing is written.
     let stored = folder.read(&key("shop")).expect("a project");
     let same = folder
         .replace(&key("shop"), &stored.object, &stored.version)
@@ -147,7 +147,7 @@ fn writers_at_once_lose_nothing() {
 fn a_writer_that_is_killed_leaves_the_old_file() {
     let world = World::new(&[("shop.yaml", SHOP)]);
     let path = world.0.path().join("shop.yaml");
-    // All of the new file is there, and the writer is gone before the rename.
+    // The new file is complete, and the writer dies before the rename.
     let prepared = prepare(world.0.path(), &path, "half").expect("a file");
     prepared.keep().expect("it stays");
     let left = world.names();
@@ -159,7 +159,7 @@ fn a_writer_that_is_killed_leaves_the_old_file() {
     assert_eq!(world.text("shop.yaml"), SHOP);
     let loaded = directory::load(world.0.path(), "argocd");
     assert!(loaded.value.is_some(), "{:?}", loaded.diagnostics);
-    // The next one goes on, and tidies up.
+    // The next writer continues and cleans up.
     add(&world.folder(), "a").expect("it is written");
     assert_eq!(world.names(), ["cm.yaml", "shop.yaml"]);
 }
@@ -177,7 +177,7 @@ fn a_folder_that_would_not_load_is_not_written() {
     assert!(matches!(&error, Error::Refused(_)), "{error}");
     assert!(error.to_string().starts_with("the state would not load: "), "{error}");
     assert_eq!(world.text("shop.yaml"), SHOP);
-    // A mistake that is there already does not stop a good change.
+    // An existing mistake does not stop a good change.
     std::fs::write(world.0.path().join("bad.yaml"), "a: [\n").expect("a file");
     add(&folder, "a").expect("it is written");
 }
@@ -186,7 +186,7 @@ fn a_folder_that_would_not_load_is_not_written() {
 #[test]
 fn links_are_refused() {
     use std::os::unix::fs::symlink;
-    // As a ConfigMap is mounted.
+    // Mounted like a ConfigMap.
     let mount = World::new(&[]);
     let data = mount.0.path().join("..2030_01_01");
     std::fs::create_dir(&data).expect("a folder");
@@ -200,7 +200,7 @@ fn links_are_refused() {
         "{shown}"
     );
     assert_eq!(mount.text("..2030_01_01/shop.yaml"), SHOP);
-    // As git-sync shows a checkout: the folder is the link, or lies behind one.
+    // Like a checkout of git-sync: the folder is the link, or lies below one.
     let outer = tempfile::tempdir().expect("a folder");
     let commit = format!(".worktrees/{}", "0a".repeat(20));
     let checkout = outer.path().join(&commit);
@@ -251,7 +251,7 @@ fn objects_are_found_where_the_load_finds_them() {
     assert!(matches!(folder.read(&key("other")), Err(Error::NotFound(_))));
     let error = folder.read(&key("shop")).expect_err("two of them");
     assert!(matches!(error, Error::Twice { .. }), "{error}");
-    // An item keeps leaving out what its list says.
+    // An item still leaves out what its list says.
     let world = World::new(&[("list.yml", list)]);
     let wanted = with_entry(&inner.object, "a");
     world

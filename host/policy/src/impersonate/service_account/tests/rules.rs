@@ -1,4 +1,4 @@
-//! The rules of the front: who acts when nobody is named, what travels along.
+//! The rules of the front: who acts when no entry matches, and which `extra` values are sent.
 
 use crate::impersonate::service_account::{Fallback, Human, Rules};
 use tollgate_config::ServiceAccountSemantics;
@@ -97,7 +97,7 @@ fn the_human_travels_along() {
         Some(vec!["oidc", "https://issuer.example.org"])
     );
     assert_eq!(value("tollgate.dev/application"), Some(vec!["argocd/guestbook@team"]));
-    // No groups, no header.
+    // Without groups there is no header.
     assert_eq!(value("tollgate.dev/groups"), None);
     assert_eq!(Rules::default().extra(&ANN, &application()), Ok(Vec::new()));
 }

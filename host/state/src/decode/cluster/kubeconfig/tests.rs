@@ -39,7 +39,7 @@ fn a_kubeconfig_stands_for_server_and_config() {
     assert_eq!(token.expose_secret(), "t0ken");
     let config = &resources.cluster_configs["https://k8s.example:6443"];
     assert_eq!(config.tls.server_name.as_deref(), Some("k8s"));
-    // Another of its contexts.
+    // This selects another of its contexts.
     let other = secret(&(kubeconfig(&json!({"token": "t0ken"})) + "  context: nobody\n"));
     assert_eq!(auth(&other).as_str(), "anonymous");
 }

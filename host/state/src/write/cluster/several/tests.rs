@@ -1,4 +1,4 @@
-//! Batches against an API server that fails at will.
+//! Tests of batches against an API server that fails at will.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -13,16 +13,16 @@ use crate::ObjectName;
 use crate::write::batch::{Failed, Propagation, Write};
 use crate::write::{Cluster, Error, Key, Kind, Version, Writer, merge};
 
-/// What the server does to a request in place of an answer.
+/// What the server does with a request instead of answering normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Trouble {
     /// It refuses.
     Refuses,
-    /// It does it, and its answer is lost.
+    /// It executes the request, and its answer is lost.
     AnswersNothing,
-    /// Before it, a controller writes a status.
+    /// A controller writes a status before the request.
     StatusFirst,
-    /// Before it, somebody writes the spec.
+    /// Somebody writes the spec before the request.
     SpecFirst,
 }
 
@@ -30,7 +30,7 @@ enum Trouble {
 struct Store {
     objects: BTreeMap<String, Value>,
     versions: u64,
-    /// Method and end of the path of the request that has trouble, once.
+    /// Method, end of the path, and trouble of the one request that has trouble.
     trouble: Vec<(Method, String, Trouble)>,
     seen: Vec<String>,
 }
@@ -75,7 +75,7 @@ impl Server {
         self.0.lock().unwrap().objects.get(name).cloned()
     }
 
-    /// Names with the revision each has.
+    /// Names and their revisions.
     fn revisions(&self) -> Vec<(String, String)> {
         let store = self.0.lock().unwrap();
         let of = store.objects.iter();
@@ -332,7 +332,7 @@ async fn an_answer_that_is_lost_is_looked_for() {
     assert_eq!(server.revisions(), pairs(&[("a", "v2"), ("b", "v2")]));
 }
 
-/// Argo CD's controller makes the Applications too, once it sees the set.
+/// Argo CD's controller also creates the Applications once it sees the set.
 #[tokio::test]
 async fn what_the_controller_made_is_made_and_what_others_made_is_not() {
     let server = Server::with(&["a"]);

@@ -1,4 +1,4 @@
-//! Random objects in random layouts: a change does what it shall and no more.
+//! Tests with random objects in random layouts: a change does what it should and no more.
 
 use proptest::collection::vec;
 use proptest::prelude::*;
@@ -22,7 +22,7 @@ fn entry() -> impl Strategy<Value = Value> {
     })
 }
 
-/// How one entry is written: in lines or brackets, with what behind it.
+/// How one entry is written: in lines or brackets, and what follows it.
 #[derive(Clone, Debug)]
 struct Dress {
     is_flow: bool,
@@ -118,7 +118,7 @@ proptest! {
         let text = whole(&parts, &page);
         let documents = meanings(&text).expect("the test writes YAML");
         let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
-        // Where an entry only moves, it or its neighbor may be the one that is written anew.
+        // If an entry only moves, either it or its neighbor may be rewritten.
         prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
         let place = Place { document, item: None };
         let mut wanted = at(&documents, place).expect("an object").clone();
@@ -133,15 +133,15 @@ proptest! {
         let mut expected = documents;
         expected[document] = wanted;
         prop_assert_eq!(meanings(&after), Some(expected));
-        // Every line of another entry, and all around, is there in its order.
+        // Every other line is still there, in its order.
         let mut rest = after.as_str();
         let (head, lines, tail) = parts;
         let same: Vec<Value> = entries.iter().map(|(entry, _)| entry.clone()).collect();
-        // An equal neighbor may be the one that goes.
+        // An equal neighbor may be removed instead.
         let kept = lines.iter().enumerate().filter(|(at, _)| same[*at] != same[gone]).map(|(_, lines)| lines.as_str());
         let pieces: Vec<&str> = std::iter::once(head.as_str()).chain(kept).chain([tail.as_str()]).collect();
         for line in pieces.iter().flat_map(|piece| piece.lines()) {
-            // The key of a list that is empty now has its brackets behind it.
+            // The key of a list that is now empty is followed by brackets.
             let line = if page.is_crlf { format!("{line}\r") } else { line.to_owned() };
             let line = line.trim_end();
             let Some(found) = rest.find(line) else {

@@ -1,4 +1,4 @@
-//! A writer that dies between any two of its steps.
+//! Tests of a writer that dies between any two of its steps.
 
 use std::fs;
 use std::path::Path;
@@ -35,7 +35,7 @@ fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) ->
     }
 }
 
-/// A folder with `changed` and `gone`, and what makes a third and takes one away.
+/// A folder with `changed` and `gone`, and a batch that creates a third file and deletes one.
 fn batch(root: &Path) -> Vec<Landing> {
     for landing in ["changed", "gone"].map(|name| landing(root, name, (Some("old"), None))) {
         fs::write(&landing.path, landing.old.as_deref().unwrap()).unwrap();
@@ -52,7 +52,7 @@ fn batch(root: &Path) -> Vec<Landing> {
     ]
 }
 
-/// Does so many steps of a batch after it was written down, as a writer that is killed.
+/// Runs `steps` steps of a batch after its journal was written, like a writer that is then killed.
 fn killed_after(root: &Path, landings: &[Landing], steps: usize) {
     let prepared: Vec<_> = landings
         .iter()
@@ -65,7 +65,7 @@ fn killed_after(root: &Path, landings: &[Landing], steps: usize) {
         .collect();
     write(root, landings, &prepared).unwrap();
     for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
-        // Who is killed cleans nothing up.
+        // A killed writer cleans nothing up.
         let file = file.map(|file| file.keep().unwrap().1);
         match file {
             _ if number >= steps => {}
@@ -116,12 +116,12 @@ fn whoever_writes_next_completes_it_too() {
     }
 }
 
-/// Files of a batch that is long enough to be killed in its middle.
+/// Number of files, so that the batch can be killed in its middle.
 const FILES: usize = 24;
 /// The folder a child writes to.
 const CHILD: &str = "TOLLGATE_TEST_JOURNAL_FOLDER";
 
-/// All files change; the first goes, the last is made.
+/// All files change: the first is deleted, the last is created.
 fn long_batch(root: &Path) -> Vec<Landing> {
     let one = |number: usize| {
         let old = (number + 1 < FILES).then_some("old");
@@ -135,8 +135,8 @@ fn is_in_place(landing: &Landing) -> bool {
     fs::read_to_string(&landing.path).ok() == landing.new
 }
 
-/// The test starts itself as a child, which writes a batch, and kills it once a file of the
-/// batch is in place: another file each time.
+/// The test starts itself as a child that writes a batch, and kills it once a file of the batch is
+/// in place, each time another file.
 #[test]
 #[expect(
     clippy::disallowed_methods,
@@ -175,7 +175,8 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
             .stdout(Stdio::null())
             .spawn()
             .unwrap();
-        // The first is killed once the batch is written down, before or while it is put in place.
+        // The first child is killed once the journal is written, before or while the batch is put
+        // in place.
         let reached = || match rounds {
             0 => root.join(NAME).exists(),
             _ => is_in_place(&landings[rounds * 5 % FILES]),
@@ -198,7 +199,7 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
     }
 }
 
-/// Before it is written down nothing of it counts.
+/// Before the journal is written, nothing of a batch counts.
 #[test]
 fn a_writer_that_dies_before_changes_nothing() {
     let folder = tempfile::tempdir().unwrap();

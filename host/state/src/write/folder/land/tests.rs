@@ -1,4 +1,4 @@
-//! A disk that refuses one of several files.
+//! Tests of a disk that refuses one of several files.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ fn what_was_put_in_place_before_a_failure_is_put_back() {
     let path = folder.path();
     std::fs::write(path.join("changed"), "old").unwrap();
     std::fs::write(path.join("gone"), "old").unwrap();
-    // No file can take the name of a folder.
+    // A file cannot replace a folder.
     std::fs::create_dir(path.join("refused")).unwrap();
     let landings = [
         landing(path, "changed", (Some("old"), Some("new"))),
