@@ -38,6 +38,9 @@ impl Lint {
             "clippy",
             "--workspace",
             "--all-targets",
+            // The fuzz targets are part of no other build.
+            "--features",
+            "tollgate/fuzz",
             "--locked",
             "--",
             "-D",
