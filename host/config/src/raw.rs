@@ -514,6 +514,17 @@ mod tests {
         );
     }
 
+    /// Rust's formatter panics on a width above 65,535.
+    #[test]
+    fn a_long_value_of_a_wrong_type_is_named() {
+        let found = findings(&format!(
+            "limits:\n  headerBytes: {}\n  bodyBytes: 1Gi\n",
+            "x".repeat(70_000)
+        ));
+        let places: Vec<&str> = found.iter().filter_map(|line| line.split(": error").next()).collect();
+        assert_eq!(places, ["t.yaml:4:16", "t.yaml:5:14"]);
+    }
+
     #[test]
     fn booleans_are_true_or_false() {
         for text in ["yes", "y", "on", "\"yes\"", "'y'", "1"] {

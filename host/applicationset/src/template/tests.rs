@@ -315,6 +315,29 @@ fn arguments_of_a_missing_field_are_not_looked_at() {
     }
 }
 
+/// Rust's own formatter panics on a precision above 65,535; Go takes up to a million.
+#[test]
+fn floats_have_as_many_digits_as_go_gives_them() {
+    let given = json!({"f": 1.5, "small": 5e-324});
+    for (verb, of, begin, end, length) in [
+        ("%.70000f", ".f", "1.500", "000", 70_002),
+        ("%.70000e", ".f", "1.500", "000e+00", 70_006),
+        ("%.1075f", ".small", "0.000", "6250", 1_077),
+        ("%.1074f", ".small", "0.000", "625", 1_076),
+        ("%.1073f", ".small", "0.000", "562", 1_075),
+        ("%.70000e", ".small", "4.940", "000e-324", 70_007),
+        ("%.70000g", ".f", "1.5", "1.5", 3),
+        ("%.70000g", ".small", "4.940", "625e-324", 757),
+    ] {
+        let text = render(GO, &format!("{{{{ printf {verb:?} {of} }}}}"), given.clone()).unwrap();
+        assert!(
+            text.starts_with(begin) && text.ends_with(end),
+            "{verb} {of}: {text:.20}…"
+        );
+        assert_eq!(text.len(), length, "{verb} {of}");
+    }
+}
+
 #[test]
 fn keys_texts_and_raw_json_are_rendered_and_nulls_left_out() {
     let tree = json!({"{{.k}}": {"n": 1, "list": ["{{.v}}", null, 2], "gone": null}, "plain": true});

@@ -89,7 +89,7 @@ fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
     };
     let kept = value.len().saturating_sub(rest.len());
     // The same length as before, so that positions on the line stay correct.
-    *text = format!("{before}{:kept$}{rest}", "~");
+    *text = format!("{before}~{}{rest}", " ".repeat(kept.saturating_sub(1)));
     true
 }
 

@@ -351,7 +351,7 @@ fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
     }
     let size = number.abs();
     let text = match verb {
-        'f' | 'F' => format!("{size:.*}", flags.precision.unwrap_or(6)),
+        'f' | 'F' => fixed(size, flags.precision.unwrap_or(6)),
         'e' | 'E' => exponent(size, flags.precision.unwrap_or(6)),
         _ => match flags.precision {
             None => print::general(size),
@@ -366,13 +366,28 @@ fn float(number: f64, verb: char, flags: Flags) -> Option<String> {
     Some(format!("{}{text}", sign(negative, flags)))
 }
 
+/// Digits behind the point of a float at most: further ones are zeros. 2^-1074, the smallest, has
+/// that many.
+const DIGITS: usize = 1_074;
+
+/// `ddd.ddd`, with `places` digits behind the point.
+fn fixed(size: f64, places: usize) -> String {
+    // Rust's formatter panics on a precision above 65,535.
+    format!("{size:.*}{}", places.min(DIGITS), zeros(places))
+}
+
+/// The zeros behind the first [`DIGITS`] digits.
+fn zeros(places: usize) -> String {
+    "0".repeat(places.saturating_sub(DIGITS))
+}
+
 /// `d.ddde+dd`
 fn exponent(size: f64, precision: usize) -> String {
-    let text = format!("{size:.precision$e}");
+    let text = format!("{size:.*e}", precision.min(DIGITS));
     let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
     let exponent: i32 = exponent.parse().unwrap_or(0);
     let sign = if exponent < 0 { '-' } else { '+' };
-    format!("{mantissa}e{sign}{:02}", exponent.abs())
+    format!("{mantissa}{}e{sign}{:02}", zeros(precision), exponent.abs())
 }
 
 /// The given number of significant digits, without trailing zeros.
@@ -388,7 +403,7 @@ fn significant(size: f64, precision: usize) -> String {
         return format!("{}e{tail}", trimmed(mantissa));
     }
     let places = usize::try_from(i32::try_from(precision).unwrap_or(i32::MAX) - 1 - power).unwrap_or(0);
-    trimmed(&format!("{size:.places$}"))
+    trimmed(&fixed(size, places))
 }
 
 fn string(inner: &str, verb: char, flags: Flags) -> Option<String> {
