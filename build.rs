@@ -1,30 +1,11 @@
-//! What is made before the gateway is compiled: the gRPC API's descriptors, and code
-//! that wipes memory when it is freed (`host/wipe.c`).
-//!
-//! In: the target, `host/grpc/proto`. Out: `grpc.bin`; `libwipe.a`, and the linker's
-//! orders for programs and benches. Never: wiping for tests, which would measure
-//! nothing by it.
+//! Compiles code that wipes memory when it is freed (`host/wipe.c`), and has programs and benches
+//! linked with it. Tests are not: they would measure nothing by it.
 
-use std::error::Error;
 use std::path::Path;
 
-/// The gRPC API's files, found in [`PROTO_FOLDER`]; they name the others.
-const PROTO_FILES: [&str; 3] = ["applicationset.proto", "session.proto", "version.proto"];
-const PROTO_FOLDER: &str = "host/grpc/proto";
-
-fn main() -> Result<(), Box<dyn Error>> {
+fn main() -> Result<(), Box<dyn std::error::Error>> {
     let folder = std::env::var_os("OUT_DIR").ok_or("`OUT_DIR` is not set")?;
-    descriptors(Path::new(&folder))?;
     wiping(Path::new(&folder));
-    Ok(())
-}
-
-/// Writes what the `.proto` files say as one `FileDescriptorSet`.
-fn descriptors(folder: &Path) -> Result<(), Box<dyn Error>> {
-    println!("cargo:rerun-if-changed={PROTO_FOLDER}");
-    let mut compiler = protox::Compiler::new([PROTO_FOLDER])?;
-    compiler.include_imports(true).open_files(PROTO_FILES)?;
-    std::fs::write(folder.join("grpc.bin"), compiler.encode_file_descriptor_set())?;
     Ok(())
 }
 

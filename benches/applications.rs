@@ -14,17 +14,17 @@ use std::hint::black_box;
 use std::sync::Arc;
 
 use criterion::{Criterion, criterion_group, criterion_main};
-use tollgate::clock::Clock;
-use tollgate::credential::cache::{self, Cache};
-use tollgate::metrics::{Metrics, Part};
-use tollgate::snapshot::{Current, Loader};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Location;
+use tollgate_gateway::snapshot::{Current, Loader};
+use tollgate_identity::clock::Clock;
+use tollgate_plugin::credential::cache::{self, Cache};
 use tollgate_policy::applications::Applications;
 use tollgate_policy::impersonate::service_account::Rules;
 use tollgate_policy::rego::Checker;
+use tollgate_proxy::metrics::{Metrics, Part};
 use tollgate_state::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 
 const PROJECTS: usize = 500;

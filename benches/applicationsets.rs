@@ -17,13 +17,6 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use tollgate::authenticate::Safety;
-use tollgate::authorize::applicationsets::{Asked, Desk, Operation, Reads};
-use tollgate::caller::Caller;
-use tollgate::clock::Clock;
-use tollgate::credential::cache::{self, Cache};
-use tollgate::metrics::Metrics;
-use tollgate::snapshot::{Loader, Snapshot};
 use tollgate_applicationset::plan::Existing;
 use tollgate_applicationset::{
     ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Params, Plan, Repositories, Tree,
@@ -31,7 +24,14 @@ use tollgate_applicationset::{
 };
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
+use tollgate_gateway::authorize::applicationsets::{Asked, Desk, Operation, Reads};
+use tollgate_gateway::caller::Caller;
+use tollgate_gateway::snapshot::{Loader, Snapshot};
+use tollgate_identity::authenticate::Safety;
+use tollgate_identity::clock::Clock;
+use tollgate_plugin::credential::cache::{self, Cache};
 use tollgate_policy::rego::Checker;
+use tollgate_proxy::metrics::Metrics;
 
 #[expect(unreachable_pub, reason = "the tests share it")]
 #[path = "../tests/gateway/support/token.rs"]
@@ -202,7 +202,7 @@ impl Walk<'_> {
         }
     }
 
-    fn before(&self, set: &ApplicationSet) -> tollgate::authorize::applicationsets::Cleared {
+    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::authorize::applicationsets::Cleared {
         self.desk
             .before(&self.asked(set, &[]), &mut Vec::new())
             .expect("alice may")

@@ -16,13 +16,13 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
-use tollgate::credential::cache::clock::SystemClock;
-use tollgate::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
-use tollgate::credential::cache::{Cache, Settings};
-use tollgate::credential::{Mint as _, MintRequest, Reason};
-use tollgate::plugin::{self, ClusterName, Material, Set, Source};
 use tollgate_config::EgressEntry;
 use tollgate_config::{Grant, Plugins};
+use tollgate_plugin::credential::cache::clock::SystemClock;
+use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use tollgate_plugin::credential::cache::{Cache, Settings};
+use tollgate_plugin::credential::{Mint as _, MintRequest, Reason};
+use tollgate_plugin::{ClusterName, Material, Set, Source};
 
 /// Clusters of the cold start.
 const CLUSTERS: usize = 500;
@@ -61,7 +61,7 @@ fn load(root: &Path) -> Set {
         grants: BTreeMap::from([("aws-eks".to_owned(), grant)]),
         ..Plugins::default()
     };
-    let (set, findings) = plugin::Runtime::new(&settings).expect("an engine").load(None);
+    let (set, findings) = tollgate_plugin::Runtime::new(&settings).expect("an engine").load(None);
     assert!(set.provider("aws-eks").is_some(), "{findings:?}");
     set
 }

@@ -22,9 +22,9 @@ use reqwest::{Certificate, Client};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tokio::runtime::Runtime;
-use tollgate::store::{SecretHash, Store, Token};
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
+use tollgate_identity::store::{SecretHash, Store, Token};
 
 #[expect(dead_code, unused_imports, reason = "tests need more of it")]
 #[path = "../tests/kubernetes/support.rs"]

@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::Runtime;
-use tollgate::plugin::{self, HeaderFilter, RequestContext, Set};
 use tollgate_config::{Grant, Plugins};
+use tollgate_plugin::{HeaderFilter, RequestContext, Set};
 
 /// A browser's request with a dozen fields.
 const FIELDS: [(&str, &str); 12] = [
@@ -80,7 +80,7 @@ fn settings(root: &Path) -> Plugins {
 }
 
 fn load(settings: &Plugins) -> Set {
-    let (set, diagnostics) = plugin::Runtime::new(settings).expect("an engine").load(None);
+    let (set, diagnostics) = tollgate_plugin::Runtime::new(settings).expect("an engine").load(None);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     set
 }

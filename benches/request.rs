@@ -27,7 +27,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use serde_json::json;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
-use tollgate::cli::serve::WORKER_STACK_BYTES;
+use tollgate_cli::serve::WORKER_STACK_BYTES;
 
 #[expect(unreachable_pub, reason = "tests have it deeper")]
 #[path = "../tests/gateway/support/token.rs"]

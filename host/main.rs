@@ -9,5 +9,5 @@ fn main() -> ExitCode {
     // A core dump would contain every secret. Lowering a limit needs no privilege; if it fails
     // anyway, the gateway can still run.
     drop(rlimit::setrlimit(rlimit::Resource::CORE, 0, 0));
-    tollgate::cli::main()
+    tollgate_cli::main()
 }

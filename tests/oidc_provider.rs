@@ -16,11 +16,11 @@ mod provider;
 use std::sync::Arc;
 
 use provider::Provider;
-use tollgate::authenticate::{Authenticator, Error, Principal, Reason, Safety};
 use tollgate_config::Authentication;
 use tollgate_config::raw::authentication::RawAuthentication;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::principal::Kind;
+use tollgate_identity::authenticate::{Authenticator, Error, Principal, Reason, Safety};
 use tollgate_state::{Resources, Secret, Text};
 
 fn settings_of(provider: &Provider, audiences: &str) -> Authentication {

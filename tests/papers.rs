@@ -13,11 +13,11 @@ use std::path::{Path, PathBuf};
 
 use clap::CommandFactory;
 use serde_json::Value;
-use tollgate::front::extensions::config;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::rego::Front;
 use tollgate_state::directory;
+use tollgate_state::extensions;
 
 /// A key nothing has.
 const PROBE: &str = "probeOfTheTest";
@@ -129,7 +129,7 @@ fn known_extension_keys(value: &str) -> Vec<String> {
     });
     let loaded = directory::load_text(&object.to_string(), "argocd-cm.yaml", "argocd");
     let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-    let findings = config::parse(&resources).diagnostics;
+    let findings = extensions::parse(&resources).diagnostics;
     let about = |finding: &&Diagnostic| finding.message.contains(&format!("unknown key `{PROBE}`"));
     let finding = findings
         .iter()
@@ -307,7 +307,7 @@ fn commands(text: &str) -> Vec<Vec<String>> {
 
 /// What is wrong with a command line, if anything.
 fn mistake(words: &[String]) -> Option<String> {
-    let cli = tollgate::cli::Cli::command();
+    let cli = tollgate_cli::Cli::command();
     let mut command = cli.clone();
     for word in words {
         if let Some(flag) = word.strip_prefix("--") {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use secrecy::SecretString;
 use serde::Deserialize;
-use tollgate::front::extensions::config::{self, Options, secrets};
 use tollgate_core::diagnostic::Location;
+use tollgate_state::extensions::{self, Options, secrets};
 use tollgate_state::{Cluster, ConfigMap, Resources, Secret, Text};
 
 use crate::suite::{Case, Suite, Table};
@@ -79,7 +79,7 @@ struct Target {
 fn register(case: &Case) -> Result<(), String> {
     let case: Register = case.read()?;
     let resources = resources(case.argocd_cm, case.secrets);
-    let parsed = config::parse_with(&resources, Options::ARGOCD);
+    let parsed = extensions::parse_with(&resources, Options::ARGOCD);
     let class = parsed.class().map(|class| class.as_str().to_owned());
     let said = format!("{:?}", parsed.specs.diagnostics);
     let Registered {
@@ -103,7 +103,7 @@ fn register(case: &Case) -> Result<(), String> {
             return Err(format!("refused: {said}"));
         }
         // Tollgate's own rules are stricter, never looser.
-        let own = config::parse(&resources).value;
+        let own = extensions::parse(&resources).value;
         return if own.is_none() {
             Ok(())
         } else {
@@ -123,7 +123,7 @@ fn register(case: &Case) -> Result<(), String> {
     lookup.iter().try_for_each(|expected| check_lookup(&specs, expected))
 }
 
-fn check_headers(specs: &[config::ExtensionSpec], name: &str, expected: &[Header]) -> Result<(), String> {
+fn check_headers(specs: &[extensions::ExtensionSpec], name: &str, expected: &[Header]) -> Result<(), String> {
     let spec = specs
         .iter()
         .find(|spec| spec.name == name)
@@ -143,14 +143,14 @@ fn check_headers(specs: &[config::ExtensionSpec], name: &str, expected: &[Header
     }
 }
 
-fn check_lookup(specs: &[config::ExtensionSpec], expected: &Lookup) -> Result<(), String> {
+fn check_lookup(specs: &[extensions::ExtensionSpec], expected: &Lookup) -> Result<(), String> {
     let Target { name, server } = &expected.destination;
     let cluster = Cluster {
         name: name.clone(),
         server: server.clone(),
         project: String::new(),
     };
-    let meant = |spec: &&config::ExtensionSpec| match &expected.extension {
+    let meant = |spec: &&extensions::ExtensionSpec| match &expected.extension {
         Some(extension) => spec.name == *extension,
         None => spec.services.len() > 1,
     };
@@ -178,7 +178,7 @@ struct Keys {
 fn configmap_keys(case: &Case) -> Result<(), String> {
     let case: Keys = case.read()?;
     let resources = resources(case.argocd_cm, BTreeMap::new());
-    let entries = config::entries(&resources.argocd_cm).into_iter();
+    let entries = extensions::entries(&resources.argocd_cm).into_iter();
     let found: BTreeMap<String, String> = entries
         .map(|entry| (entry.name, entry.text.value.to_string()))
         .collect();

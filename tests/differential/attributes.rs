@@ -6,8 +6,8 @@ use http::Method;
 use http::uri::PathAndQuery;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tollgate::route::check_path;
 use tollgate_core::attributes::Attributes;
+use tollgate_proxy::target::check_path;
 
 use crate::corpus;
 use crate::exception::Exception;

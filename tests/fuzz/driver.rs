@@ -16,8 +16,8 @@ mod fuzz {
     use std::path::Path;
     use std::sync::OnceLock;
 
-    use tollgate::fuzz::targets;
     use tollgate_fuzz::Target;
+    use tollgate_gateway::fuzz::targets;
 
     static TARGET: OnceLock<Target> = OnceLock::new();
 

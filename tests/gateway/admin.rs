@@ -2,7 +2,7 @@
 
 use serde_json::json;
 use tokio::time::timeout;
-use tollgate::server::ADMIN_CONNECTIONS;
+use tollgate_proxy::server::ADMIN_CONNECTIONS;
 
 use crate::support::client::{Client, PATIENCE};
 use crate::support::world::{Setup, World};

@@ -5,8 +5,8 @@
 use std::net::SocketAddr;
 
 use serde_json::{Value, json};
-use tollgate::front::extensions::config::{ErrorClass, Options, parse_with};
 use tollgate_state::directory;
+use tollgate_state::extensions::{ErrorClass, Options, parse_with};
 
 use crate::support::backend::{Backend, Reply, Seen};
 use crate::support::client::{Answer, Client};

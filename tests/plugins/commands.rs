@@ -13,12 +13,12 @@ pub(crate) fn command(arguments: &[&str], settings: Plugins) -> (bool, String, S
     #[derive(clap::Parser)]
     struct Tollgate {
         #[command(flatten)]
-        plugin: tollgate::cli::plugin::PluginArgs,
+        plugin: tollgate_cli::plugin::PluginArgs,
     }
     let arguments = ["plugin"].iter().chain(arguments);
     let args = <Tollgate as clap::Parser>::try_parse_from(arguments).unwrap().plugin;
     let (mut out, mut err) = (Vec::new(), Vec::new());
-    let code = tollgate::cli::plugin::run(args, settings, &mut out, &mut err);
+    let code = tollgate_cli::plugin::run(args, settings, &mut out, &mut err);
     let done = match code {
         Ok(code) => format!("{code:?}") == format!("{:?}", std::process::ExitCode::SUCCESS),
         Err(error) => {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
-use tollgate::plugin::{CallError, Origin};
 use tollgate_core::diagnostic::Location;
+use tollgate_plugin::{CallError, Origin};
 
 use crate::support::{Place, call, filter, lines, same};
 

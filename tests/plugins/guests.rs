@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tollgate::plugin::{CallError, RequestContext, TrapCause};
+use tollgate_plugin::{CallError, RequestContext, TrapCause};
 
 use crate::support::{Place, call, filter, headers, lines, same};
 

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
-use tollgate::plugin::{Allocation, CallError, Lie, RequestContext, Runtime, TrapCause};
+use tollgate_plugin::{Allocation, CallError, Lie, RequestContext, Runtime, TrapCause};
 
 use crate::support::{LOOP_MS, Place, call, filter, headers, lines, same};
 

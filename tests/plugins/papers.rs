@@ -6,8 +6,8 @@ use std::path::Path;
 
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
-use tollgate::plugin::{ClusterName, Material, Runtime, Source, webapi_public_values};
 use tollgate_config::{Plugins, raw};
+use tollgate_plugin::{ClusterName, Material, Runtime, Source, webapi_public_values};
 use tollgate_state::directory;
 
 use crate::support::guests;

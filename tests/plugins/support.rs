@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
-use tollgate::plugin::{CallError, HeaderFilter, RequestContext, Runtime, Set};
 use tollgate_config::{Grant, Plugins};
 use tollgate_core::diagnostic::Diagnostic;
+use tollgate_plugin::{CallError, HeaderFilter, RequestContext, Runtime, Set};
 
 /// Where `cargo xtask plugins` puts the guests.
 pub(crate) fn guests() -> PathBuf {

@@ -7,7 +7,7 @@ use rcgen::PublicKeyData as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Reason};
+use tollgate_plugin::credential::{Class, Reason};
 
 use crate::stage::{RSA_KEY, Stage, form, mint, token, unbase64url};
 

@@ -1,7 +1,7 @@
 //! Answers that are no credential, and their class.
 
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Reason};
+use tollgate_plugin::credential::{Class, Reason};
 
 use crate::stage::{Stage, mint, token};
 use crate::world::Reply;

@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Mint as _, Reason};
+use tollgate_plugin::credential::{Class, Mint as _, Reason};
 
 use crate::stage::{Stage, end, field, mint, token};
 

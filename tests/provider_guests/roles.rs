@@ -2,7 +2,7 @@
 
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Reason};
+use tollgate_plugin::credential::{Class, Reason};
 
 use crate::stage::{NOW, Stage, end, field, form, mint, token, unbase64url};
 use crate::world::{Reply, Seen};

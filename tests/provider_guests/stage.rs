@@ -9,9 +9,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use secrecy::SecretString;
 use serde_json::{Value, json};
-use tollgate::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, Material, Set, Source};
 use tollgate_config::EgressEntry;
+use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::{ClusterName, Material, Set, Source};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 

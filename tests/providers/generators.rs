@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
-use tollgate::credential::{Class, MintError};
-use tollgate::plugin::{Generator, Material, Set};
 use tollgate_applicationset::KindName;
+use tollgate_plugin::credential::{Class, MintError};
+use tollgate_plugin::{Generator, Material, Set};
 use tollgate_state::ObjectName;
 
 use crate::world::{Reply, Script, World, guests};

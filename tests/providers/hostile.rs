@@ -17,9 +17,9 @@ use std::time::Duration;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, Exchange, Material, Provider, Set, Source};
 use tollgate_config::EgressEntry;
+use tollgate_plugin::credential::{Class, Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::{ClusterName, Exchange, Material, Provider, Set, Source};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 

@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate::credential::{Class, Credential, Mint as _, MintError, MintRequest, Reason};
-use tollgate::plugin::{Allocation, ClusterName, Material, Set, Source};
+use tollgate_plugin::credential::{Class, Credential, Mint as _, MintError, MintRequest, Reason};
+use tollgate_plugin::{Allocation, ClusterName, Material, Set, Source};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 

@@ -25,11 +25,11 @@ use rustls::sign::CertifiedKey;
 use secrecy::SecretString;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
-use tollgate::plugin::egress::{Network, Sender, Stream};
-use tollgate::plugin::{
+use tollgate_config::EgressEntry;
+use tollgate_plugin::egress::{Network, Sender, Stream};
+use tollgate_plugin::{
     Allocation, Ambient, AmbientError, AwsCredentials, Bearer, ProviderWorld, Runtime, Set, WallClock,
 };
-use tollgate_config::EgressEntry;
 
 /// A public address every name leads to unless a script says otherwise.
 pub(crate) const PUBLIC: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(93, 184, 216, 34));

@@ -404,7 +404,7 @@ async fn mistakes_are_named_in_a_cluster() {
 async fn extensions_are_objects(world: &impl World) {
     fill(world).await;
     let mut reader = Reader::of(&world.config()).await;
-    let parse = |resources: &Resources| tollgate::front::extensions::config::parse(resources);
+    let parse = |resources: &Resources| tollgate_state::extensions::parse(resources);
     let specs = parse(&*reader.good().await).value.unwrap();
     assert_eq!(specs.len(), 1);
     assert_eq!(specs[0].name, "metrics");

@@ -1,6 +1,6 @@
 //! Audit events: written, counted, asked for.
 
-use tollgate::store::{AuditEvent, AuditFilter, Store};
+use tollgate_identity::store::{AuditEvent, AuditFilter, Store};
 use uuid::Uuid;
 
 use crate::support::{Backend, agent, all_events, at, event, on_both};

@@ -1,7 +1,9 @@
 //! Texts from outside: as long as they may be, and one byte longer.
 
-use tollgate::store::{About, AuditFilter, BrowserSession, Error, Owned, Page, SeenSession, Store, Token, bounds};
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{
+    About, AuditFilter, BrowserSession, Error, Owned, Page, SeenSession, Store, Token, bounds,
+};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -95,7 +97,7 @@ async fn browser_sessions_are_bounded(backend: Backend) {
 }
 
 async fn events_are_bounded(backend: Backend) {
-    type Change = fn(&mut tollgate::store::AuditEvent, usize);
+    type Change = fn(&mut tollgate_identity::store::AuditEvent, usize);
     let store = backend.open().await;
     let fields: [(&str, usize, Change); 4] = [
         ("action", bounds::ACTION, |event, length| {

@@ -1,8 +1,8 @@
 //! What is forgotten, and what is not yet.
 
 use jiff::Timestamp;
-use tollgate::store::{About, AuditFilter, Owned, Page, SeenSession};
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{About, AuditFilter, Owned, Page, SeenSession};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};

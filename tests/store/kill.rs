@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate::store::{About, AuditEvent, AuditFilter, Owned, Page, Store, Token};
+use tollgate_identity::store::{About, AuditEvent, AuditFilter, Owned, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::support::postgres::Server;

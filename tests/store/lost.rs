@@ -6,8 +6,8 @@ use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
-use tollgate::store::{About, AuditFilter, Error, Owned, Page, Store};
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{About, AuditFilter, Error, Owned, Page, Store};
 
 use crate::support::relay::{Mode, Relay};
 use crate::support::{Backend, actor, all_events, at, create, event, hash, token, user};

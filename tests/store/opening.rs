@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use secrecy::SecretString;
 use sqlx::Connection as _;
-use tollgate::store::{Error, Owned, Page, Store};
+use tollgate_identity::store::{Error, Owned, Page, Store};
 
 use crate::support::postgres::{PASSWORD, USER, shared};
 use crate::support::{Backend, create, on_both, token};

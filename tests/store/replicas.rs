@@ -3,8 +3,8 @@
 use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
-use tollgate::store::{About, AuditFilter, Store};
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{About, AuditFilter, Store};
 
 use crate::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
 

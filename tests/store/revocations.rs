@@ -1,7 +1,7 @@
 //! Revocations: what they mark, their order, their audit events.
 
-use tollgate::store::{About, AuditFilter, Owned, Page, Revocation, Store};
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{About, AuditFilter, Owned, Page, Revocation, Store};
 
 use crate::support::{
     Backend, actor, agent, all_events, at, browser_session, create, hash, on_both, session_of, token, user,

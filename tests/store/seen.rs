@@ -1,6 +1,6 @@
 //! Sessions at work, as several replicas see them.
 
-use tollgate::store::{Owned, Page, SeenSession, Store};
+use tollgate_identity::store::{Owned, Page, SeenSession, Store};
 use uuid::Uuid;
 
 use crate::support::{Backend, agent, at, on_both, user};

@@ -1,6 +1,6 @@
 //! Browser sessions: made, found, listed.
 
-use tollgate::store::{AuditFilter, Error, Owned, Page};
+use tollgate_identity::store::{AuditFilter, Error, Owned, Page};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, hash, on_both};

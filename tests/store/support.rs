@@ -6,10 +6,10 @@ pub(crate) mod relay;
 use jiff::Timestamp;
 use secrecy::SecretString;
 use tempfile::TempDir;
-use tollgate::store::{Actor, AuditEvent, AuditFilter, BrowserSession, SecretHash, Store, Token};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
+use tollgate_identity::store::{Actor, AuditEvent, AuditFilter, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
 
 /// Makes a test of each function, once for each database.

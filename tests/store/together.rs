@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 use sqlx::{Connection as _, PgConnection};
-use tollgate::store::{AuditFilter, Error, Owned, Page};
+use tollgate_identity::store::{AuditFilter, Error, Owned, Page};
 
 use crate::support::postgres::Server;
 use crate::support::{Backend, actor, all_events, create, event, hash, on_both, token};
@@ -78,7 +78,9 @@ async fn a_thousand_at_once_cost_few_transactions() {
     // Of its own: transactions of other tests' databases count too.
     let server = Server::start();
     let url = server.database().await;
-    let store = tollgate::store::Store::open(&url.clone().into()).await.unwrap();
+    let store = tollgate_identity::store::Store::open(&url.clone().into())
+        .await
+        .unwrap();
     let events: Vec<_> = (0..1_000).map(|second| event("access.denied", 7, second)).collect();
     let before = next_transaction(&url).await;
     for done in join_all(events.iter().map(|event| store.record(std::slice::from_ref(event)))).await {

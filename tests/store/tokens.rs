@@ -1,6 +1,6 @@
 //! Tokens: made, found, listed, used.
 
-use tollgate::store::{AuditFilter, Error, Owned, Page, Store, Token};
+use tollgate_identity::store::{AuditFilter, Error, Owned, Page, Store, Token};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, create, event, hash, on_both, session_of, token};

@@ -18,6 +18,7 @@ mod decode;
 pub mod destination;
 pub mod directory;
 mod entry;
+pub mod extensions;
 pub mod fields;
 pub mod kubernetes;
 pub mod people;

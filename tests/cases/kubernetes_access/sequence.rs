@@ -7,9 +7,9 @@ use crate::suite::Documentation;
 use serde_json::Value;
 use tokio::sync::broadcast;
 use tokio::time::Instant;
-use tollgate::store::{AuditEvent, AuditFilter};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
+use tollgate_identity::store::{AuditEvent, AuditFilter};
 
 use super::case::{Credential, Expect, Open, Question, RequestLine, Step, StepExpect, StreamKind};
 use super::cluster::Script;

@@ -10,12 +10,12 @@ use jiff::{SignedDuration, Timestamp};
 use secrecy::SecretString;
 use serde_json::{Value, json};
 use tempfile::TempDir;
-use tollgate::clock::Clock;
-use tollgate::running::Running;
-use tollgate::store::{Actor, BrowserSession, SecretHash, Store, Token};
 use tollgate_config::raw;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
+use tollgate_gateway::running::Running;
+use tollgate_identity::clock::Clock;
+use tollgate_identity::store::{Actor, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
 
 use super::case::Record;

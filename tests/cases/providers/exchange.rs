@@ -8,8 +8,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate::credential::{Credential, MintError};
-use tollgate::plugin::ClusterName;
+use tollgate_plugin::ClusterName;
+use tollgate_plugin::credential::{Credential, MintError};
 
 use super::compare::{self, ExpectedRequest};
 use super::stage::{Asked, Stage};

@@ -8,9 +8,9 @@ use std::sync::{Arc, LazyLock, Mutex};
 use std::time::Duration;
 
 use serde_json::Value;
-use tollgate::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate::plugin::{ClusterName, Exchange, Material, Set, webapi_public_values};
 use tollgate_config::EgressEntry;
+use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
+use tollgate_plugin::{ClusterName, Exchange, Material, Set, webapi_public_values};
 
 use super::world::{Script, World, guests};
 

@@ -9,9 +9,9 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
-use tollgate::store::SeenSession;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
+use tollgate_identity::store::SeenSession;
 use uuid::Uuid;
 
 use super::{ORIGIN, Place, no, place, place_with, refused};

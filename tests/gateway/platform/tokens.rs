@@ -6,9 +6,9 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use reqwest::Method;
 use serde_json::{Value, json};
-use tollgate::store::{SecretHash, Token};
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
+use tollgate_identity::store::{SecretHash, Token};
 use uuid::Uuid;
 
 use super::{Place, no, place, place_with, refused};
@@ -35,7 +35,7 @@ async fn a_token_is_shown_once_and_lets_its_owner_in() {
     assert_eq!(answer.headers()["cache-control"], "no-store");
     let made: Value = answer.json().await.unwrap();
     let secret = made["secret"].as_str().unwrap();
-    assert!(tollgate::front::platform::secret::is_token(secret), "{secret}");
+    assert!(tollgate_identity::access::secret::is_token(secret), "{secret}");
     let bearer = made["bearer"].as_str().unwrap();
     assert_eq!(bearer, format!("pat:9999:{secret}"));
     let token = &made["token"];

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use serde_json::{Value, json};
-use tollgate::running::Running;
 use tollgate_config::raw;
+use tollgate_gateway::running::Running;
 use tollgate_policy::rego::Checker;
 
 use super::token;

@@ -1,7 +1,7 @@
 //! More than a call may use.
 
 use serde_json::json;
-use tollgate::credential::Class::{Config, Permanent};
+use tollgate_plugin::credential::Class::{Config, Permanent};
 
 use super::{Stage, case, check, observed};
 
@@ -80,8 +80,8 @@ async fn a_call_uses_up_its_own_budget_only() {
 async fn an_attack_takes_nothing_from_the_mint_beside_it() {
     let stage = Stage::new().await;
     let looping = stage.source("loops", &json!({"attack": "exhaust-loop"}));
-    let request = tollgate::credential::MintRequest {
-        reason: tollgate::credential::Reason::Initial,
+    let request = tollgate_plugin::credential::MintRequest {
+        reason: tollgate_plugin::credential::Reason::Initial,
         previous_expiry: None,
         budget: std::time::Duration::from_secs(10),
     };

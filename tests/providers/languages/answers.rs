@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate::credential::Class;
+use tollgate_plugin::credential::Class;
 
 use super::{BOTH, Stage, answer, granted, json_answer};
 use crate::world::Reply;

@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::json;
-use tollgate::credential::{Class, Mint as _};
+use tollgate_plugin::credential::{Class, Mint as _};
 
 use super::{Stage, mint};
 

@@ -11,11 +11,11 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
-use tollgate::credential::cache::backoff::Jitter;
-use tollgate::credential::cache::clock::{Clock, Moment};
-use tollgate::credential::cache::key::{Key, Parts, Tenancy};
-use tollgate::credential::cache::{Cache, Settings, Slot};
-use tollgate::credential::{Class, Credential, Mint, MintError, MintRequest, Token};
+use tollgate_plugin::credential::cache::backoff::Jitter;
+use tollgate_plugin::credential::cache::clock::{Clock, Moment};
+use tollgate_plugin::credential::cache::key::{Key, Parts, Tenancy};
+use tollgate_plugin::credential::cache::{Cache, Settings, Slot};
+use tollgate_plugin::credential::{Class, Credential, Mint, MintError, MintRequest, Token};
 
 /// What a provider does next.
 #[derive(Clone, Copy, Debug, PartialEq)]

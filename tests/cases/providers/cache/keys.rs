@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
 
 use super::bench::{Answer, Bench};
 use crate::suite::same;

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use serde::Deserialize;
-use tollgate::credential::cache::Slot;
-use tollgate::credential::is_refusal;
+use tollgate_plugin::credential::cache::Slot;
+use tollgate_plugin::credential::is_refusal;
 
 use super::bench::{Answer, Bench, answer, later, settle};
 use crate::suite::same;

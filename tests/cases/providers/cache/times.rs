@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use tollgate::credential::Class;
-use tollgate::credential::cache::{Error, Slot};
+use tollgate_plugin::credential::Class;
+use tollgate_plugin::credential::cache::{Error, Slot};
 
 use super::bench::{Answer, Bench, answer, later, settle};
 use super::keys::Inputs;

@@ -1,0 +1,193 @@
+//! Reads [`Manifest`]s of ApplicationSets from files or standard input, at most [`FILE_BYTES`] of
+//! one file, and asks a person for agreement. It asks only where the question can be read.
+
+use std::collections::BTreeSet;
+use std::io::{BufRead as _, IsTerminal as _, Read, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use crate::client::Failure;
+use tollgate_state::write::{self, Kind};
+
+/// Longest file read, in bytes: some objects, each as long as a cluster takes.
+const FILE_BYTES: u64 = 16 << 20;
+
+/// One ApplicationSet of a file.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Manifest {
+    /// Its name.
+    pub(super) name: String,
+    /// Its namespace, where it names one.
+    pub(super) namespace: Option<String>,
+    /// Whether it names the version it is based on.
+    pub(super) has_version: bool,
+    /// The whole object.
+    pub(super) object: Value,
+}
+
+/// Every ApplicationSet of every file, in order.
+///
+/// - `namespace`: of those that name none.
+pub(super) fn read(files: &[PathBuf], namespace: Option<&str>) -> Result<Vec<Manifest>, Failure> {
+    let mut all = Vec::new();
+    for file in files {
+        let shown = file.display().to_string();
+        let wrong = |why: &str| Failure::new("appset.file", format_args!("`{shown}`: {why}"));
+        let text = content(file).map_err(|error| wrong(&error.to_string()))?;
+        let documents = write::documents(&text).map_err(|error| wrong(&error))?;
+        let found = manifests(documents, namespace).map_err(|error| wrong(&error))?;
+        all.extend(found);
+    }
+    let mut seen = BTreeSet::new();
+    for one in &all {
+        if !seen.insert((&one.namespace, &one.name)) {
+            let message = format!("ApplicationSet `{}` is there twice", one.name);
+            return Err(Failure::new("appset.file", message));
+        }
+    }
+    Ok(all)
+}
+
+fn content(file: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    let most = FILE_BYTES.saturating_add(1);
+    if file.as_os_str() == "-" {
+        std::io::stdin().lock().take(most).read_to_string(&mut text)?;
+    } else {
+        std::fs::File::open(file)?.take(most).read_to_string(&mut text)?;
+    }
+    if u64::try_from(text.len()).unwrap_or(u64::MAX) > FILE_BYTES {
+        return Err(std::io::Error::other(format!("it is longer than {FILE_BYTES} bytes")));
+    }
+    Ok(text)
+}
+
+fn manifests(documents: Vec<Value>, namespace: Option<&str>) -> Result<Vec<Manifest>, String> {
+    let mut flat = Vec::new();
+    for document in documents {
+        let kind = document.get("kind").and_then(Value::as_str).unwrap_or_default();
+        match (kind, document.get("items")) {
+            ("List" | "ApplicationSetList", Some(Value::Array(items))) => flat.extend(items.iter().cloned()),
+            (_, _) => flat.push(document),
+        }
+    }
+    if flat.is_empty() {
+        return Err("it has no ApplicationSet".to_owned());
+    }
+    let numbered = (1_usize..).zip(flat);
+    let read =
+        numbered.map(|(number, object)| manifest(object, namespace).map_err(|why| format!("object {number} {why}")));
+    read.collect()
+}
+
+fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, String> {
+    let text = |object: &Value, pointer: &str| {
+        let text = object.pointer(pointer).and_then(Value::as_str);
+        text.filter(|text| !text.is_empty()).map(str::to_owned)
+    };
+    // Objects of the API itself, such as the items of its lists, may leave it out.
+    let kind = text(&object, "/kind");
+    if kind
+        .as_deref()
+        .is_some_and(|kind| kind != Kind::ApplicationSet.as_str())
+    {
+        return Err(format!("is `{}`, ApplicationSet is wanted", kind.unwrap_or_default()));
+    }
+    let version = text(&object, "/apiVersion");
+    if version
+        .as_deref()
+        .is_some_and(|version| version != Kind::ApplicationSet.api_version())
+    {
+        let allowed = Kind::ApplicationSet.api_version();
+        return Err(format!(
+            "has apiVersion `{}`, `{allowed}` is wanted",
+            version.unwrap_or_default()
+        ));
+    }
+    let name = text(&object, "/metadata/name").ok_or("has no `metadata.name`")?;
+    let own = text(&object, "/metadata/namespace");
+    if let (None, Some(namespace)) = (&own, namespace)
+        && let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut)
+    {
+        metadata.insert("namespace".to_owned(), json!(namespace));
+    }
+    Ok(Manifest {
+        name,
+        namespace: own.or_else(|| namespace.map(str::to_owned)),
+        has_version: text(&object, "/metadata/resourceVersion").is_some(),
+        object,
+    })
+}
+
+/// Asks a person; only `y` and `yes` agree.
+///
+/// # Errors
+/// Nobody is there to ask, or they do not agree.
+pub(super) fn agree(question: &str) -> Result<(), Failure> {
+    let stdin = std::io::stdin();
+    if !stdin.is_terminal() {
+        let message = format!("{question}: nobody is there to ask");
+        return Err(Failure::new("appset.unconfirmed", message).with_hint("`--yes` agrees"));
+    }
+    // Nothing is left to do when even this fails: the answer is not read then.
+    let asked = write!(std::io::stderr(), "{question} [y/N] ");
+    let mut answer = String::new();
+    let read = asked.and_then(|()| stdin.lock().read_line(&mut answer));
+    let agreed = matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes");
+    if read.is_ok() && agreed {
+        return Ok(());
+    }
+    Err(Failure::new("appset.unconfirmed", "nothing was deleted"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::manifests;
+    use tollgate_state::write::documents;
+
+    #[test]
+    fn documents_and_lists_are_flat() {
+        let text = "# none\n---\nkind: ApplicationSet\nmetadata: {name: a, namespace: own}\n---\n\
+                    kind: List\nitems:\n- metadata: {name: b, resourceVersion: '7'}\n- metadata: {name: c}\n";
+        let read = manifests(documents(text).expect("YAML"), Some("n")).expect("sets");
+        let shown: Vec<_> = read
+            .iter()
+            .map(|one| (one.name.as_str(), one.namespace.as_deref(), one.has_version))
+            .collect();
+        let expected = [
+            ("a", Some("own"), false),
+            ("b", Some("n"), true),
+            ("c", Some("n"), false),
+        ];
+        assert_eq!(shown, expected);
+        assert_eq!(read[2].object["metadata"]["namespace"], "n");
+        assert_eq!(
+            manifests(vec![json!({"metadata": {"name": "a"}})], None).expect("a set")[0].namespace,
+            None
+        );
+    }
+
+    #[test]
+    fn what_is_none_is_told_with_its_number() {
+        for (text, why) in [
+            ("", "it has no ApplicationSet"),
+            (
+                "metadata: {name: a}\n---\nkind: ConfigMap\nmetadata: {name: b}\n",
+                "object 2 is `ConfigMap`, ApplicationSet is wanted",
+            ),
+            (
+                "kind: ApplicationSet\nmetadata: {}\n",
+                "object 1 has no `metadata.name`",
+            ),
+            (
+                "apiVersion: v1\nmetadata: {name: a}\n",
+                "object 1 has apiVersion `v1`, `argoproj.io/v1alpha1` is wanted",
+            ),
+        ] {
+            assert_eq!(manifests(documents(text).expect("YAML"), None), Err(why.to_owned()));
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! `tollgate credential`: gets a cluster's credential for programs, or explains why there is
+//! none. The result goes to standard output, everything else to standard error in one line.
+//!
+//! Security: no secret appears in an error or in `explain`, and none is sent to a gateway without
+//! TLS beyond loopback.
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand, ValueEnum};
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use super::client::{Failure, Server, print, runtime};
+use super::complain;
+use super::format::Format;
+use tollgate_gateway::front::clusters::exec::{Version, erase};
+
+mod explain;
+mod local;
+mod remote;
+
+/// Commands about credentials of clusters.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print a cluster's credential.
+    Get(Get),
+    /// Be a client-go exec plugin: answer kubectl and Argo CD with a cluster's credential.
+    Exec(Exec),
+    /// Mint once, and say which requests were sent and what came of them.
+    Explain(Explain),
+}
+
+/// Prints a cluster's credential.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// Name of the cluster, or the URL of its API server.
+    cluster: String,
+    #[command(flatten)]
+    from: Via,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Shape,
+}
+
+/// Answers kubectl and Argo CD.
+#[derive(Debug, Args)]
+pub struct Exec {
+    /// Name of the cluster, or the URL of its API server.
+    cluster: String,
+    #[command(flatten)]
+    from: Via,
+    /// What client-go says about the cluster and the protocol's version.
+    #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
+    exec_info: Option<String>,
+}
+
+/// Mints once and says how it went.
+#[derive(Debug, Args)]
+pub struct Explain {
+    /// Name of the cluster, or the URL of its API server.
+    cluster: String,
+    /// Settings file of the gateway.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "tollgate.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
+    config: PathBuf,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Who is asked.
+#[derive(Debug, Args)]
+struct Via {
+    #[command(flatten)]
+    server: Server,
+    /// Mint here, by this settings file of a gateway, and ask no running one.
+    #[arg(short, long, value_name = "FILE", conflicts_with = "certificate_authority")]
+    config: Option<PathBuf>,
+}
+
+/// How a credential is printed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum Shape {
+    /// The token alone
+    #[default]
+    Token,
+    /// An `ExecCredential` as JSON
+    Json,
+    /// An `ExecCredential` as YAML
+    Yaml,
+}
+
+/// Runs one of the commands.
+pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
+    let done = match command {
+        Command::Get(get) => get.run(out),
+        Command::Exec(exec) => exec.run(out),
+        Command::Explain(explain) => return explain::run(&explain.cluster, &explain.config, explain.output, out),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(failure) => {
+            complain(failure);
+            ExitCode::FAILURE
+        }
+    }
+}
+
+impl Get {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let document = self.from.fetch(&self.cluster, Version::V1)?;
+        match self.output {
+            Shape::Json => print(&document, out),
+            Shape::Token => {
+                let mut parsed = parse(&document)?;
+                let token = parsed.pointer("/status/token").and_then(Value::as_str);
+                let printed = match token {
+                    Some(token) => print(token, out),
+                    None => Err(
+                        Failure::new("no_token", "the cluster's credential is a client certificate")
+                            .with_hint("print it with `-o json`"),
+                    ),
+                };
+                erase(&mut parsed);
+                printed
+            }
+            Shape::Yaml => {
+                let mut parsed = parse(&document)?;
+                let text = Format::Yaml.document(&parsed).map(Zeroizing::new);
+                erase(&mut parsed);
+                let text = text.map_err(|error| Failure::new("host.output", error))?;
+                print(text.trim_end(), out)
+            }
+        }
+    }
+}
+
+impl Exec {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let version = version(self.exec_info.as_deref())?;
+        let document = self.from.fetch(&self.cluster, version)?;
+        print(&document, out)
+    }
+}
+
+impl Via {
+    /// An `ExecCredential`.
+    fn fetch(&self, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
+        match &self.config {
+            Some(settings) => local::fetch(settings, cluster, version),
+            None => remote::fetch(&self.server, cluster, version),
+        }
+    }
+}
+
+/// The protocol's version that client-go asks for; a call by hand gets the
+/// latest.
+///
+/// Source: Kubernetes, client authentication plugins: `KUBERNETES_EXEC_INFO`.
+fn version(info: Option<&str>) -> Result<Version, Failure> {
+    let Some(info) = info.filter(|info| !info.is_empty()) else {
+        return Ok(Version::default());
+    };
+    let parsed: Option<Value> = serde_json::from_str(info).ok();
+    let text = parsed.as_ref().and_then(|info| info.get("apiVersion")?.as_str());
+    let text = text.ok_or_else(|| Failure::new("exec.info", "`KUBERNETES_EXEC_INFO` names no `apiVersion`"))?;
+    Version::parse(text).ok_or_else(|| {
+        let (v1, beta) = (Version::V1.as_str(), Version::V1Beta1.as_str());
+        Failure::new("exec.version", format_args!("`{text}` is not spoken here"))
+            .with_hint(format!("write `apiVersion: {v1}` or `{beta}` in the kubeconfig"))
+    })
+}
+
+fn parse(document: &str) -> Result<Value, Failure> {
+    serde_json::from_str(document).map_err(|_| Failure::new("gateway.answer", "the answer is no ExecCredential"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Version, version};
+
+    #[test]
+    fn the_version_client_go_asks_for_is_spoken() {
+        let info = |version: &str| format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","spec":{{}}}}"#);
+        for known in [Version::V1, Version::V1Beta1] {
+            assert_eq!(version(Some(&info(known.as_str()))).unwrap(), known);
+        }
+        assert_eq!(version(None).unwrap(), Version::V1);
+        assert_eq!(version(Some("")).unwrap(), Version::V1);
+        let alpha = version(Some(&info("client.authentication.k8s.io/v1alpha1"))).unwrap_err();
+        assert!(alpha.to_string().starts_with("exec.version: "), "{alpha}");
+        let nothing = version(Some("{}")).unwrap_err();
+        assert!(nothing.to_string().starts_with("exec.info: "), "{nothing}");
+    }
+}

@@ -1,0 +1,103 @@
+//! Mints a credential in this process, from a gateway's settings and with its code. It opens no
+//! listener.
+//!
+//! Security: no policy is evaluated, because whoever can read the files may use them anyway.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use tokio::runtime::Runtime;
+use zeroize::Zeroizing;
+
+use super::{Failure, Version, runtime};
+use tollgate_config::raw;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_gateway::clusters::{ClusterAccess, Clusters, Found};
+use tollgate_gateway::front::clusters::exec::{exec_credential, usable_until};
+use tollgate_gateway::snapshot::Loader;
+use tollgate_identity::clock::Clock;
+use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_policy::rego::Checker;
+use tollgate_proxy::metrics::Metrics;
+
+/// The clusters of a settings file, and what keeps their credentials.
+pub(super) struct Local {
+    pub(super) clusters: Arc<Clusters>,
+    pub(super) runtime: Runtime,
+    /// Mints run on it as in a gateway; they end with it.
+    _cache: Arc<Cache>,
+}
+
+impl Local {
+    /// Loads settings, state and plugins.
+    pub(super) fn load(settings: &Path) -> Result<Self, Failure> {
+        let config = used(raw::load(settings))?;
+        let runtime = runtime()?;
+        let clock = Arc::new(cache::clock::SystemClock::start());
+        let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
+        let checker = Checker::current().map_err(|error| Failure::new("host.program", error))?;
+        let loader = Loader::new(
+            Arc::new(config),
+            checker,
+            Arc::new(Metrics::new()),
+            (Arc::clone(&cache), Clock::default()),
+        )
+        .map_err(|error| Failure::new("host.plugins", error))?;
+        Ok(Self {
+            clusters: used(loader.clusters_alone())?,
+            runtime,
+            _cache: cache,
+        })
+    }
+
+    /// The cluster of a name or server.
+    pub(super) fn find(&self, name: &str) -> Result<&Arc<ClusterAccess>, Failure> {
+        match self.clusters.find(name) {
+            Found::One(access) => Ok(access),
+            Found::Several(several) => {
+                let servers: Vec<&str> = several.iter().map(|access| access.cluster().server.as_str()).collect();
+                let message = format!("{} clusters have the name `{name}`", several.len());
+                Err(Failure::new("cluster_ambiguous", message)
+                    .with_hint(format!("name one by its server: {}", servers.join(", "))))
+            }
+            Found::None => {
+                let names: Vec<&str> = self.clusters.iter().map(|access| &**access.label()).collect();
+                Err(
+                    Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"))
+                        .with_hint(format!("there are {}", names.join(", "))),
+                )
+            }
+        }
+    }
+}
+
+/// Mints for one cluster.
+pub(super) fn fetch(settings: &Path, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
+    let local = Local::load(settings)?;
+    let access = local.find(cluster)?;
+    let lease = local.runtime.block_on(access.lease()).map_err(|error| {
+        let message = match std::error::Error::source(&error) {
+            Some(cause) => cause.to_string(),
+            None => error.to_string(),
+        };
+        Failure::new(error.code(), message)
+            .with_hint(format!("see its requests with `tollgate credential explain {cluster}`"))
+    })?;
+    let until = usable_until(access, &lease);
+    exec_credential(&lease.credential, until, version).ok_or_else(|| {
+        Failure::new(
+            "credential_not_portable",
+            "this cluster's credential is no token and no client certificate",
+        )
+        .with_hint("reach it by way of the gateway")
+    })
+}
+
+/// The value, or its first mistake.
+fn used<T>(loaded: Loaded<T>) -> Result<T, Failure> {
+    loaded.value.ok_or_else(|| {
+        let error = loaded.diagnostics.iter().find(|finding| finding.is_error());
+        let text = error.map_or_else(|| "the settings cannot be used".to_owned(), Diagnostic::to_string);
+        Failure::new("config.load", text).with_hint("`tollgate check` shows every mistake")
+    })
+}

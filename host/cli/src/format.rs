@@ -1,0 +1,82 @@
+//! Prints results as one complete JSON or YAML document. Each command prints its own tables.
+
+use std::io::{self, Write};
+
+use clap::ValueEnum;
+use serde::Serialize;
+
+use super::terminal;
+
+/// Format of the results of a command.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum Format {
+    /// Text for people
+    #[default]
+    Table,
+    /// One JSON document
+    Json,
+    /// One YAML document
+    Yaml,
+}
+
+impl Format {
+    /// Writes the value as one document with one line break at its end.
+    ///
+    /// # Errors
+    /// As [`Format::document`], and what `out` says.
+    pub fn print<T: Serialize>(self, value: &T, out: &mut dyn Write) -> io::Result<()> {
+        writeln!(out, "{}", self.document(value)?.trim_end())
+    }
+
+    /// The value as one document, in JSON where a table is asked for. Characters that a
+    /// terminal could act on are escaped; a YAML document with some of them is written
+    /// in JSON's notation, which is YAML too.
+    ///
+    /// # Errors
+    /// The value has a part that the format has no words for.
+    pub fn document<T: Serialize>(self, value: &T) -> io::Result<String> {
+        match self {
+            Self::Table | Self::Json => {
+                let text = serde_json::to_string_pretty(value).map_err(io::Error::other)?;
+                Ok(terminal::json(text))
+            }
+            Self::Yaml => {
+                let text = serde_saphyr::to_string(value).map_err(io::Error::other)?;
+                if text.contains(|letter| terminal::is_unsafe(letter) && letter != '\n') {
+                    return Self::Json.document(value);
+                }
+                Ok(text)
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::Format;
+
+    #[test]
+    fn documents_have_no_controls_and_lose_nothing() {
+        let value = json!({"a\u{9b}2J": "\u{1b}]52;c;eA==\u{7}\u{202e}\u{7f}", "b": "two\nlines"});
+        for format in [Format::Json, Format::Yaml] {
+            let text = format.document(&value).unwrap();
+            assert!(
+                !text.chars().any(|c| crate::terminal::is_unsafe(c) && c != '\n'),
+                "{text:?}"
+            );
+            let read: Value = serde_saphyr::from_str(&text).unwrap();
+            assert_eq!(read, value, "{text}");
+        }
+    }
+
+    #[test]
+    fn both_documents_say_the_same() {
+        let value = json!({"a": [1, "two", null], "b: c": true});
+        let json: Value = serde_json::from_str(&Format::Json.document(&value).unwrap()).unwrap();
+        let yaml: Value = serde_saphyr::from_str(&Format::Yaml.document(&value).unwrap()).unwrap();
+        assert_eq!((&json, &yaml), (&value, &value));
+        assert!(Format::Yaml.document(&value).unwrap().starts_with("a:"));
+    }
+}

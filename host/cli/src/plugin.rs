@@ -1,0 +1,269 @@
+//! `tollgate plugin list | inspect | new | test`. The commands read the part `plugins` of the
+//! settings and do not change a running gateway. The exit code is 0 for done, 1 for refused or
+//! failed.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{ArgGroup, Args, Subcommand, ValueEnum};
+use serde::Serialize;
+
+use super::format::Format;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::plugin::World;
+use tollgate_plugin::Runtime;
+
+mod inspect;
+mod new;
+mod replay;
+mod trial;
+
+/// `tollgate plugin`.
+#[derive(Debug, Args)]
+pub struct PluginArgs {
+    /// What to do.
+    #[command(subcommand)]
+    command: Command,
+    /// Folder with the plugins, in place of the one in the settings.
+    #[arg(long, global = true, value_name = "FOLDER")]
+    plugins_dir: Option<PathBuf>,
+    /// How to print.
+    #[arg(short, long, global = true, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// What to do with plugins.
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Load every plugin and show what came of it.
+    List,
+    /// Show what a component is, without running it.
+    Inspect {
+        /// The component; its manifest is looked for beside it.
+        file: PathBuf,
+    },
+    /// Write a folder with a new plugin that builds as it is.
+    New {
+        /// Kind of plugin.
+        #[arg(value_enum)]
+        world: NewWorld,
+        /// Name: 1 to 63 lower-case letters, digits and `-`.
+        name: String,
+        /// Folder to put it in.
+        #[arg(long, default_value = ".")]
+        into: PathBuf,
+    },
+    /// Send one message through a header filter, or replay a transcript against a
+    /// credential provider.
+    #[command(group(ArgGroup::new("input").required(true).args(["request", "transcript"])))]
+    Test {
+        /// Plugin name.
+        name: String,
+        /// YAML file with the message, for a header filter.
+        #[arg(long, value_name = "FILE")]
+        request: Option<PathBuf>,
+        /// YAML file with requests and answers, for a credential provider.
+        #[arg(long, value_name = "FILE")]
+        transcript: Option<PathBuf>,
+    },
+}
+
+/// Kinds of plugins `new` can write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum NewWorld {
+    /// Edits header fields.
+    HeaderFilter,
+    /// Makes the credentials of clusters.
+    #[value(alias = "credential-provider")]
+    Provider,
+    /// Makes parameters for ApplicationSets.
+    Generator,
+}
+
+/// Why a command did not do what it should.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or written.
+    #[error("cannot use `{}`", path.display())]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The terminal or pipe is gone, or the form has no words for the result.
+    #[error("cannot print")]
+    Print(#[from] io::Error),
+    /// The runtime does not start.
+    #[error(transparent)]
+    Runtime(#[from] tollgate_plugin::Error),
+    /// A name no plugin can have.
+    #[error("`{0}` is not a plugin name: 1 to 63 lower-case letters, digits and `-`, a letter first")]
+    Name(String),
+    /// The folder of a new plugin is taken.
+    #[error("`{}` exists already", .0.display())]
+    Exists(PathBuf),
+    /// The request file of `test`.
+    #[error("{0}")]
+    Request(String),
+    /// A transcript that cannot be replayed.
+    #[error(transparent)]
+    Replay(#[from] tollgate_plugin::replay::Error),
+}
+
+/// Runs `tollgate plugin …`. Results go to `out`, findings to `err`.
+///
+/// - `settings`: the part `plugins` of the settings file, or the default.
+/// - Gives: 0 done; 1 refused, failed, or findings that are errors.
+///
+/// # Errors
+/// [`Error`], to be printed by the caller, with exit code 1.
+pub fn run(
+    args: PluginArgs,
+    settings: tollgate_config::Plugins,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let PluginArgs {
+        command,
+        plugins_dir,
+        output,
+    } = args;
+    let settings = tollgate_config::Plugins {
+        directory: plugins_dir.or(settings.directory),
+        ..settings
+    };
+    match command {
+        Command::List => list(&settings, output, out, err),
+        Command::Inspect { file } => inspect::run(&file, output, out, err),
+        Command::New { world, name, into } => new::run(world.into(), &name, &into, out),
+        Command::Test {
+            name,
+            request,
+            transcript,
+        } => match (request, transcript) {
+            (Some(request), _) => trial::run(&settings, (&name, &request), output, (out, err)),
+            (None, Some(transcript)) => replay::run(&settings, (&name, &transcript), output, out),
+            // clap wants one of them.
+            (None, None) => Ok(ExitCode::FAILURE),
+        },
+    }
+}
+
+fn list(
+    settings: &tollgate_config::Plugins,
+    output: Format,
+    out: &mut dyn Write,
+    err: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let (set, diagnostics) = Runtime::new(settings)?.load(None);
+    let listings: Vec<tollgate_plugin::Listing> = set.list().collect();
+    match output {
+        Format::Table => {
+            let head = [
+                "NAME",
+                "VERSION",
+                "WORLD",
+                "FILTERS",
+                "IMPORTS",
+                "EXTENSIONS",
+                "HOSTS",
+                "SHA256",
+            ];
+            write!(out, "{}", table(&head, listings.iter().map(row)))?;
+        }
+        Format::Json | Format::Yaml => output.print(&listings, out)?,
+    }
+    findings(&diagnostics, err)
+}
+
+/// A plugin in a line.
+fn row(listing: &tollgate_plugin::Listing) -> Vec<String> {
+    let words = |words: Vec<String>| {
+        if words.is_empty() {
+            "-".to_owned()
+        } else {
+            words.join(",")
+        }
+    };
+    let extensions = match (listing.world, listing.extensions.as_slice()) {
+        (World::CredentialProvider | World::Generator, _) => "-".to_owned(),
+        (World::HeaderFilter, []) => "all".to_owned(),
+        (World::HeaderFilter, some) => some.join(","),
+    };
+    let hosts = listing.provider.as_ref().map(|provider| provider.hosts.clone());
+    vec![
+        listing.name.clone(),
+        listing.version.clone(),
+        word(&listing.world),
+        words(listing.filters.iter().map(word).collect()),
+        words(listing.imports.iter().map(word).collect()),
+        extensions,
+        words(hosts.unwrap_or_default()),
+        listing.sha256.get(..12).unwrap_or_default().to_owned(),
+    ]
+}
+
+/// Words in one line, or a dash.
+fn several(words: &[String]) -> String {
+    if words.is_empty() {
+        "-".to_owned()
+    } else {
+        words.join(", ")
+    }
+}
+
+/// The word an enum is written as.
+fn word<T: Serialize>(value: &T) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// Columns under a head.
+fn table(head: &[&str], rows: impl Iterator<Item = Vec<String>>) -> String {
+    let mut builder = tabled::builder::Builder::default();
+    builder.push_record(head.iter().copied());
+    rows.for_each(|row| builder.push_record(row));
+    let mut table = builder.build();
+    table.with(tabled::settings::Style::blank());
+    format!("{table}\n")
+}
+
+/// Prints findings; an error among them is exit code 1.
+fn findings(diagnostics: &[Diagnostic], err: &mut dyn Write) -> Result<ExitCode, Error> {
+    for diagnostic in diagnostics {
+        writeln!(err, "{diagnostic}")?;
+    }
+    Ok(if diagnostics.iter().any(Diagnostic::is_error) {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Writes one file of a new plugin.
+fn write(path: &std::path::Path, content: &str) -> Result<(), Error> {
+    let io = |source| Error::File {
+        path: path.to_owned(),
+        source,
+    };
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent).map_err(io)?;
+    }
+    fs::write(path, content).map_err(io)
+}
+
+impl From<NewWorld> for World {
+    fn from(world: NewWorld) -> Self {
+        match world {
+            NewWorld::HeaderFilter => Self::HeaderFilter,
+            NewWorld::Provider => Self::CredentialProvider,
+            NewWorld::Generator => Self::Generator,
+        }
+    }
+}

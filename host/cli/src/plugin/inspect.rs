@@ -1,0 +1,92 @@
+//! `tollgate plugin inspect`: shows what a component is and what its manifest asks for, without
+//! running its code.
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use super::{Error, Format, findings, several, word};
+use tollgate_core::plugin::World;
+use tollgate_plugin::{Inspection, ManifestSummary, ProviderSummary};
+
+/// Runs it. Exit code 1 when something is wrong with component or manifest.
+pub(super) fn run(file: &Path, output: Format, out: &mut dyn Write, err: &mut dyn Write) -> Result<ExitCode, Error> {
+    let inspection = tollgate_plugin::inspect(file).map_err(|source| Error::File {
+        path: file.to_owned(),
+        source,
+    })?;
+    match output {
+        Format::Table => print(&inspection, out)?,
+        Format::Json | Format::Yaml => output.print(&inspection, out)?,
+    }
+    findings(&inspection.diagnostics, err)
+}
+
+fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
+    let Inspection {
+        file,
+        sha256,
+        bytes,
+        imports,
+        exports,
+        manifest,
+        diagnostics: _,
+    } = inspection;
+    writeln!(out, "file      {file}\nsha256    {sha256}\nsize      {bytes} bytes")?;
+    writeln!(out, "imports   {}\nexports   {}", several(imports), several(exports))?;
+    let Some(manifest) = manifest else { return Ok(()) };
+    let ManifestSummary {
+        name,
+        version,
+        description,
+        world,
+        imports,
+        filters,
+        provider,
+        ..
+    } = manifest;
+    writeln!(
+        out,
+        "plugin    {name} {version}: {description}\nworld     {}",
+        word(world)
+    )?;
+    writeln!(out, "asks for  {}", several(&words(imports)))?;
+    match (world, provider) {
+        (World::CredentialProvider | World::Generator, Some(provider)) => terms(provider, out),
+        (World::HeaderFilter | World::CredentialProvider | World::Generator, _) => {
+            writeln!(out, "called    {}", several(&words(filters)))?;
+            writeln!(out, "sees      {}", several(&manifest.sees()))
+        }
+    }
+}
+
+fn words<T: serde::Serialize>(items: &[T]) -> Vec<String> {
+    items.iter().map(word).collect()
+}
+
+/// What a provider asks for; lists of values in a line each.
+fn terms(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
+    let ProviderSummary {
+        hosts,
+        secrets,
+        audiences,
+        captures,
+        visible,
+        response_headers,
+        output_headers,
+    } = provider;
+    writeln!(out, "hosts     {}", several(hosts))?;
+    for (head, values) in [("secrets", secrets), ("audiences", audiences), ("captures", captures)] {
+        let lines: Vec<String> = values.iter().map(ToString::to_string).collect();
+        let text = if lines.is_empty() {
+            "-".to_owned()
+        } else {
+            lines.join(&format!("\n{:10}", ""))
+        };
+        writeln!(out, "{head:10}{text}")?;
+    }
+    let fields = response_headers.iter().map(|name| format!("field {name}"));
+    let sees: Vec<String> = visible.iter().cloned().chain(fields).collect();
+    writeln!(out, "sees      {}", several(&sees))?;
+    writeln!(out, "sends     {}", several(output_headers))
+}

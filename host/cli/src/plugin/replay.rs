@@ -1,0 +1,167 @@
+//! `tollgate plugin test NAME --transcript FILE`: runs a provider against the cases of a
+//! transcript, without a network, and shows what differs.
+//!
+//! Security: the output contains no secret of the transcript.
+
+use std::fs;
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use serde::Serialize;
+
+use super::{Error, Format};
+use tollgate_plugin::Exchange;
+use tollgate_plugin::replay::{self, Granted, Outcome, Played, Report};
+
+/// A report with its counts, for machines.
+#[derive(Serialize)]
+struct Counted<'a> {
+    passed: usize,
+    failed: usize,
+    #[serde(flatten)]
+    report: &'a Report,
+}
+
+/// Runs it. Exit code 1 when a case fails.
+pub(super) fn run(
+    settings: &tollgate_config::Plugins,
+    (name, transcript): (&str, &Path),
+    output: Format,
+    out: &mut dyn Write,
+) -> Result<ExitCode, Error> {
+    let text = fs::read_to_string(transcript).map_err(|source| Error::File {
+        path: transcript.to_owned(),
+        source,
+    })?;
+    let place = transcript.display();
+    let cases = replay::parse(&text).map_err(|error| Error::Request(format!("{place}: {error}")))?;
+    let report = replay::run(settings, name, &cases)?;
+    let passed = report.cases.iter().filter(|case| case.passed()).count();
+    let failed = report.cases.len() - passed;
+    match output {
+        Format::Table => {
+            print(&report, out)?;
+            writeln!(out, "\n{passed} passed, {failed} failed")?;
+        }
+        Format::Json | Format::Yaml => output.print(
+            &Counted {
+                passed,
+                failed,
+                report: &report,
+            },
+            out,
+        )?,
+    }
+    Ok(if report.passed() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    let Report {
+        plugin,
+        version,
+        sha256: _,
+        granted,
+        cases,
+    } = report;
+    writeln!(
+        out,
+        "{plugin} {version}, with all that its manifest asks for; in a gateway this grant"
+    )?;
+    writeln!(out, "is the operator's to give:\n")?;
+    grant(plugin, granted, out)?;
+    writeln!(out)?;
+    cases.iter().try_for_each(|case| played(case, out))
+}
+
+/// As the settings have it.
+fn grant(plugin: &str, granted: &Granted, out: &mut dyn Write) -> io::Result<()> {
+    let Granted {
+        hosts,
+        imports,
+        audiences,
+    } = granted;
+    writeln!(out, "    plugins:\n      grants:\n        {plugin}:")?;
+    for (key, values) in [("hosts", hosts), ("imports", imports), ("audiences", audiences)] {
+        if !values.is_empty() {
+            let values: Vec<String> = values.iter().map(|value| quoted(value)).collect();
+            writeln!(out, "          {key}: [{}]", values.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+/// A text as YAML reads it within a list.
+fn quoted(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'-' | b'_');
+    if text.bytes().all(plain) {
+        text.to_owned()
+    } else {
+        format!("{text:?}")
+    }
+}
+
+fn played(case: &Played, out: &mut dyn Write) -> io::Result<()> {
+    let word = if case.passed() { "passed" } else { "failed" };
+    writeln!(out, "{word}  {}: {}", case.case, outcome(&case.outcome))?;
+    for Exchange {
+        method,
+        host,
+        path,
+        status,
+        error,
+        milliseconds: _,
+    } in &case.requests
+    {
+        let end = match (status, error) {
+            (Some(status), _) => status.to_string(),
+            (None, Some(error)) => error.clone(),
+            (None, None) => "no answer".to_owned(),
+        };
+        writeln!(out, "        {method} {host}{path} {end}")?;
+    }
+    for warning in &case.warnings {
+        writeln!(out, "        warning: {warning}")?;
+    }
+    for difference in &case.differences {
+        writeln!(out, "      - {difference}")?;
+    }
+    Ok(())
+}
+
+fn outcome(outcome: &Outcome) -> String {
+    match outcome {
+        Outcome::Credential {
+            of,
+            expires_at,
+            cacheable,
+            revocable,
+        } => {
+            let until = match (expires_at, cacheable) {
+                (_, false) => ", for one request".to_owned(),
+                (Some(end), true) => format!(" until {end}"),
+                (None, true) => ", end unknown".to_owned(),
+            };
+            let revocable = if *revocable { ", revocable" } else { "" };
+            format!("{}{until}{revocable}", of.join(" and "))
+        }
+        Outcome::Error {
+            class,
+            code,
+            message,
+            http_status: _,
+            retry_after_seconds,
+            correlation,
+        } => {
+            let wait = retry_after_seconds.map_or(String::new(), |seconds| format!(", again after {seconds} s"));
+            let id = correlation
+                .as_ref()
+                .map_or(String::new(), |id| format!(", request {id}"));
+            format!("{class} {code} ({message}{wait}{id})")
+        }
+    }
+}

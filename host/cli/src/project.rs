@@ -1,0 +1,293 @@
+//! `tollgate project`: shows AppProjects, and changes the service accounts that act for their
+//! Applications. It refuses to add an entry that exists, to remove one that does not, and to add
+//! one that could not act.
+//!
+//! Invariant: nothing else in a project changes, and no other writer's change is undone.
+
+use std::io::Write;
+
+use clap::{Args, Subcommand};
+use serde_json::{Value, json};
+
+use super::client::{Failure, print, runtime};
+use super::format::Format;
+use super::listed::{Table, lines, show, text};
+use tollgate_gateway::front::projects::change::{self, Entry};
+
+mod place;
+
+use place::{Place, Way};
+
+/// How often a change is tried that others come in between.
+const TRIES: u32 = 5;
+
+/// Commands about AppProjects.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// List projects.
+    List(List),
+    /// Show a project.
+    Get(Get),
+    /// Let a service account act for a project's Applications at a destination.
+    #[command(after_help = "Example:\n  tollgate project add-destination-service-account shop \
+                            https://kubernetes.default.svc guestbook guestbook-deployer")]
+    AddDestinationServiceAccount(Add),
+    /// Take such an entry out of a project.
+    RemoveDestinationServiceAccount(Remove),
+}
+
+/// Lists projects.
+#[derive(Debug, Args)]
+pub struct List {
+    #[command(flatten)]
+    place: Place,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Shows a project.
+#[derive(Debug, Args)]
+pub struct Get {
+    /// Its name.
+    project: String,
+    #[command(flatten)]
+    place: Place,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// An entry of a project.
+#[derive(Debug, Args)]
+struct EntryArgs {
+    /// Name of the project.
+    project: String,
+    /// URL of the cluster's API server, or a pattern of it.
+    #[arg(value_name = "SERVER")]
+    destination: String,
+    /// Namespace the Applications deploy to, or a pattern of it.
+    namespace: String,
+    /// Name of the service account.
+    service_account: String,
+    /// Namespace of the service account, when it is not the one the Application
+    /// deploys to.
+    #[arg(long, value_name = "NAMESPACE")]
+    service_account_namespace: Option<String>,
+}
+
+/// Adds an entry behind the others.
+#[derive(Debug, Args)]
+pub struct Add {
+    #[command(flatten)]
+    entry: EntryArgs,
+    #[command(flatten)]
+    place: Place,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+/// Removes an entry.
+#[derive(Debug, Args)]
+pub struct Remove {
+    #[command(flatten)]
+    entry: EntryArgs,
+    #[command(flatten)]
+    place: Place,
+    /// Output format.
+    #[arg(short, long, value_enum, default_value_t)]
+    output: Format,
+}
+
+impl Command {
+    pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        match self {
+            Self::List(list) => list.run(out),
+            Self::Get(get) => get.run(out),
+            Self::AddDestinationServiceAccount(add) => add.run(out),
+            Self::RemoveDestinationServiceAccount(remove) => remove.run(out),
+        }
+    }
+}
+
+impl List {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let way = self.place.way()?;
+        let answer = runtime()?.block_on(way.list())?;
+        let table = Table {
+            columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
+            row: &row,
+            nothing: "No projects found.",
+        };
+        show(&answer, self.output, &table, out)
+    }
+}
+
+impl Get {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let way = self.place.way()?;
+        let object = runtime()?.block_on(way.get(&self.project))?;
+        match self.output {
+            Format::Table => print(&page(&object), out),
+            Format::Json | Format::Yaml => document(self.output, &object, out),
+        }
+    }
+}
+
+impl Add {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let entry = self.entry.read()?;
+        for (what, value) in [
+            (
+                "service-account-namespace",
+                self.entry.service_account_namespace.as_ref(),
+            ),
+            ("service account", Some(&self.entry.service_account)),
+        ] {
+            if value.is_some_and(|value| value.contains('*')) {
+                let message = format!("{what} of a destination service account must not contain wildcards");
+                return Err(Failure::new("project.wildcard", message));
+            }
+        }
+        let way = self.place.way()?;
+        let changed = change(&way, &self.entry.project, |object| change::add(object, &entry))?;
+        match self.output {
+            Format::Table => print(&said(&self.entry.project, "added", &entry), out),
+            Format::Json | Format::Yaml => document(self.output, &changed, out),
+        }
+    }
+}
+
+impl Remove {
+    fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
+        let entry = self.entry.read()?;
+        let way = self.place.way()?;
+        let changed = change(&way, &self.entry.project, |object| change::remove(object, &entry))?;
+        match self.output {
+            Format::Table => print(&said(&self.entry.project, "removed", &entry), out),
+            Format::Json | Format::Yaml => document(self.output, &changed, out),
+        }
+    }
+}
+
+impl EntryArgs {
+    fn read(&self) -> Result<Entry, Failure> {
+        let account = match self.service_account_namespace.as_deref() {
+            None | Some("") => self.service_account.clone(),
+            Some(_) if self.service_account.contains(':') => {
+                let message = "the service account names a namespace already";
+                return Err(Failure::new("project.account", message).with_hint("leave one of both out"));
+            }
+            Some(namespace) => format!("{namespace}:{}", self.service_account),
+        };
+        Ok(Entry {
+            server: self.destination.clone(),
+            namespace: self.namespace.clone(),
+            account,
+        })
+    }
+}
+
+/// Reads, changes and writes; again when somebody else wrote in between.
+fn change(way: &Way, name: &str, change: impl Fn(&Value) -> Result<Value, change::Error>) -> Result<Value, Failure> {
+    let runtime = runtime()?;
+    let mut tried = 0;
+    loop {
+        let object = runtime.block_on(way.get(name))?;
+        let wanted = change(&object).map_err(|error| place::unchanged(&error))?;
+        tried += 1;
+        match runtime.block_on(way.put(name, wanted)) {
+            Err(failure) if failure.code() == place::CONFLICT && tried < TRIES => {}
+            done => return done,
+        }
+    }
+}
+
+fn document(format: Format, object: &Value, out: &mut dyn Write) -> Result<(), Failure> {
+    format
+        .print(object, out)
+        .map_err(|error| Failure::new("host.output", error))
+}
+
+fn said(name: &str, done: &str, entry: &Entry) -> String {
+    let Entry {
+        server,
+        namespace,
+        account,
+    } = entry;
+    format!("project {name}: {done} service account {account} for server {server}, namespace {namespace}")
+}
+
+fn list_at<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
+    let list = object.pointer(pointer).and_then(Value::as_array);
+    list.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn row(item: &Value) -> Vec<String> {
+    let one = |pointer: &str, keys: &[&str], many: &str| match list_at(item, pointer) {
+        [] => "<none>".to_owned(),
+        [one] => {
+            let parts = keys
+                .iter()
+                .map(|key| one.get(*key).and_then(Value::as_str).unwrap_or_default());
+            parts.collect::<Vec<_>>().join(",")
+        }
+        several => format!("{} {many}", several.len()),
+    };
+    vec![
+        text(item, "/metadata/name"),
+        text(item, "/spec/description"),
+        one("/spec/destinations", &["server", "namespace"], "destinations"),
+        one(
+            "/spec/destinationServiceAccounts",
+            &["server", "namespace", "defaultServiceAccount"],
+            "service accounts",
+        ),
+    ]
+}
+
+/// A project for people.
+fn page(object: &Value) -> String {
+    let facts = [
+        ("Name", text(object, "/metadata/name")),
+        ("Description", text(object, "/spec/description")),
+        ("Version", text(object, "/metadata/resourceVersion")),
+    ];
+    let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
+    let table = Table {
+        columns: &[],
+        row: &|item| vec![text(item, "/key"), text(item, "/value")],
+        nothing: "",
+    };
+    let head = lines(&facts, &table);
+    let part = |title: &str, pointer: &str, columns: &[&str], keys: &[&str]| {
+        let items = list_at(object, pointer);
+        if items.is_empty() {
+            return format!("\n\n {title}: <none>");
+        }
+        let row = |item: &Value| keys.iter().map(|key| text(item, &format!("/{key}"))).collect();
+        let table = Table {
+            columns,
+            row: &row,
+            nothing: "",
+        };
+        format!("\n\n {title}:\n{}", lines(items, &table))
+    };
+    let destinations = part(
+        "Destinations",
+        "/spec/destinations",
+        &["SERVER", "NAME", "NAMESPACE"],
+        &["server", "name", "namespace"],
+    );
+    let accounts = part(
+        "Destination service accounts, the first that matches acts",
+        "/spec/destinationServiceAccounts",
+        &["SERVER", "NAMESPACE", "SERVICE-ACCOUNT"],
+        &["server", "namespace", "defaultServiceAccount"],
+    );
+    format!("{}{destinations}{accounts}", head.trim_start_matches('\n'))
+}
+
+#[cfg(test)]
+mod tests;

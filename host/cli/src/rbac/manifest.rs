@@ -1,0 +1,258 @@
+//! `tollgate rbac manifest`: prints the Kubernetes roles the gateway's identity needs to
+//! impersonate people, or the service accounts of Applications, as YAML for `kubectl apply`. It
+//! reads the settings, the state folder and the mapping policy.
+//!
+//! Security: one answer has the roles of one cluster, and only service accounts that were asked
+//! for.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+
+use super::Error;
+use crate::format::Format;
+use tollgate_config::raw;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_gateway::self_check::grants::{Grants, Names};
+use tollgate_gateway::self_check::manifest::{Reach, ServiceAccount, Subject, classic, constrained, service_account};
+use tollgate_policy::impersonate::Mapping;
+use tollgate_state::agent::{AgentObject, Binding};
+use tollgate_state::{Resources, source};
+
+mod applications;
+
+/// Paths that kubectl and clients read to find out what a cluster has; those of
+/// Kubernetes' own role `system:discovery`.
+const DISCOVERY: &str = "/api,/api/*,/apis,/apis/*,/openapi,/openapi/*,/version,/version/,/healthz,/livez,/readyz";
+
+#[derive(Args, Clone, Debug)]
+pub(super) struct ManifestArgs {
+    /// Agents of one cluster, by name or number; every agent when left out
+    #[arg(long = "agent", value_name = "NAME|ID", num_args = 1..)]
+    agents: Vec<String>,
+    /// Roles for the service accounts of Applications in place of agents' people
+    #[arg(long, conflicts_with_all = ["agents", "service_accounts"])]
+    applications: bool,
+    /// Cluster of the Applications, by name or server; needed where they act in several
+    #[arg(long, value_name = "NAME", requires = "applications")]
+    cluster: Option<String>,
+    /// Let the gateway see, too, whether the service accounts are there
+    #[arg(long, requires = "applications")]
+    with_account_check: bool,
+    /// How the cluster is to let the gateway impersonate
+    #[arg(long, value_enum, default_value_t)]
+    mode: ModeArg,
+    /// Settings file of the gateway
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "tollgate.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
+    config: PathBuf,
+    /// Who the gateway is in the cluster: serviceaccount:NAMESPACE:NAME, user:NAME or group:NAME
+    #[arg(long, default_value = "serviceaccount:tollgate:tollgate", value_parser = subject)]
+    subject: Subject,
+    /// Constrained: verbs that requests in people's names may have
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "get,list,watch,create,update,patch,delete,deletecollection"
+    )]
+    verbs: Vec<String>,
+    /// Constrained: resources they may be about, such as pods, pods/log or deployments.apps
+    #[arg(long, value_delimiter = ',', default_value = "*")]
+    resources: Vec<String>,
+    /// Constrained: paths beside resources they may read
+    #[arg(long, value_delimiter = ',', default_value = DISCOVERY)]
+    urls: Vec<String>,
+    /// Classic: a service account the mapping policy spells out; repeatable
+    #[arg(long = "service-account", value_name = "NAMESPACE:NAME", value_parser = account)]
+    service_accounts: Vec<ServiceAccount>,
+}
+
+/// `--mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ModeArg {
+    /// Verb `impersonate`, in every Kubernetes
+    #[default]
+    Classic,
+    /// Verb `impersonate:user-info`, or `impersonate:serviceaccount`, and the verbs of requests
+    /// besides, from Kubernetes 1.36
+    Constrained,
+    /// Both; the cluster prefers the constrained one, and the other grants more
+    Both,
+}
+
+/// What the files say of the agents that are meant.
+struct Needed {
+    cluster: String,
+    agents: Vec<String>,
+    grants: Grants,
+}
+
+/// Prints the roles.
+pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    if args.applications {
+        return applications::run(args, out, complaints);
+    }
+    let Needed {
+        cluster,
+        agents,
+        grants,
+    } = args.needed()?;
+    let agents = agents.join(", ");
+    if grants.is_empty() {
+        writeln!(
+            out,
+            "# Cluster {cluster}: {agents} act in nobody's name, so no role is needed."
+        )?;
+        return Ok(0);
+    }
+    if args.mode != ModeArg::Classic {
+        if !args.service_accounts.is_empty() {
+            let message = "--service-account needs `--mode classic`: constrained impersonation of service accounts \
+                           takes neither groups nor extra";
+            return Err(Error::Usage(message.to_owned()));
+        }
+        for key in grants.unconstrainable() {
+            writeln!(
+                complaints,
+                "tollgate: `{key}` has no domain and path, so constrained impersonation refuses it"
+            )?;
+        }
+    }
+    writeln!(
+        out,
+        "# Cluster {cluster}: lets the gateway act in people's names for {agents}."
+    )?;
+    let reach = Reach {
+        verbs: args.verbs.clone(),
+        resources: args.resources.clone(),
+        urls: args.urls.clone(),
+    };
+    let mut parts = Vec::new();
+    if args.mode != ModeArg::Constrained {
+        parts.push((
+            "Whoever has this role can act as anybody in the cluster, administrators among them.",
+            classic(&grants, &args.subject),
+        ));
+    }
+    for account in &args.service_accounts {
+        parts.push(("One service account.", service_account(account, &args.subject)));
+    }
+    if args.mode != ModeArg::Classic {
+        parts.push((
+            "Kubernetes 1.36 and later. Whoever has this role can act as people with these verbs alone.",
+            constrained(&grants, &reach, &args.subject),
+        ));
+    }
+    for (comment, objects) in parts {
+        writeln!(out, "# {comment}")?;
+        for object in objects {
+            writeln!(out, "---")?;
+            Format::Yaml.print(&object, out)?;
+        }
+    }
+    Ok(0)
+}
+
+impl ManifestArgs {
+    fn needed(&self) -> Result<Needed, Error> {
+        let config = used(raw::load(&self.config))?;
+        let Some(settings) = &config.kubernetes else {
+            return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
+        };
+        let resources = used(source::load_once(&config))?;
+        let folder = config.policies_directory.join("kubernetes");
+        let mapping = used(Mapping::load(&folder, settings.max_groups))?;
+        self.of_agents(&resources, settings, &mapping)
+    }
+
+    fn of_agents(
+        &self,
+        resources: &Resources,
+        settings: &tollgate_config::Kubernetes,
+        mapping: &Mapping,
+    ) -> Result<Needed, Error> {
+        let mut needed: Option<Needed> = None;
+        for (agent, binding) in self.meant(resources)? {
+            let of = Grants::of(agent, Names { settings, mapping });
+            let before = needed.take().unwrap_or_else(|| Needed {
+                cluster: binding.cluster.clone(),
+                agents: Vec::new(),
+                grants: Grants::default(),
+            });
+            if before.cluster != binding.cluster {
+                return Err(Error::Usage(format!(
+                    "`{}` is an agent of cluster `{}`, others are of `{}`: name agents of one cluster with --agent",
+                    agent.name, binding.cluster, before.cluster
+                )));
+            }
+            let mut agents = before.agents;
+            agents.push(format!("{} ({})", agent.name, binding.id));
+            needed = Some(Needed {
+                agents,
+                grants: before.grants.and(of),
+                ..before
+            });
+        }
+        needed.ok_or_else(|| Error::Failed("the state folder has no agents".to_owned()))
+    }
+
+    /// The agents that are named, each once, or all.
+    fn meant<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a Binding)>, Error> {
+        let bound = |agent: &'a AgentObject| Some((agent, agent.binding.as_ref()?));
+        let all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
+        let is = |(agent, binding): &(&AgentObject, &Binding), text: &str| {
+            agent.name == text || binding.id.to_string() == text
+        };
+        for text in &self.agents {
+            if !all.iter().any(|agent| is(agent, text)) {
+                let names: Vec<&str> = all.iter().map(|(agent, _)| agent.name.as_str()).collect();
+                return Err(Error::Failed(format!(
+                    "there is no agent `{text}`; there are {}",
+                    names.join(", ")
+                )));
+            }
+        }
+        let is_meant =
+            |agent: &(&AgentObject, &Binding)| self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text));
+        Ok(all.into_iter().filter(is_meant).collect())
+    }
+}
+
+/// The value, or what refused it.
+fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
+    loaded.value.ok_or(Error::Refused(loaded.diagnostics))
+}
+
+fn subject(text: &str) -> Result<Subject, String> {
+    let named = |name: &str| (!name.is_empty()).then(|| name.to_owned());
+    let subject = match text.split_once(':') {
+        Some(("serviceaccount", rest)) => account(rest)
+            .ok()
+            .map(|ServiceAccount { namespace, name }| Subject::ServiceAccount { namespace, name }),
+        Some(("user", name)) => named(name).map(Subject::User),
+        Some(("group", name)) => named(name).map(Subject::Group),
+        Some(_) | None => None,
+    };
+    subject.ok_or_else(|| "is none of serviceaccount:NAMESPACE:NAME, user:NAME, group:NAME".to_owned())
+}
+
+fn account(text: &str) -> Result<ServiceAccount, String> {
+    match text.split_once(':') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains(':') => {
+            Ok(ServiceAccount {
+                namespace: namespace.to_owned(),
+                name: name.to_owned(),
+            })
+        }
+        Some(_) | None => Err("is not NAMESPACE:NAME".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests;

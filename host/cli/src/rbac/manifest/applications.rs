@@ -1,0 +1,178 @@
+//! `tollgate rbac manifest --applications`: prints the roles the gateway's identity needs to act
+//! as the service accounts of Applications in one cluster, as YAML for `kubectl apply` in a fixed
+//! order. It reads the settings, the state folder and the rules of `policies/applications`.
+//!
+//! Security: no rule covers all service accounts, and one answer has the roles of one cluster.
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::sync::Arc;
+
+use super::{ManifestArgs, ModeArg, used};
+use crate::format::Format;
+use crate::rbac::Error;
+use tollgate_config::raw;
+use tollgate_gateway::self_check::accounts::{Needs, by_cluster};
+use tollgate_gateway::self_check::manifest::applications::{Accounts, Check, classic, constrained};
+use tollgate_gateway::self_check::manifest::{Reach, Subject};
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::{Account, RESERVED_NAMESPACES, Rules};
+use tollgate_state::{Cluster, source};
+
+/// What every output begins with.
+const HEADER: &str = "\
+# Each account is named, on purpose. `impersonate` on all service accounts would let whoever has the
+# gateway's credential act as those of kube-system, and so take over the cluster.
+# A namespace must be there before its roles are applied. Applying this deletes nothing that is needed no
+# longer; all objects have the label tollgate.dev/roles=applications.
+";
+
+/// Prints the roles.
+pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
+    let (needs, keys) = args.of_applications()?;
+    let cluster = name(&needs.cluster);
+    let accounts: Accounts = needs.accounts.keys().collect();
+    complain(&accounts, &args.subject, complaints)?;
+    if accounts.is_empty() {
+        writeln!(
+            out,
+            "# Cluster {cluster}: Applications act as no service account there, so no role is needed."
+        )?;
+        return Ok(0);
+    }
+    let check = if args.with_account_check {
+        Check::With
+    } else {
+        Check::Without
+    };
+    let reach = Reach {
+        verbs: args.verbs.clone(),
+        resources: args.resources.clone(),
+        urls: args.urls.clone(),
+    };
+    let mut parts = Vec::new();
+    if args.mode != ModeArg::Constrained {
+        parts.push((
+            "Every Kubernetes. Whoever has these roles can do what the accounts can do.",
+            classic(&accounts, &keys, (&args.subject, check)),
+        ));
+    }
+    if args.mode != ModeArg::Classic {
+        if !keys.is_empty() {
+            let said = match args.mode {
+                ModeArg::Constrained => "so nothing says in the cluster who acts through an Application",
+                ModeArg::Both | ModeArg::Classic => "so requests with them need the classic roles",
+            };
+            writeln!(
+                complaints,
+                "tollgate: constrained impersonation of service accounts takes no `extra`, {said}"
+            )?;
+        }
+        parts.push((
+            "Kubernetes 1.36 and later. Whoever has these roles can act as the accounts with these verbs alone.",
+            constrained(&accounts, &reach, (&args.subject, check)),
+        ));
+    }
+    writeln!(
+        out,
+        "# Cluster {cluster}: lets the gateway act as the service accounts of Applications.\n{}",
+        HEADER.trim_end()
+    )?;
+    for (comment, objects) in parts {
+        writeln!(out, "# {comment}")?;
+        for object in objects {
+            writeln!(out, "---")?;
+            Format::Yaml.print(&object, out)?;
+        }
+    }
+    Ok(0)
+}
+
+/// What the roles leave out, and what an administrator should look at twice.
+fn complain(accounts: &Accounts, subject: &Subject, complaints: &mut dyn Write) -> Result<(), Error> {
+    for Account { namespace, name } in accounts.impossible() {
+        writeln!(
+            complaints,
+            "tollgate: no cluster can have a service account `{namespace}:{name}`, so no role names it"
+        )?;
+    }
+    for (namespace, names) in accounts.namespaces() {
+        for name in names {
+            let why = match subject {
+                Subject::ServiceAccount {
+                    namespace: own,
+                    name: itself,
+                } if (own, itself) == (namespace, name) => "is the gateway's own",
+                _ if RESERVED_NAMESPACES.contains(&namespace.as_str()) => "is of a namespace of Kubernetes' own",
+                Subject::ServiceAccount { .. } | Subject::User(_) | Subject::Group(_) => continue,
+            };
+            writeln!(complaints, "tollgate: the service account `{namespace}:{name}` {why}")?;
+        }
+    }
+    Ok(())
+}
+
+impl ManifestArgs {
+    /// What the one cluster that is meant needs, and the keys of `extra`.
+    fn of_applications(&self) -> Result<(Needs, Vec<String>), Error> {
+        let config = used(raw::load(&self.config))?;
+        let Some(settings) = config.applications else {
+            return Err(Error::Failed("the settings have no `applications`".to_owned()));
+        };
+        let resources = used(source::load_once(&config))?;
+        let folder = config.policies_directory.join("applications");
+        let rules = used(Rules::load(&folder, settings.semantics))?;
+        let applications = Applications::build(&resources, &rules, settings.mode, None);
+        let keys = rules.extra_keys().map(str::to_owned).collect();
+        let needed = by_cluster(&applications, &resources.clusters).into_values().collect();
+        Ok((self.one_cluster(needed, &resources.clusters)?, keys))
+    }
+
+    fn one_cluster(&self, mut needed: Vec<Needs>, clusters: &[Cluster]) -> Result<Needs, Error> {
+        let names = |needed: &[Needs]| {
+            let names: Vec<&str> = needed.iter().map(|needs| name(&needs.cluster)).collect();
+            names.join(", ")
+        };
+        let Some(wanted) = &self.cluster else {
+            return match (needed.pop(), needed.is_empty()) {
+                (Some(only), true) => Ok(only),
+                (None, _) => Err(Error::Failed("no Application acts as a service account".to_owned())),
+                (Some(last), false) => {
+                    needed.push(last);
+                    Err(Error::Usage(format!(
+                        "Applications act in several clusters: name one with --cluster, of {}",
+                        names(&needed)
+                    )))
+                }
+            };
+        };
+        let server = wanted.trim_end_matches('/');
+        let is_meant = |cluster: &&Cluster| cluster.name == *wanted || cluster.server.trim_end_matches('/') == server;
+        let meant: Vec<&Cluster> = clusters.iter().filter(is_meant).collect();
+        match meant.as_slice() {
+            [] => Err(Error::Failed(format!("there is no cluster `{wanted}`"))),
+            [only] => {
+                let found = needed.into_iter().find(|needs| needs.cluster.server == only.server);
+                Ok(found.unwrap_or_else(|| Needs {
+                    cluster: Arc::new((*only).clone()),
+                    accounts: BTreeMap::new(),
+                }))
+            }
+            several => Err(Error::Usage(format!(
+                "{} clusters have the name `{wanted}`: name one by its server",
+                several.len()
+            ))),
+        }
+    }
+}
+
+fn name(cluster: &Cluster) -> &str {
+    if cluster.name.is_empty() {
+        &cluster.server
+    } else {
+        &cluster.name
+    }
+}
+
+#[cfg(test)]
+mod tests;

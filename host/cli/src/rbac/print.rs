@@ -1,0 +1,144 @@
+//! Prints answers of `tollgate rbac` as JSON, YAML, or lines for people.
+//!
+//! Security: control characters of a policy do not reach the terminal.
+
+use std::collections::BTreeMap;
+use std::io::{self, Write};
+
+use serde::Serialize;
+use tabled::builder::Builder;
+use tabled::settings::Style;
+
+use super::Differences;
+use crate::terminal;
+use tollgate_policy::rbac::{Difference, Explanation, Field, Issuer, Outcome, Tuple, Verdict, Why};
+
+/// What a policy or a command line said, without control characters.
+fn plain(text: &str) -> String {
+    terminal::line(text).into_owned()
+}
+
+fn word(why: Why) -> &'static str {
+    match why {
+        Why::Allowed => "allowed",
+        Why::DeniedByRule => "denied by a row",
+        Why::NoRule => "no row allows it",
+        Why::EvaluationError => "a row holds an invalid expression",
+    }
+}
+
+/// Principals in order, then near misses and notes.
+pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explanation) -> io::Result<()> {
+    let Tuple {
+        resource,
+        action,
+        object,
+    } = tuple;
+    let answer_word = if answer.is_allowed() { "Yes" } else { "No" };
+    writeln!(
+        out,
+        "{answer_word}: {resource}, {action}, {}: {}",
+        plain(object),
+        word(answer.verdict.why)
+    )?;
+    if let Some(rule) = &answer.rule {
+        writeln!(out, "  {}: {}", plain(&rule.location), plain(&rule.text))?;
+    }
+    let mut table = Builder::default();
+    table.push_record(["", "PRINCIPAL", "NAME", "INHERITS", "OUTCOME", "ROW"]);
+    for (number, tried) in answer.principals.iter().enumerate() {
+        table.push_record([
+            (number + 1).to_string(),
+            name(&tried.kind),
+            plain(&tried.name),
+            plain(&tried.roles.join(" ")),
+            name(&tried.outcome),
+            tried
+                .rule
+                .as_ref()
+                .map(|rule| format!("{}: {}", plain(&rule.location), plain(&rule.text)))
+                .unwrap_or_default(),
+        ]);
+    }
+    writeln!(out, "{}", table.build().with(Style::blank()))?;
+    for miss in &answer.near_misses {
+        let wanted = plain(&miss.wanted);
+        let what = match miss.field {
+            Field::Subject => format!("held by `{wanted}` only"),
+            Field::Effect | Field::Object | Field::Action | Field::Resource => {
+                format!(
+                    "{} is `{}`, the row asks for `{wanted}`",
+                    name(&miss.field),
+                    plain(&miss.observed)
+                )
+            }
+        };
+        writeln!(
+            out,
+            "nearly: {what}: {}: {}",
+            plain(&miss.rule.location),
+            plain(&miss.rule.text)
+        )?;
+    }
+    for note in &answer.notes {
+        writeln!(out, "note: {}", plain(note))?;
+    }
+    Ok(())
+}
+
+/// The name machines read.
+fn name(value: &impl Serialize) -> String {
+    serde_json::to_value(value)
+        .ok()
+        .and_then(|value| value.as_str().map(str::to_owned))
+        .unwrap_or_default()
+}
+
+/// A line per caller and pair of verdicts: the first request and how many there
+/// are. JSON and YAML list every request.
+pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Result<()> {
+    if !answer.complete {
+        writeln!(
+            out,
+            "warning: the policies have more pairs of rows than are looked at; the list may lack some"
+        )?;
+    }
+    if answer.differences.is_empty() {
+        return writeln!(out, "No request is judged differently.");
+    }
+    let mut callers: BTreeMap<_, (&Difference, usize)> = BTreeMap::new();
+    for difference in &answer.differences {
+        let verdicts = [difference.left, difference.right].map(|verdict| outcome(verdict.outcome));
+        let caller = (&difference.user, &difference.groups, difference.issuer, verdicts);
+        callers.entry(caller).or_insert((difference, 0)).1 += 1;
+    }
+    let side = |verdict: Verdict, rule: &Option<String>| {
+        let outcome = outcome(verdict.outcome);
+        rule.as_ref()
+            .map_or(outcome.to_owned(), |rule| format!("{outcome} ({})", plain(rule)))
+    };
+    let mut table = Builder::default();
+    let (left, right) = (plain(&answer.left), plain(&answer.right));
+    table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
+    for (first, count) in callers.values() {
+        let is_local = first.issuer == Issuer::Argocd;
+        table.push_record([
+            plain(&first.user) + if is_local { " (local)" } else { "" },
+            plain(&first.groups.join(" ")),
+            count.to_string(),
+            plain(&format!("{}, {}, {}", first.resource, first.action, first.object)),
+            side(first.left, &first.left_rule),
+            side(first.right, &first.right_rule),
+        ]);
+    }
+    writeln!(out, "{}", table.build().with(Style::blank()))?;
+    let count = answer.differences.len();
+    writeln!(out, "Requests judged differently: {count}; `-o json` lists each.")
+}
+
+fn outcome(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Allow => "allow",
+        Outcome::Deny => "deny",
+    }
+}

@@ -1,0 +1,177 @@
+//! `tollgate serve`: starts and stops the gateway in order, and exits when everything ended.
+//!
+//! Invariant: a process that does not serve does not keep running.
+
+use std::io::IsTerminal as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+
+use super::complain;
+use tollgate_config::ImpersonationMode;
+use tollgate_config::{Config, raw};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_gateway::running::{Running, inputs};
+use tollgate_identity::clock::Clock;
+use tollgate_policy::rego::Checker;
+
+/// Stack of each worker. Policies recurse in the evaluator; with this much it
+/// meets its instruction limit first. The memory is only reserved.
+pub const WORKER_STACK_BYTES: usize = 64 << 20;
+
+/// Runs the gateway until SIGTERM or ctrl-c.
+#[derive(Debug, Args)]
+pub struct Serve {
+    /// Settings file.
+    #[arg(short, long, default_value = "tollgate.yaml", env = "TOLLGATE_CONFIG")]
+    config: PathBuf,
+    /// Log filter, such as `info` or `tollgate=debug`.
+    #[arg(long, default_value = "info", env = "TOLLGATE_LOG")]
+    log: String,
+    /// Log as JSON lines.
+    #[arg(long)]
+    log_json: bool,
+    /// Whether service accounts act for Applications, whatever
+    /// `application.sync.impersonation.enabled` of `argocd-cm` says.
+    #[arg(
+        long,
+        value_enum,
+        value_name = "MODE",
+        ignore_case = true,
+        num_args = 0..=1,
+        require_equals = true,
+        default_missing_value = "true",
+        env = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION"
+    )]
+    enable_impersonation: Option<Impersonates>,
+}
+
+/// What `--enable-impersonation` takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+enum Impersonates {
+    /// Service accounts act
+    True,
+    /// The gateway acts, and what `true` would refuse is written down
+    Audit,
+    /// The gateway acts
+    False,
+}
+
+impl From<Impersonates> for ImpersonationMode {
+    fn from(flag: Impersonates) -> Self {
+        match flag {
+            Impersonates::True => Self::Enforce,
+            Impersonates::Audit => Self::Audit,
+            Impersonates::False => Self::Off,
+        }
+    }
+}
+
+impl Serve {
+    /// Runs the command.
+    pub fn run(&self) -> ExitCode {
+        // Before anything is said, so that all of it has the form `--log-json` promises.
+        if let Err(error) = self.start_logging() {
+            complain(error);
+            return ExitCode::FAILURE;
+        }
+        let loaded = raw::load(&self.config);
+        loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
+        let Some(mut config) = loaded.value else {
+            fatal("the settings cannot be used");
+            return ExitCode::FAILURE;
+        };
+        if let (Some(applications), Some(flag)) = (&mut config.applications, self.enable_impersonation) {
+            applications.mode = Some(flag.into());
+        }
+        // Each client is a socket, each upgrade two; the soft limit is for programs
+        // that call `select`. Where it cannot be raised, fewer clients fit.
+        drop(rlimit::increase_nofile_limit(u64::MAX));
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .enable_all()
+            .thread_stack_size(WORKER_STACK_BYTES)
+            .thread_name("gateway")
+            .build();
+        let served = match runtime {
+            Ok(runtime) => runtime.block_on(serve(Arc::new(config), &raw::Places::read(&self.config))),
+            Err(error) => Err(error.into()),
+        };
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                fatal(&format!("{error:#}"));
+                ExitCode::FAILURE
+            }
+        }
+    }
+
+    fn start_logging(&self) -> Result<(), String> {
+        let filter = tracing_subscriber::EnvFilter::try_new(&self.log)
+            .map_err(|error| format!("`--log {}`: {error}", self.log))?;
+        let builder = tracing_subscriber::fmt()
+            .with_env_filter(filter)
+            .with_ansi(std::io::stderr().is_terminal())
+            .with_writer(std::io::stderr);
+        let started = if self.log_json {
+            builder.json().try_init()
+        } else {
+            builder.try_init()
+        };
+        started.map_err(|error| error.to_string())
+    }
+}
+
+/// Says why the gateway ends, also where the log filter leaves errors out.
+fn fatal(text: &str) {
+    if tracing::enabled!(tracing::Level::ERROR) {
+        tracing::error!("{text}");
+    } else {
+        complain(text);
+    }
+}
+
+async fn serve(config: Arc<Config>, places: &raw::Places) -> anyhow::Result<()> {
+    warn_root();
+    let found = inputs::findings(&config, places, &Clock::default()).await;
+    found.iter().for_each(tollgate_core::diagnostic::log);
+    anyhow::ensure!(
+        !found.iter().any(Diagnostic::is_error),
+        "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"
+    );
+    let mut running = Running::start(config, Checker::current()?).await?;
+    tokio::select! {
+        () = stopped() => {
+            tracing::info!("stopping; running requests may end");
+            running.stop().await
+        }
+        error = running.ended() => Err(error),
+    }
+}
+
+/// The gateway needs no privilege; with root's, a mistake in it costs more.
+fn warn_root() {
+    use std::os::unix::fs::MetadataExt;
+    // Where the system does not say, nothing is claimed.
+    if std::fs::metadata("/proc/self").is_ok_and(|process| process.uid() == 0) {
+        tracing::warn!("running as root, which nothing here needs; use an account of its own");
+    }
+}
+
+/// Ends when the process is asked to stop.
+async fn stopped() {
+    let interrupted = tokio::signal::ctrl_c();
+    match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
+        Ok(mut terminated) => {
+            tokio::select! {
+                _ = interrupted => {}
+                _ = terminated.recv() => {}
+            }
+        }
+        Err(error) => {
+            tracing::warn!(%error, "SIGTERM cannot be awaited; only ctrl-c stops the gateway");
+            let _ = interrupted.await;
+        }
+    }
+}

@@ -1,0 +1,318 @@
+//! The admin listener: health, readiness, metrics, recent decisions and the loaded configuration,
+//! as text and JSON.
+//!
+//! It answers 421 for a host it cannot have been called by, and refuses what [`tollgate_proxy::server`]
+//! refuses. It writes no decision records, since it decides nothing.
+//!
+//! Security: it must not listen where people can reach it. It changes nothing, returns no secret
+//! and does not answer pages of other sites.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use axum::extract::{Path, Query, Request, State};
+use axum::http::header::{CONTENT_TYPE, HOST};
+use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode};
+use axum::middleware::{self, Next};
+use axum::response::{IntoResponse, Response};
+use axum::routing::get;
+use axum::{Json, Router};
+use serde::{Deserialize, Serialize};
+use tower::Service as _;
+use uuid::Uuid;
+
+use crate::front::clusters::ClusterView;
+use crate::self_check::Checks;
+use crate::snapshot::Current;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_identity::sessions::Sessions;
+use tollgate_plugin::credential::cache::Cache;
+use tollgate_plugin::credential::cache::health::Health;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_proxy::record::{Recorder, View};
+use tollgate_proxy::server::{Handler, Peer};
+
+/// The data the admin listener shows.
+#[derive(Clone, Debug)]
+pub struct Admin {
+    /// Configuration in force.
+    pub current: Current,
+    /// Latest decisions.
+    pub recorder: Arc<Recorder>,
+    /// Counters.
+    pub metrics: Arc<Metrics>,
+    /// Credentials of clusters.
+    pub credentials: Arc<Cache>,
+    /// Findings of the latest load of each part.
+    pub findings: Findings,
+    /// Results of the checks of the gateway's identity in clusters.
+    pub checks: Checks,
+    /// Open sessions; `None` while the Kubernetes front is closed.
+    pub sessions: Option<Arc<Sessions>>,
+}
+
+/// Findings of the latest load of each part.
+#[derive(Clone, Debug, Default)]
+pub struct Findings(Arc<Mutex<ByPart>>);
+
+type ByPart = Vec<(Part, Vec<Diagnostic>)>;
+
+impl Findings {
+    /// Replaces the findings of `part`.
+    pub fn set(&self, part: Part, findings: Vec<Diagnostic>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|(other, _)| *other != part);
+        known.push((part, findings));
+    }
+
+    fn all(&self) -> Vec<Diagnostic> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known
+            .iter()
+            .flat_map(|(_, findings)| findings.iter().cloned())
+            .collect()
+    }
+}
+
+#[derive(Serialize)]
+struct Configuration {
+    generation: u64,
+    extensions: Vec<String>,
+    plugins: Vec<tollgate_plugin::Listing>,
+    policy_sha256: String,
+    findings: Vec<Diagnostic>,
+}
+
+#[derive(Serialize)]
+struct Entered {
+    #[serde(flatten)]
+    cluster: ClusterView,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    health: Option<Health>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Wanted {
+    most: Option<usize>,
+    user: Option<String>,
+    outcome: Option<String>,
+}
+
+/// Most records in one answer.
+const MOST_RECORDS: usize = 1_000;
+
+/// Answers the requests of the admin listener.
+#[derive(Debug)]
+pub struct Desk(Router);
+
+impl Desk {
+    /// Builds a listener that shows `admin`.
+    pub fn new(admin: Admin) -> Self {
+        Self(router(admin))
+    }
+}
+
+impl Handler for Desk {
+    async fn handle(&self, request: axum::http::Request<Body>, _: &Arc<Peer>) -> axum::http::Response<Body> {
+        let request = request.map(axum::body::Body::new);
+        let Ok(response) = self.0.clone().call(request).await;
+        let (parts, content) = response.into_parts();
+        // Every page is already in memory as a whole.
+        match axum::body::to_bytes(content, usize::MAX).await {
+            Ok(bytes) => axum::http::Response::from_parts(parts, Body::from(bytes)),
+            Err(_) => {
+                let mut response = axum::http::Response::new(Body::empty());
+                *response.status_mut() = StatusCode::INTERNAL_SERVER_ERROR;
+                response
+            }
+        }
+    }
+}
+
+fn router(admin: Admin) -> Router {
+    let operators = Router::new()
+        .route("/agents", get(agents))
+        .route("/applications", get(applications))
+        .route("/configuration", get(configuration))
+        .route("/credentials", get(credentials))
+        .route("/decisions", get(decisions))
+        .route("/decisions/{id}", get(decision))
+        .layer(middleware::from_fn(by_address));
+    // Probes and scrapers may use a name.
+    Router::new()
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .merge(operators)
+        .with_state(admin)
+}
+
+/// SECURITY: if a site's name resolves to this machine (DNS rebinding), its pages have the same
+/// origin as this listener and could read everybody's decisions. Their requests carry that name;
+/// those of operators carry an address or `localhost`.
+async fn by_address(request: Request, next: Next) -> Response {
+    if is_called_by_address(request.headers()) {
+        next.run(request).await
+    } else {
+        let text = "call the admin listener by its IP address or as `localhost`\n";
+        (StatusCode::MISDIRECTED_REQUEST, text).into_response()
+    }
+}
+
+/// Whether the only `Host` field is an IP address or `localhost`, with any port.
+fn is_called_by_address(headers: &HeaderMap) -> bool {
+    let mut fields = headers.get_all(HOST).iter();
+    let (Some(field), None) = (fields.next(), fields.next()) else {
+        return false;
+    };
+    let Ok(authority) = Authority::try_from(field.as_bytes()) else {
+        return false;
+    };
+    let host = authority.host();
+    host.eq_ignore_ascii_case("localhost") || host.trim_matches(['[', ']']).parse::<std::net::IpAddr>().is_ok()
+}
+
+/// The gateway is ready while a good configuration is in force, every required plugin is loaded
+/// and the store answers. A broken file on disk does not take it out of service.
+async fn ready(State(admin): State<Admin>) -> Response {
+    if admin.sessions.as_ref().is_some_and(|sessions| sessions.is_cut_off()) {
+        return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
+    }
+    let snapshot = admin.current.load_full();
+    let missing = snapshot.plugins.missing_required();
+    if missing.is_empty() {
+        "ok\n".into_response()
+    } else {
+        (
+            StatusCode::SERVICE_UNAVAILABLE,
+            format!("required plugins are missing: {}\n", missing.join(", ")),
+        )
+            .into_response()
+    }
+}
+
+async fn metrics(State(admin): State<Admin>) -> Response {
+    // Read here, because the thread that detects it has no access to metrics.
+    let stuck = admin.current.load().policy.is_stuck();
+    admin.metrics.policy_stuck(stuck);
+    let snapshot = admin.current.load_full();
+    let health = snapshot.clusters.iter();
+    let health = health.filter_map(|access| Some((&**access.label(), access.health()?)));
+    admin.metrics.credentials.replace(health, admin.credentials.totals());
+    match admin.metrics.text() {
+        Ok(text) => (
+            [(
+                CONTENT_TYPE,
+                "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            )],
+            text,
+        )
+            .into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+async fn configuration(State(admin): State<Admin>) -> Response {
+    let snapshot = admin.current.load_full();
+    Json(Configuration {
+        generation: snapshot.generation,
+        extensions: snapshot.extensions.names().into_iter().map(str::to_owned).collect(),
+        plugins: snapshot.plugins.list().collect(),
+        policy_sha256: snapshot.policy.digest().to_owned(),
+        findings: {
+            let mut findings = admin.findings.all();
+            findings.extend(snapshot.clusters.findings());
+            findings
+        },
+    })
+    .into_response()
+}
+
+/// Every cluster with what is known of its credential, none of it secret.
+async fn credentials(State(admin): State<Admin>) -> Response {
+    let snapshot = admin.current.load_full();
+    let clusters = snapshot.clusters.iter().map(|access| Entered {
+        cluster: ClusterView::of(access),
+        health: access.health(),
+    });
+    Json(clusters.collect::<Vec<_>>()).into_response()
+}
+
+/// Every agent, and whether its cluster lets the gateway impersonate people.
+async fn agents(State(admin): State<Admin>) -> Response {
+    Json(admin.checks.agents.reports().to_vec()).into_response()
+}
+
+/// Every cluster of Applications, and whether the gateway may impersonate their service accounts
+/// there.
+async fn applications(State(admin): State<Admin>) -> Response {
+    Json(&*admin.checks.applications.report()).into_response()
+}
+
+async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {
+    let most = wanted.most.unwrap_or(20).min(MOST_RECORDS);
+    let records = admin.recorder.latest(most, |record| {
+        let user = wanted.user.as_deref();
+        user.is_none_or(|user| {
+            record
+                .principal
+                .as_ref()
+                .is_some_and(|who| who.user_id() == user || who.username() == user)
+        }) && wanted
+            .outcome
+            .as_deref()
+            .is_none_or(|outcome| outcome == record.outcome.as_str())
+    });
+    Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
+}
+
+async fn decision(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
+    let record = Uuid::try_parse(&id).ok().and_then(|id| admin.recorder.find(id));
+    match record {
+        Some(record) => Json(View::of(&record)).into_response(),
+        None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use axum::http::header::HOST;
+    use axum::http::{HeaderMap, HeaderValue};
+
+    use super::is_called_by_address;
+
+    fn called_by(hosts: &[&str]) -> bool {
+        let mut headers = HeaderMap::new();
+        for host in hosts {
+            headers.append(HOST, HeaderValue::from_str(host).unwrap());
+        }
+        is_called_by_address(&headers)
+    }
+
+    #[test]
+    fn operators_call_by_address_and_other_sites_by_their_name() {
+        for host in [
+            "127.0.0.1:8081",
+            "10.2.3.4",
+            "[::1]:8081",
+            "localhost",
+            "LOCALHOST:8081",
+        ] {
+            assert!(called_by(&[host]), "{host}");
+        }
+        let names = [
+            "evil.example",
+            "evil.example:8081",
+            "localhost.evil.example",
+            "127.0.0.1.evil.example",
+            "",
+        ];
+        for host in names {
+            assert!(!called_by(&[host]), "{host}");
+        }
+        assert!(!called_by(&["127.0.0.1", "evil.example"]));
+        assert!(!called_by(&[]));
+    }
+}

@@ -1,0 +1,276 @@
+//! Parses a cluster's discovery documents into [`Content`]. Documents over the limits, and those
+//! that are no discovery documents, are refused.
+//!
+//! Invariant: every entry has a kind and a scope, and the kind of a subresource is ignored.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{APIGroupList, APIResourceList, APIVersions};
+use kube::core::discovery::v2::{ACCEPT_AGGREGATED_DISCOVERY_V2, APIGroupDiscoveryList, APIResourceDiscovery};
+use percent_encoding::{NON_ALPHANUMERIC, utf8_percent_encode};
+use rustc_hash::FxBuildHasher;
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use super::room::Asked;
+use super::{Kind, Limits, Scope};
+use crate::clusters::ClusterAccess;
+use crate::question::{self, Asking, Question};
+
+const JSON: &str = "application/json";
+
+type Map<K, V> = HashMap<K, V, FxBuildHasher>;
+
+/// Why it is not known which resources a cluster serves.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Problem {
+    /// It could not be asked, or did not answer well.
+    #[error(transparent)]
+    Asked(#[from] question::Error),
+    /// It answered something else than a list of resources.
+    #[error("it answered something else than a list of resources")]
+    Answer,
+    /// It serves more than the gateway remembers.
+    #[error("it serves {observed} resources, at most {allowed} are remembered")]
+    TooMany {
+        /// Resources in the answer.
+        observed: usize,
+        /// Resources allowed.
+        allowed: usize,
+    },
+    /// It took too long.
+    #[error("it did not answer within {} s", .0.as_secs())]
+    Time(Duration),
+}
+
+/// What one question is about.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Part {
+    /// The core group.
+    Core,
+    /// Every other group.
+    Groups,
+    /// One version of one group, for a cluster without aggregated discovery.
+    Version { group: String, version: String },
+}
+
+/// What a cluster said of one part.
+#[derive(Debug)]
+pub(super) enum Content {
+    /// All of it.
+    Kinds(Kinds),
+    /// Which versions there are. Each is fetched separately.
+    Versions(Versions),
+}
+
+/// Kinds by group, version and resource.
+#[derive(Debug, Default)]
+pub(super) struct Kinds(Map<String, Map<String, Map<String, Kind>>>);
+
+/// Versions by group.
+#[derive(Debug, Default)]
+pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
+
+impl Part {
+    /// The part that lists the versions of a group.
+    pub(super) fn top(group: &str) -> Self {
+        if group.is_empty() { Self::Core } else { Self::Groups }
+    }
+
+    pub(super) fn of_version(group: &str, version: &str) -> Self {
+        Self::Version {
+            group: group.to_owned(),
+            version: version.to_owned(),
+        }
+    }
+
+    fn path(&self) -> String {
+        let segment = |text| utf8_percent_encode(text, KEPT);
+        match self {
+            Self::Core => "/api".to_owned(),
+            Self::Groups => "/apis".to_owned(),
+            Self::Version { group, version } if group.is_empty() => format!("/api/{}", segment(version)),
+            Self::Version { group, version } => format!("/apis/{}/{}", segment(group), segment(version)),
+        }
+    }
+}
+
+/// Characters that names of groups and versions have in addition to letters and digits.
+const KEPT: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
+
+impl Content {
+    pub(super) fn kind(&self, asked: Asked<'_>) -> Option<Kind> {
+        match self {
+            Self::Kinds(kinds) => kinds.get(asked),
+            Self::Versions(_) => None,
+        }
+    }
+
+    /// How many kinds, or versions, it holds.
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Self::Kinds(Kinds(groups)) => groups.values().flat_map(HashMap::values).map(HashMap::len).sum(),
+            Self::Versions(Versions(groups)) => groups.values().map(HashSet::len).sum(),
+        }
+    }
+}
+
+impl Kinds {
+    pub(super) fn get(&self, asked: Asked<'_>) -> Option<Kind> {
+        let versions = self.0.get(asked.group)?;
+        versions.get(asked.version)?.get(asked.resource).cloned()
+    }
+
+    fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, Scope)>) {
+        let name: Arc<str> = Arc::from(group);
+        let kinds = found.into_iter().map(|(resource, kind, scope)| {
+            let group = Arc::clone(&name);
+            let kind = Arc::from(kind);
+            (resource, Kind { group, kind, scope })
+        });
+        let versions = self.0.entry(group.to_owned()).or_default();
+        versions.entry(version.to_owned()).or_default().extend(kinds);
+    }
+}
+
+impl Versions {
+    pub(super) fn contains(&self, group: &str, version: &str) -> bool {
+        self.0.get(group).is_some_and(|versions| versions.contains(version))
+    }
+
+    /// Whether `known` is still valid if this is the content of `top`.
+    pub(super) fn keeps(&self, known: &Part, top: &Part) -> bool {
+        match known {
+            Part::Core | Part::Groups => true,
+            Part::Version { group, version } => Part::top(group) != *top || self.contains(group, version),
+        }
+    }
+
+    fn add(&mut self, group: &str, version: &str) {
+        let versions = self.0.entry(group.to_owned()).or_default();
+        versions.insert(version.to_owned());
+    }
+}
+
+/// Asks a cluster for a part. Bounded by `limits`. Cancel safe.
+pub(super) async fn fetch(access: &ClusterAccess, part: &Part, limits: Limits) -> Result<Content, Problem> {
+    let asking = async {
+        let path = part.path();
+        let question = Question {
+            path: &path,
+            accept: match part {
+                Part::Core | Part::Groups => ACCEPT_AGGREGATED_DISCOVERY_V2,
+                Part::Version { .. } => JSON,
+            },
+            content: None,
+            longest: limits.bytes,
+        };
+        let content = Asking::begin(access).await?.ask(&question).await?;
+        let part = part.clone();
+        // Parsing some megabytes would block other requests on this thread for too long.
+        let reading = tokio::task::spawn_blocking(move || read(&part, &content, limits));
+        reading.await.map_err(|_| Problem::Answer)?
+    };
+    match timeout(limits.within, asking).await {
+        Ok(answer) => answer,
+        Err(_) => Err(Problem::Time(limits.within)),
+    }
+}
+
+/// Which document an answer is.
+#[derive(Deserialize)]
+struct Head {
+    kind: String,
+}
+
+pub(super) fn read(part: &Part, content: &Bytes, limits: Limits) -> Result<Content, Problem> {
+    let head: Head = parse(content)?;
+    let (answer, count) = match (part, head.kind.as_str()) {
+        (Part::Core | Part::Groups, "APIGroupDiscoveryList") => aggregated(part, parse(content)?),
+        (Part::Core, "APIVersions") => core_versions(&parse(content)?),
+        (Part::Groups, "APIGroupList") => group_versions(&parse(content)?),
+        (Part::Version { group, version }, "APIResourceList") => resources((group, version), parse(content)?),
+        (_, _) => return Err(Problem::Answer),
+    };
+    if count > limits.kinds {
+        return Err(Problem::TooMany {
+            observed: count,
+            allowed: limits.kinds,
+        });
+    }
+    Ok(answer)
+}
+
+fn parse<'a, T: Deserialize<'a>>(content: &'a Bytes) -> Result<T, Problem> {
+    serde_json::from_slice(content).map_err(|_| Problem::Answer)
+}
+
+fn aggregated(part: &Part, list: APIGroupDiscoveryList) -> (Content, usize) {
+    let mut kinds = Kinds::default();
+    let mut count = 0_usize;
+    for group in list.items {
+        let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
+        // SECURITY: each document speaks of its own groups only.
+        if Part::top(&name) != *part {
+            continue;
+        }
+        for version in group.versions {
+            let Some(version_name) = version.version else { continue };
+            count = count.saturating_add(version.resources.len());
+            let found = version.resources.into_iter().filter_map(of_aggregated).collect();
+            kinds.add((&name, &version_name), found);
+        }
+    }
+    (Content::Kinds(kinds), count)
+}
+
+/// `None` for a parent of which only subresources were listed, because it has no kind.
+fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, Scope)> {
+    let scope = match resource.scope.as_deref() {
+        Some("Namespaced") => Scope::Namespaced,
+        Some("Cluster") => Scope::Cluster,
+        Some(_) | None => return None,
+    };
+    let kind = resource.response_kind?.kind.filter(|kind| !kind.is_empty())?;
+    let name = resource.resource.filter(|name| !name.is_empty())?;
+    Some((name, kind, scope))
+}
+
+fn core_versions(versions: &APIVersions) -> (Content, usize) {
+    let mut known = Versions::default();
+    for version in &versions.versions {
+        known.add("", version);
+    }
+    (Content::Versions(known), versions.versions.len())
+}
+
+fn group_versions(list: &APIGroupList) -> (Content, usize) {
+    let mut known = Versions::default();
+    let mut count = 0_usize;
+    for group in &list.groups {
+        for version in &group.versions {
+            count = count.saturating_add(1);
+            known.add(&group.name, &version.version);
+        }
+    }
+    (Content::Versions(known), count)
+}
+
+fn resources((group, version): (&str, &str), list: APIResourceList) -> (Content, usize) {
+    let count = list.resources.len();
+    let found = list.resources.into_iter().filter_map(|resource| {
+        let scope = if resource.namespaced {
+            Scope::Namespaced
+        } else {
+            Scope::Cluster
+        };
+        let is_parent = !resource.name.is_empty() && !resource.name.contains('/');
+        (is_parent && !resource.kind.is_empty()).then_some((resource.name, resource.kind, scope))
+    });
+    let mut kinds = Kinds::default();
+    kinds.add((group, version), found.collect());
+    (Content::Kinds(kinds), count)
+}

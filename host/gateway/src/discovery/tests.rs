@@ -1,0 +1,41 @@
+//! What a cluster is asked, and what is made of its answers.
+
+mod answers;
+mod times;
+mod world;
+
+use std::sync::Arc;
+
+use super::{Discovery, Error, Kind, Problem, Scope};
+use crate::clusters::ClusterAccess;
+
+/// `group/Kind` with `*` for one of the cluster, or the refusal with its causes.
+async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, asked: &str) -> String {
+    let (gv, resource) = asked.rsplit_once('/').unwrap();
+    let (group, version) = gv.split_once('/').unwrap_or(("", gv));
+    match discovery.find(access, group, version, resource).await {
+        Ok(Kind { group, kind, scope }) => match scope {
+            Scope::Namespaced => format!("{group}/{kind}"),
+            Scope::Cluster => format!("{group}/{kind}*"),
+        },
+        Err(error) => tollgate_core::diagnostic::with_causes(&error),
+    }
+}
+
+fn unavailable(why: &str) -> String {
+    format!("the cluster `prod` does not say which resources it serves: {why}")
+}
+
+fn unknown(resource: &str) -> String {
+    format!("the cluster `prod` does not serve the resource `{resource}`")
+}
+
+#[test]
+fn errors_say_which_cluster_and_what_was_asked() {
+    let error = Error::Unavailable {
+        cluster: "prod".into(),
+        source: Problem::Answer,
+    };
+    let text = tollgate_core::diagnostic::with_causes(&error);
+    assert_eq!(text, unavailable("it answered something else than a list of resources"));
+}

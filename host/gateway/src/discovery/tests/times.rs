@@ -1,0 +1,157 @@
+//! When a cluster is asked, and by how many at once.
+
+use std::time::Duration;
+
+use futures_util::future::{join, join_all};
+
+use super::super::Discovery;
+use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, Fake};
+use super::{find, unavailable, unknown};
+use tollgate_identity::clock::Clock;
+
+const ASKED: &str = "apps/v1/deployments";
+const NOBODY: [&str; 0] = [];
+
+fn renamed() -> Answer {
+    Answer::Content(200, AGGREGATED_APPS.replace("Deployment", "Renamed"))
+}
+
+#[tokio::test]
+async fn a_kind_that_was_just_made_is_known_within_seconds() {
+    let clock = Clock::default();
+    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
+    let asked = "example.com/v1/widgets";
+    assert_eq!(
+        find(&discovery, &access, asked).await,
+        unknown("widgets.example.com/v1")
+    );
+    fake.says(
+        "/apis",
+        Answer::Content(
+            200,
+            AGGREGATED_APPS.replace(
+                "parents\",\"responseKind\":{}",
+                "widgets\",\"responseKind\":{\"kind\":\"Widget\"}",
+            ),
+        ),
+    );
+    // Asking for more that is not there makes the gateway ask no more often.
+    for number in 0..50 {
+        let other = format!("example.com/v1/other{number}");
+        assert!(find(&discovery, &access, &other).await.contains("does not serve"));
+    }
+    assert_eq!(
+        find(&discovery, &access, asked).await,
+        unknown("widgets.example.com/v1")
+    );
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(find(&discovery, &access, asked).await, "example.com/Widget");
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+}
+
+#[tokio::test]
+async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
+    let clock = Clock::default();
+    let fake = Fake::start(&[]).await;
+    let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
+    for _ in 0..5 {
+        assert_eq!(
+            find(&discovery, &access, ASKED).await,
+            unavailable("it answered 404 Not Found")
+        );
+    }
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+    fake.says("/apis", renamed());
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+}
+
+#[tokio::test]
+async fn many_ask_once() {
+    let fake = Fake::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
+    let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
+    fake.hold();
+    let finds = join_all((0..50).map(|_| find(&discovery, &access, ASKED)));
+    let release = async {
+        fake.wait_for_requests(1).await;
+        fake.release();
+    };
+    let (found, ()) = join(finds, release).await;
+    assert!(found.iter().all(|found| found == "apps/Deployment"), "{found:?}");
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+}
+
+#[tokio::test]
+async fn a_question_goes_on_when_its_asker_is_gone() {
+    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
+    fake.hold();
+    tokio::select! {
+        biased;
+        found = find(&discovery, &access, ASKED) => panic!("{found}"),
+        () = fake.wait_for_requests(1) => {}
+    }
+    fake.release();
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+}
+
+#[tokio::test]
+async fn what_is_old_serves_while_it_is_asked_for_again() {
+    let clock = Clock::default();
+    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    clock.advance(Duration::from_secs(590));
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+    fake.says("/apis", renamed());
+    fake.hold();
+    clock.advance(Duration::from_secs(11));
+    for _ in 0..20 {
+        assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    }
+    fake.wait_for_requests(1).await;
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    // Who asks for what is not there waits for the same answer.
+    let waiting = find(&discovery, &access, "apps/v1/nothing");
+    let release = async { fake.release() };
+    let (nothing, ()) = join(waiting, release).await;
+    assert_eq!(nothing, unknown("nothing.apps/v1"));
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+    assert_eq!(fake.seen(), ["GET /apis+"]);
+}
+
+#[tokio::test]
+async fn what_is_too_old_does_not_serve() {
+    let clock = Clock::default();
+    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    fake.says("/apis", Answer::Content(503, String::new()));
+    clock.advance(Duration::from_secs(3500));
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
+    clock.advance(Duration::from_secs(101));
+    assert_eq!(
+        find(&discovery, &access, ASKED).await,
+        unavailable("it answered 503 Service Unavailable")
+    );
+    fake.says("/apis", renamed());
+    clock.advance(Duration::from_secs(3));
+    assert_eq!(find(&discovery, &access, ASKED).await, "apps/Renamed");
+}
+
+#[tokio::test]
+async fn each_cluster_speaks_for_itself() {
+    let one = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let other = Fake::start(&[]).await;
+    other.says("/apis", renamed());
+    let discovery = Discovery::new(Clock::default());
+    assert_eq!(find(&discovery, &one.access(), ASKED).await, "apps/Deployment");
+    assert_eq!(find(&discovery.clone(), &other.access(), ASKED).await, "apps/Renamed");
+    assert_eq!(find(&discovery, &one.access(), ASKED).await, "apps/Deployment");
+    assert_eq!((one.seen().len(), other.seen().len()), (1, 1));
+    assert_eq!(one.seen(), NOBODY);
+}

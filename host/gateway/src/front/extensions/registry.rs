@@ -1,0 +1,179 @@
+//! The extensions of one snapshot, each with its backends.
+//!
+//! Invariant: a reload keeps every backend that did not change, with its pools, limits and
+//! streams.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+
+use tollgate_config::Compatibility;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_proxy::forward::{Backend, Limiter};
+use tollgate_state::extensions::ExtensionSpec;
+use tollgate_state::{Cluster, Destination};
+
+/// One registered extension.
+pub struct Extension {
+    name: Arc<str>,
+    spec: ExtensionSpec,
+    /// In the order of the spec's services.
+    backends: Vec<Arc<Backend>>,
+    limiter: Arc<Limiter>,
+}
+
+/// Every registered extension, by name.
+#[derive(Debug, Default)]
+pub struct Registry {
+    extensions: HashMap<Arc<str>, Arc<Extension>>,
+}
+
+impl Registry {
+    /// Builds backends for `specs`. Whatever did not change since `previous` is taken over as it
+    /// runs: backends that differ only in their position in the file, and counts of open requests
+    /// if the limits are the same.
+    ///
+    /// # Errors
+    /// A finding for each backend that cannot be built, such as a certificate that does not parse.
+    pub fn build(specs: Vec<ExtensionSpec>, previous: Option<&Self>) -> Loaded<Self> {
+        let mut findings = Vec::new();
+        let mut extensions = HashMap::with_capacity(specs.len());
+        for spec in specs {
+            let kept = previous.and_then(|previous| previous.find(&spec.name));
+            let extension = match Extension::build(spec, kept.as_deref()) {
+                Ok(extension) => Arc::new(extension),
+                Err(mut found) => {
+                    findings.append(&mut found);
+                    continue;
+                }
+            };
+            extensions.insert(Arc::clone(&extension.name), extension);
+        }
+        Loaded::new(Self { extensions }, findings)
+    }
+
+    /// The extension of this name.
+    pub fn find(&self, name: &str) -> Option<Arc<Extension>> {
+        self.extensions.get(name).cloned()
+    }
+
+    /// Names in alphabetical order.
+    pub fn names(&self) -> Vec<&str> {
+        let mut names: Vec<&str> = self.extensions.keys().map(|name| &**name).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Every extension, in no order.
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<Extension>> {
+        self.extensions.values()
+    }
+}
+
+impl Extension {
+    fn build(spec: ExtensionSpec, kept: Option<&Self>) -> Result<Self, Vec<Diagnostic>> {
+        let backends = match kept.filter(|kept| is_same_elsewhere(&kept.spec, &spec)) {
+            Some(kept) => kept.backends.clone(),
+            None => backends(&spec)?,
+        };
+        let limiter = match kept.filter(|kept| kept.spec.limits == spec.limits) {
+            Some(kept) => Arc::clone(&kept.limiter),
+            None => Limiter::new(&spec.limits),
+        };
+        Ok(Self {
+            name: Arc::from(spec.name.as_str()),
+            limiter,
+            backends,
+            spec,
+        })
+    }
+
+    /// Name in path and policy.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
+    /// What the operator configured.
+    pub fn spec(&self) -> &ExtensionSpec {
+        &self.spec
+    }
+
+    /// Rate and concurrency limits, shared by all its callers.
+    pub fn limiter(&self) -> &Arc<Limiter> {
+        &self.limiter
+    }
+
+    /// The backend for an application's cluster. A single service serves every cluster. Of
+    /// several, [`ExtensionSpec::service_for`] chooses by the canonical cluster. Argo CD compares
+    /// the literal text of the application's spec; in its compatibility mode that comparison comes
+    /// first.
+    pub fn backend(
+        &self,
+        literal: Option<&Destination>,
+        canonical: Option<&Cluster>,
+        compatibility: Compatibility,
+    ) -> Option<&Arc<Backend>> {
+        if let [only] = self.backends.as_slice() {
+            return Some(only);
+        }
+        let literal = match compatibility {
+            Compatibility::Argocd => literal.and_then(|to| self.said(to)),
+            Compatibility::None => None,
+        };
+        let at = literal.or_else(|| {
+            let service = self.spec.service_for(canonical?)?;
+            self.spec.services.iter().position(|other| std::ptr::eq(other, service))
+        })?;
+        self.backends.get(at)
+    }
+
+    /// The service registered under the literal text of a destination: name and server, or the one
+    /// that is given.
+    fn said(&self, to: &Destination) -> Option<usize> {
+        let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
+        self.spec.services.iter().position(|service| {
+            let named = !to.name.is_empty() || !to.server.is_empty();
+            service
+                .cluster
+                .as_ref()
+                .is_some_and(|cluster| named && same(&to.name, &cluster.name) && same(&to.server, &cluster.server))
+        })
+    }
+}
+
+/// Whether two specs differ only in their positions in the files.
+fn is_same_elsewhere(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
+    let mut moved = new.clone();
+    moved.location = old.location.clone();
+    for (service, old) in moved.services.iter_mut().zip(&old.services) {
+        service.location = old.location.clone();
+    }
+    moved == *old
+}
+
+fn backends(spec: &ExtensionSpec) -> Result<Vec<Arc<Backend>>, Vec<Diagnostic>> {
+    let mut findings = Vec::new();
+    let mut backends = Vec::with_capacity(spec.services.len());
+    for service in &spec.services {
+        match Backend::build(spec, service) {
+            Ok(backend) => backends.push(Arc::new(backend)),
+            Err(error) => findings.push(
+                Diagnostic::error(service.location.clone(), format!("extension `{}`: {error}", spec.name))
+                    .with_hint("docs/configuration.md shows a backend with TLS"),
+            ),
+        }
+    }
+    if findings.is_empty() {
+        Ok(backends)
+    } else {
+        Err(findings)
+    }
+}
+
+impl fmt::Debug for Extension {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Extension")
+            .field("spec", &self.spec)
+            .finish_non_exhaustive()
+    }
+}

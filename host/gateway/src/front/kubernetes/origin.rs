@@ -1,0 +1,166 @@
+//! Decides which pages of other origins may call (CORS:
+//! <https://fetch.spec.whatwg.org/#http-cors-protocol>), and makes [`Cors`], the fields that
+//! every answer gets. Other origins get 403.
+//!
+//! Security: an origin must equal an allowed one. `Access-Control-*` fields of the cluster are
+//! not passed on.
+
+use bytes::Bytes;
+use http::header::{
+    ACCESS_CONTROL_ALLOW_CREDENTIALS, ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS,
+    ACCESS_CONTROL_ALLOW_ORIGIN, ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    ORIGIN, VARY,
+};
+use http::request::Parts;
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+
+use tollgate_identity::authenticate::agent;
+
+/// Methods pages may use (GitLab's agent server answers the same).
+const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH");
+/// Seconds for which a browser caches the answer to a preflight.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
+/// Response fields that scripts may read: who answered a 401, the ids of the request in both audit
+/// logs, warnings of the cluster, and when to retry.
+const EXPOSED: HeaderValue =
+    HeaderValue::from_static("Audit-Id, Gitlab-Unauthorized, Retry-After, Tollgate-Decision-Id, Warning");
+/// Most characters of an origin that a refusal repeats.
+const SHOWN: usize = 100;
+
+/// Why a page may not call.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Forbidden {
+    /// The origin is not listed.
+    #[error("origin `{seen}` is not allowed")]
+    Origin {
+        /// As sent, shortened.
+        seen: String,
+    },
+    /// More than one `Origin` field.
+    #[error("{observed} `Origin` fields, one is allowed")]
+    Several {
+        /// How many there are.
+        observed: usize,
+    },
+    /// A request for a WebSocket without an `Origin`, which browsers always send. The cookie alone
+    /// does not say where it comes from.
+    #[error("a WebSocket with the session cookie needs `Origin`")]
+    NoOrigin,
+}
+
+/// The CORS fields of an answer.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cors {
+    /// The allowed origin that sent the request, if any.
+    origin: Option<HeaderValue>,
+    /// Whether answers differ by origin at all.
+    varies: bool,
+}
+
+/// Lets requests of allowed origins pass, and those without an origin.
+///
+/// SECURITY: the same-origin policy does not hold for WebSockets, and browsers add
+/// the cookie to them: there, a cookie needs an allowed `Origin` beside it.
+///
+/// - `allowed`: compared byte by byte with the one `Origin` field.
+///
+/// # Errors
+/// Every [`Forbidden`] is a 403 without CORS fields.
+pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
+    let mut origins = head.headers.get_all(ORIGIN).iter();
+    let origin = origins.next();
+    match origins.count() {
+        0 => {}
+        more => {
+            return Err(Forbidden::Several {
+                observed: more.saturating_add(1),
+            });
+        }
+    }
+    let varies = !allowed.is_empty();
+    let Some(origin) = origin else {
+        let rides_on_cookie = agent::is_websocket(&head.headers) && agent::has_cookie(&head.headers);
+        return if rides_on_cookie {
+            Err(Forbidden::NoOrigin)
+        } else {
+            Ok(Cors { origin: None, varies })
+        };
+    };
+    if allowed.iter().any(|allowed| allowed.as_bytes() == origin.as_bytes()) {
+        return Ok(Cors {
+            origin: Some(origin.clone()),
+            varies,
+        });
+    }
+    let seen = String::from_utf8_lossy(origin.as_bytes());
+    Err(Forbidden::Origin {
+        seen: seen.chars().filter(|c| !c.is_control()).take(SHOWN).collect(),
+    })
+}
+
+impl Cors {
+    /// The complete answer to `OPTIONS`, which the gateway gives without a credential, CORS fields
+    /// included. `None` for other methods.
+    pub fn preflight(&self, head: &Parts) -> Option<Response<Bytes>> {
+        if head.method != Method::OPTIONS {
+            return None;
+        }
+        let mut response = Response::new(Bytes::new());
+        let fields = response.headers_mut();
+        self.apply(fields);
+        if self.origin.is_some() {
+            // In a preflight answer there is nothing for a script to read.
+            fields.remove(ACCESS_CONTROL_EXPOSE_HEADERS);
+            fields.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+            fields.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
+            for wanted in head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS) {
+                fields.append(ACCESS_CONTROL_ALLOW_HEADERS, wanted.clone());
+            }
+        }
+        Some(response)
+    }
+
+    /// Writes the CORS fields of any answer, refusals included. They replace those of the cluster.
+    /// Adds `Origin` to `Vary`.
+    pub fn apply(&self, fields: &mut HeaderMap) {
+        let foreign: Vec<HeaderName> = fields
+            .keys()
+            .filter(|name| name.as_str().starts_with("access-control-"))
+            .cloned()
+            .collect();
+        for name in foreign {
+            fields.remove(name);
+        }
+        if self.varies {
+            vary_by_origin(fields);
+        }
+        if let Some(origin) = &self.origin {
+            fields.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin.clone());
+            fields.insert(ACCESS_CONTROL_ALLOW_CREDENTIALS, HeaderValue::from_static("true"));
+            fields.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        }
+    }
+}
+
+/// Merges `Origin` into `Vary`, on one line (RFC 9110, section 12.5.5).
+fn vary_by_origin(fields: &mut HeaderMap) {
+    let mut merged = b"Origin".to_vec();
+    for line in fields.get_all(VARY) {
+        for name in line.as_bytes().split(|byte| *byte == b',').map(<[u8]>::trim_ascii) {
+            if name == b"*" {
+                return;
+            }
+            if !name.is_empty() && !name.eq_ignore_ascii_case(b"origin") {
+                merged.extend_from_slice(b", ");
+                merged.extend_from_slice(name);
+            }
+        }
+    }
+    // Parts of valid values, joined by commas, form a valid value.
+    if let Ok(merged) = HeaderValue::from_bytes(&merged) {
+        fields.insert(VARY, merged);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,215 @@
+//! Fuzz targets of HTTP: paths, queries, gRPC.
+
+use http::{Method, Uri};
+use percent_encoding::percent_decode_str;
+
+use crate::front::{applicationsets, platform};
+use crate::grpc::{Api, Call, Method as GrpcMethod, Transport, request};
+use crate::route::{Route, extension, route};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::upgrade::Protocol;
+use tollgate_fuzz::{Target, files, first_line, inputs, strings, text};
+use tollgate_proxy::target::check_path;
+
+pub(super) const TARGETS: &[Target] = &[
+    Target {
+        name: "request_path",
+        run: request_path,
+        seeds: paths,
+    },
+    Target {
+        name: "queries",
+        run: queries,
+        seeds: query_seeds,
+    },
+    Target {
+        name: "attributes",
+        run: attributes,
+        seeds: attribute_seeds,
+    },
+    Target {
+        name: "grpc",
+        run: grpc,
+        seeds: grpc_seeds,
+    },
+];
+
+const CASES: [&str; 4] = [
+    "tests/cases/extension_requests.yaml",
+    "tests/cases/kubernetes_access.yaml",
+    "tests/cases/impersonation.yaml",
+    "tests/data/attacks.yaml",
+];
+
+fn paths() -> Vec<Vec<u8>> {
+    let mut found = strings(&CASES, &["path", "url", "target", "uri"]);
+    found.extend([
+        "/api/v1/extensions/metrics/a%2Fb?x=1".to_owned(),
+        "/k8s-proxy/api/v1/namespaces/a/pods/b/exec?command=sh".to_owned(),
+        "/applications/argocd/shop/k8s/apis/apps/v1/deployments".to_owned(),
+        "/api/v1/clusters/https:%2F%2Fa.example/credential".to_owned(),
+        "/api/v1/applicationsets/x?appsetNamespace=y".to_owned(),
+    ]);
+    inputs(found)
+}
+
+/// An accepted path has one meaning: the WHATWG parser, which backends and browsers follow, finds
+/// nothing to normalize, and no decoding makes a dot segment.
+fn request_path(data: &[u8]) {
+    let Some(line) = text(data) else { return };
+    let path = line.split_once('?').map_or(line, |(path, _)| path);
+    if check_path(path).is_ok() {
+        let decoded = percent_decode_str(path).decode_utf8_lossy();
+        assert!(decoded.split('/').all(|segment| segment != "." && segment != ".."));
+        assert!(!decoded.contains(['\\', '\0', '\r', '\n']));
+        if !path.contains(['?', '#']) {
+            let seen = url::Url::parse(&format!("http://gateway.example{path}"));
+            let seen = seen.map(|url| percent_decode_str(url.path()).collect::<Vec<u8>>());
+            assert_eq!(seen, Ok(percent_decode_str(path).collect()), "{path:?}");
+        }
+    }
+    let Ok(uri) = line.parse::<Uri>() else { return };
+    if let Ok(Some(found)) = extension(&uri) {
+        assert!(uri.path().ends_with(found.rest));
+        assert!(found.rest.is_empty() || found.rest.starts_with('/'));
+        assert_eq!(found.query, uri.query());
+        let joined = tollgate_proxy::target::join("/base", found.rest, found.query);
+        assert!(joined.is_err() || joined.is_ok_and(|joined| joined.path().starts_with("/base")));
+    }
+    let host = tollgate_fuzz::fields(b"host: gateway.example");
+    for method in [Method::GET, Method::POST, Method::DELETE] {
+        if let Ok(Route::Extension(path)) = route(&method, &uri, &host) {
+            assert!(!path.name.contains(['/', '%', '.']));
+        }
+    }
+}
+
+fn query_seeds() -> Vec<Vec<u8>> {
+    inputs([
+        "user=*&agent=7&action=access.allowed&before=0198a1b2-0000-7000-8000-000000000000&limit=10",
+        "projects=a&projects=b&selector=env%3Dprod&appsetNamespace=argocd&fields=items.metadata.name",
+        "name=x&resourceVersion=12&appSetNamespace=y",
+        "upsert=true&dryRun=true&deletions=3",
+        "cascade=false",
+        "gitlab-agent-id=7&gitlab-csrf-token=abc&watch=1",
+        "%67itlab-csrf-token=abc&a=%zz",
+    ])
+}
+
+fn queries(data: &[u8]) {
+    use applicationsets::query::{Parameters as SetParameters, Query as SetQuery};
+    use platform::query::{Parameters, Query};
+    let Some(raw) = text(data) else { return };
+    for parameters in [Parameters::Agents, Parameters::Owned, Parameters::Audit] {
+        drop(Query::read(Some(raw), parameters));
+    }
+    for parameters in [
+        SetParameters::List,
+        SetParameters::Watch,
+        SetParameters::One,
+        SetParameters::Create,
+        SetParameters::Update,
+        SetParameters::Delete,
+        SetParameters::Generate,
+    ] {
+        drop(SetQuery::read(Some(raw), parameters));
+    }
+    // Whatever their spelling, none of the gateway's own parameters is left for the cluster.
+    let stripped = tollgate_identity::authenticate::agent::strip_query(Some(raw)).unwrap_or_default();
+    for (name, _) in url::form_urlencoded::parse(stripped.as_bytes()) {
+        assert_ne!(name, tollgate_identity::authenticate::agent::AGENT_PARAMETER);
+        assert_ne!(name, tollgate_identity::authenticate::agent::CSRF_PARAMETER);
+    }
+    assert_eq!(
+        tollgate_identity::authenticate::agent::strip_query(Some(&stripped)).unwrap_or_default(),
+        stripped
+    );
+}
+
+fn attribute_seeds() -> Vec<Vec<u8>> {
+    let mut found: Vec<String> = strings(&CASES, &["path"])
+        .into_iter()
+        .map(|path| format!("GET\n{path}"))
+        .collect();
+    found.extend([
+        "GET\n/api/v1/namespaces/a/pods?watch=1&fieldSelector=metadata.name%3Dx".to_owned(),
+        "DELETE\n/apis/apps/v1/namespaces/a/deployments".to_owned(),
+        "GET\n/api/v1/proxy/nodes/n/exec".to_owned(),
+        "POST\n/api/v1/namespaces/a/pods/b/exec?command=sh".to_owned(),
+    ]);
+    inputs(found)
+}
+
+/// Whatever runs a program needs `create`, regardless of its method.
+fn attributes(data: &[u8]) {
+    let Some(input) = text(data) else { return };
+    let (method, target) = first_line(input);
+    let Ok(method) = Method::from_bytes(method.as_bytes()) else {
+        return;
+    };
+    let (path, query) = match target.split_once('?') {
+        Some((path, query)) => (path, Some(query)),
+        None => (target, None),
+    };
+    for upgrade in [None, Some(Protocol::WebSocket), Some(Protocol::Spdy)] {
+        let read = Attributes::read(&method, path, query, upgrade);
+        let runs = matches!(
+            (read.resource.as_deref(), read.subresource.as_deref()),
+            (Some("pods"), Some("exec" | "attach" | "portforward"))
+        );
+        if runs && read.api_group.is_empty() && upgrade.is_some() && method == Method::GET {
+            assert!(read.verbs().any(|verb| verb == "create"), "{read:?}");
+        }
+        let cut = read.shortened();
+        assert!(cut.path.len() <= 512);
+    }
+}
+
+fn grpc_seeds() -> Vec<Vec<u8>> {
+    // A method, a transport, then a frame: flag, length, message.
+    let mut seeds = Vec::new();
+    for method in 0..10u8 {
+        for transport in 0..2u8 {
+            seeds.push(vec![method, transport, 0, 0, 0, 0, 0]);
+            seeds.push(vec![method, transport, 0, 0, 0, 0, 3, 0x0a, 1, b'x']);
+        }
+        let mut web_text = vec![method, 2];
+        web_text.extend_from_slice(b"AAAAAAMKAXg=");
+        seeds.push(web_text);
+    }
+    let mut set = vec![4, 0, 0, 0, 0, 0, 22, 0x0a, 20, 0x0a, 18, 0x0a, 3];
+    set.extend_from_slice(b"web\x12\x02ns\x1a\x07default");
+    seeds.push(set);
+    seeds.extend(files("tests/gateway/grpc", &[".bin"]));
+    seeds
+}
+
+/// The tables of the gRPC API, made once for all inputs.
+fn api() -> Option<&'static Api> {
+    static API: std::sync::LazyLock<Option<Api>> = std::sync::LazyLock::new(|| Api::new().ok());
+    API.as_ref()
+}
+
+fn grpc(data: &[u8]) {
+    let Some(api) = api() else { return };
+    let Some(([method, transport], content)) = data.split_first_chunk::<2>() else {
+        return;
+    };
+    let method = GrpcMethod::ALL
+        .into_iter()
+        .nth(usize::from(*method) % GrpcMethod::ALL.len());
+    let transport = match transport % 3 {
+        0 => Transport::Grpc,
+        1 => Transport::Web,
+        _ => Transport::WebText,
+    };
+    let Some(method) = method else { return };
+    let call = Call {
+        method,
+        transport,
+        deadline: None,
+    };
+    if let Ok(message) = api.read(&call, &bytes::Bytes::copy_from_slice(content)) {
+        drop(request(method, message));
+    }
+}

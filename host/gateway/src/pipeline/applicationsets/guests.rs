@@ -1,0 +1,56 @@
+//! Runs generators that plugins provide, with Secrets of the control plane.
+//!
+//! Security: a plugin gets only values of Secrets that the operator's grant names.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use serde_json::Value;
+use tokio::runtime::Handle;
+use tokio::time::Instant;
+
+use tollgate_applicationset::{Budget, Guests, InputError, KindName, Params};
+use tollgate_plugin::Material;
+use tollgate_state::{ObjectName, Secret};
+
+/// The generators of one request.
+#[derive(Debug)]
+pub(super) struct Plugins<'a> {
+    /// Loaded plugins.
+    pub plugins: &'a tollgate_plugin::Set,
+    /// Secrets of the control plane's namespace.
+    pub secrets: &'a BTreeMap<String, Arc<Secret>>,
+    /// The ApplicationSet that generates.
+    pub set: &'a ObjectName,
+    /// The runtime for calls. The caller waits outside of it.
+    pub runtime: Handle,
+}
+
+impl Guests for Plugins<'_> {
+    fn generate(&self, kind: KindName, settings: &Value, budget: &Budget) -> Result<Vec<Params>, InputError> {
+        let generator = self.plugins.generator(kind).ok_or_else(|| {
+            InputError(format!(
+                "no plugin provides generators of kind `{}`: put one of the world `generator` into the plugins folder",
+                kind.as_str()
+            ))
+        })?;
+        let said = |text: String| InputError(format!("plugin `{}`: {text}", generator.name()));
+        let values = match generator.secret() {
+            None => BTreeMap::new(),
+            Some(name) => match self.secrets.get(name) {
+                Some(secret) => secret.values.clone(),
+                None => return Err(said("the Secret of its grant does not exist".to_owned())),
+            },
+        };
+        let material = Material {
+            values,
+            public: BTreeSet::new(),
+        };
+        let time = budget.ends().saturating_duration_since(Instant::now());
+        let bounds = (budget.limits().parameters, time);
+        let made = generator.generate((kind, settings), self.set, material, bounds);
+        let made = budget.waiting(|| self.runtime.block_on(made));
+        let made = made.map_err(|exceeded| said(exceeded.to_string()))?;
+        made.map_err(|error| said(error.to_string()))
+    }
+}

@@ -1,0 +1,97 @@
+//! Determines from a request's path which front it belongs to, and with that the format of its
+//! errors and which other origins may call. Who calls plays no part.
+
+use http::header::{HeaderName, ORIGIN};
+use http::{HeaderValue, Response, request};
+
+use crate::front::kubernetes::origin::{self, Cors};
+use crate::grpc::{self, Transport};
+use crate::rejection::{Rejection, Voice};
+use crate::route;
+use crate::snapshot::Snapshot;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::Open;
+
+const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
+
+/// The front a request comes in by, well-formed or not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    /// The clusters of agents.
+    Agents,
+    /// The clusters of Applications.
+    Applications,
+    /// ApplicationSets.
+    ApplicationSets,
+    /// ApplicationSets, by gRPC.
+    Grpc(Transport),
+    /// Everything else.
+    House(Voice),
+}
+
+impl Door {
+    pub(super) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
+        let path = head.map_or("", |head| head.uri.path());
+        let sets = snapshot.config.application_sets.is_some();
+        let transport = head
+            .filter(|_| sets)
+            .and_then(|head| Transport::of(&head.method, path, &head.headers));
+        if let Some(transport) = transport {
+            return Self::Grpc(transport);
+        }
+        if snapshot.kubernetes.is_some() && route::is_kubernetes(path) {
+            Self::Agents
+        } else if snapshot.config.applications.is_some() && route::is_application(path) {
+            Self::Applications
+        } else if sets && route::is_application_sets(path) {
+            Self::ApplicationSets
+        } else {
+            Self::House(Voice::of(snapshot.config.extensions.compatibility))
+        }
+    }
+
+    /// The format of answers to its clients.
+    fn voice(self) -> Voice {
+        match self {
+            Self::Agents | Self::Applications => Voice::Kubernetes,
+            Self::ApplicationSets | Self::Grpc(_) => Voice::ApplicationSets,
+            Self::House(voice) => voice,
+        }
+    }
+
+    /// What browsers of other origins may do on the fronts they may call.
+    pub(super) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
+        let settings = snapshot.config.kubernetes.as_ref()?;
+        if route::is_for_pages(head.uri.path()) && head.headers.contains_key(ORIGIN) {
+            // Here, as everywhere in the API, a request from another origin passes without CORS
+            // fields, or is refused for other reasons.
+            return origin::check(head, &settings.allowed_origins).ok().map(Ok);
+        }
+        (self == Self::Agents).then(|| origin::check(head, &settings.allowed_origins))
+    }
+
+    /// Closes the record and answers the client.
+    pub(super) fn refuse(self, rejection: &Rejection, mut record: Open) -> Response<Body> {
+        // Clients of Kubernetes read no other format, wherever the request failed.
+        let voice = match rejection {
+            Rejection::Prefix => Voice::Kubernetes,
+            _ => self.voice(),
+        };
+        let answer = rejection.answer(voice);
+        let decision = record.id();
+        record.note(|record| record.detail = rejection.detail());
+        record.close(answer.outcome, answer.status, answer.reason);
+        if let Self::Grpc(transport) = self {
+            return grpc::refuse(transport, &answer);
+        }
+        answer.into_response(decision, voice).map(Body::from)
+    }
+}
+
+/// Tells the caller which decision an answer belongs to.
+pub(super) fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+    let mut text = uuid::Uuid::encode_buffer();
+    if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
+        response.headers_mut().insert(DECISION_ID, value);
+    }
+}

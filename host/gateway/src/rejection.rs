@@ -1,0 +1,672 @@
+//! Maps the errors of all stages to answers, in one match: a status, a stable reason and a public
+//! text. Everything else about an error goes only to the record.
+//!
+//! Security: an answer shows no internals, and does not tell whether something exists that the
+//! caller may not see.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+use uuid::Uuid;
+
+mod kubernetes;
+
+use crate::front::applicationsets::Code;
+use crate::front::kubernetes::status;
+use crate::front::{applicationsets, extensions, platform, projects};
+use crate::route::KUBERNETES;
+use crate::{authorize, discovery, front, grpc, pipeline};
+use tollgate_applicationset::Refusal;
+use tollgate_config::Compatibility;
+use tollgate_core::diagnostic::with_causes;
+use tollgate_identity::{access, authenticate, sessions, store};
+use tollgate_plugin as plugin;
+use tollgate_policy::rego;
+use tollgate_proxy::record::Outcome;
+use tollgate_proxy::{forward, headers, target};
+
+/// An error of the stage that ended a request.
+#[derive(Debug, thiserror::Error)]
+pub enum Rejection {
+    /// The request target cannot be read.
+    #[error(transparent)]
+    Route(#[from] target::Error),
+    /// The server refuses the form of the request.
+    #[error(transparent)]
+    Server(#[from] tollgate_proxy::server::Refusal),
+    /// Nothing is served under this path.
+    #[error("nothing is served here")]
+    NotFound,
+    /// The caller is unknown.
+    #[error(transparent)]
+    Authenticate(#[from] authenticate::Error),
+    /// The call cannot be understood.
+    #[error(transparent)]
+    Call(#[from] extensions::Error),
+    /// The policy denied the call.
+    #[error(transparent)]
+    Authorize(#[from] authorize::Error),
+    /// A required plugin is not loaded.
+    #[error("required plugins are not loaded: {0}")]
+    PluginsMissing(String),
+    /// A plugin refused or failed.
+    #[error(transparent)]
+    Plugin(#[from] plugin::CallError),
+    /// A limit was exceeded.
+    #[error(transparent)]
+    Limit(#[from] forward::Refused),
+    /// No assertion could be signed.
+    #[error(transparent)]
+    Assertion(#[from] tollgate_proxy::assertion::Error),
+    /// The outgoing head violated a rule of the host's own.
+    #[error(transparent)]
+    Headers(#[from] headers::Error),
+    /// The upstream did not answer.
+    #[error(transparent)]
+    Forward(#[from] forward::Error),
+    /// There is no credential for the cluster.
+    #[error(transparent)]
+    Credential(#[from] crate::clusters::Error),
+    /// The credential's certificate cannot be used for a connection.
+    #[error("the cluster's certificate cannot be used")]
+    Unreachable(#[source] forward::BuildError),
+    /// The credential is of a kind that clients cannot present.
+    #[error("this cluster's credential is no token and no client certificate")]
+    NotPortable,
+    /// The browser's origin may not call the Kubernetes front.
+    #[error(transparent)]
+    Origin(#[from] front::kubernetes::origin::Forbidden),
+    /// The path is not below the Kubernetes front's prefix, but the credential is only for that
+    /// front.
+    #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
+    Prefix,
+    /// The caller of the Kubernetes front presents no usable credential.
+    #[error(transparent)]
+    Agent(#[from] authenticate::agent::Error),
+    /// The caller may not use the agent.
+    #[error(transparent)]
+    Access(#[from] access::Error),
+    /// The caller wants to impersonate somebody.
+    #[error("impersonation by the client is not allowed here: remove `{0}` (`kubectl --as` and its like)")]
+    ClientImpersonates(HeaderName),
+    /// The policy of the Kubernetes front denied the request.
+    #[error(transparent)]
+    Kubernetes(#[from] authorize::kubernetes::Error),
+    /// The audit log could not be written, so the request is refused.
+    #[error("the audit log cannot be written")]
+    Audit(#[source] store::Error),
+    /// The session ended while the request was under way.
+    #[error("the session has ended")]
+    Ended(sessions::Ending),
+    /// A snapshot that came into force meanwhile does not permit the request.
+    #[error(transparent)]
+    Withdrawn(#[from] pipeline::Withdrawn),
+    /// The agent's cluster is not one of the gateway's.
+    #[error("the agent's cluster is not known")]
+    NoCluster,
+    /// The cluster does not accept the gateway's own credential.
+    #[error("the cluster refused the gateway's own credential")]
+    UnknownToCluster,
+    /// The request may not enter the cluster of an Application.
+    #[error(transparent)]
+    Application(#[from] authorize::applications::Error),
+    /// The resource's kind is not known.
+    #[error(transparent)]
+    Discovery(#[from] discovery::Error),
+    /// The API for tokens, sessions and audit refuses.
+    #[error(transparent)]
+    Platform(#[from] platform::Error),
+    /// The API for AppProjects refuses.
+    #[error(transparent)]
+    Project(#[from] projects::Error),
+    /// The API for ApplicationSets refuses.
+    #[error(transparent)]
+    ApplicationSet(#[from] applicationsets::Error),
+    /// The call does not have gRPC's form.
+    #[error(transparent)]
+    Grpc(#[from] grpc::Error),
+    /// A stage panicked.
+    #[error("a stage panicked")]
+    Panicked,
+}
+
+/// The format in which a front answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voice {
+    /// The gateway's own JSON.
+    House,
+    /// The format of Argo CD's extension handler.
+    Argocd,
+    /// The format of kube-apiserver: a `Status`.
+    Kubernetes,
+    /// The format of Argo CD's API, with everything that is refused.
+    ApplicationSets,
+}
+
+impl Voice {
+    /// The format of the extension front.
+    pub fn of(compatibility: Compatibility) -> Self {
+        match compatibility {
+            Compatibility::None => Self::House,
+            Compatibility::Argocd => Self::Argocd,
+        }
+    }
+}
+
+/// What the caller sees.
+#[derive(Debug)]
+pub struct Answer {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// Stable word in snake case, for programs and metric labels.
+    pub reason: &'static str,
+    /// Sentence for people.
+    pub message: Cow<'static, str>,
+    /// Whole seconds until a retry makes sense.
+    pub retry_after: Option<u64>,
+    /// A provider's own error code.
+    pub code: Option<String>,
+    /// The gRPC status code, if the HTTP status does not determine it.
+    pub grpc: Option<Code>,
+    /// Everything the caller may not do, if it is more than the message says.
+    pub refusals: Vec<Refusal>,
+    /// How many more there are than those.
+    pub more_refusals: usize,
+    /// The outcome in the record.
+    pub outcome: Outcome,
+}
+
+impl Rejection {
+    /// Text for operators: the whole chain of causes.
+    pub fn detail(&self) -> String {
+        with_causes(self)
+    }
+
+    /// The answer to the caller.
+    pub fn answer(&self, voice: Voice) -> Answer {
+        let answer = self.honest();
+        match voice {
+            Voice::House | Voice::Kubernetes | Voice::ApplicationSets => answer,
+            Voice::Argocd => self.as_argocd(answer),
+        }
+    }
+
+    fn honest(&self) -> Answer {
+        match self {
+            Self::Route(error) => Answer::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string()),
+            Self::Server(error) => Answer::denied(error.status(), refused_form(error), error.to_string()),
+            Self::NotFound => Answer::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
+            Self::Authenticate(error) => unauthenticated(error),
+            Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
+            Self::Authorize(error) => unauthorized(error),
+            Self::PluginsMissing(_) => Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "plugin_missing",
+                "the gateway is not completely set up",
+            ),
+            Self::Plugin(error) => plugin_failed(error),
+            Self::Limit(error) => Answer {
+                retry_after: Some(error.retry_after_seconds),
+                ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
+            },
+            Self::Assertion(_) => Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "assertion_failed",
+                "the request could not be prepared",
+            ),
+            Self::Headers(error) => bad_headers(error),
+            Self::Forward(error) => not_forwarded(error),
+            Self::Credential(error) => no_credential(error),
+            Self::Unreachable(_) => Answer {
+                code: Some("config.certificate".to_owned()),
+                ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
+            },
+            Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
+            Self::Origin(_) => Answer::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
+            Self::Prefix => Answer::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
+            Self::Agent(error) => kubernetes::unpresented(error),
+            Self::Access(error) => kubernetes::no_access(error),
+            Self::ClientImpersonates(_) => {
+                Answer::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
+            }
+            Self::Kubernetes(error) => kubernetes::unpermitted(error),
+            Self::Application(error) => kubernetes::unpermitted_application(error),
+            Self::Discovery(error) => kubernetes::undiscovered(error),
+            Self::Audit(_) => Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "audit_unavailable",
+                "the request cannot be written down right now, try again later",
+            ),
+            Self::Ended(ending) => kubernetes::ended(*ending),
+            Self::Withdrawn(_) => {
+                let reason = sessions::Ending::Withdrawn.code();
+                Answer::denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
+            }
+            Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
+            Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
+            Self::Platform(error) => refused_by_platform(error),
+            Self::Project(error) => refused_by_state(error),
+            Self::ApplicationSet(error) => refused_set(error),
+            Self::Grpc(error) => refused_call(error),
+            Self::Panicked => Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "panic",
+                "the gateway could not answer the request",
+            ),
+        }
+    }
+
+    /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`).
+    fn as_argocd(&self, honest: Answer) -> Answer {
+        let (status, message) = match self {
+            Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
+                (StatusCode::BAD_REQUEST, "Auth cookie not found".into())
+            }
+            Self::Authenticate(authenticate::Error::SessionUnusable(_)) => {
+                (StatusCode::UNAUTHORIZED, "Invalid session".into())
+            }
+            Self::Authenticate(
+                authenticate::Error::Invalid(_)
+                | authenticate::Error::Expired
+                | authenticate::Error::Revoked(_)
+                | authenticate::Error::IssuerUnavailable { .. },
+            ) => (StatusCode::UNAUTHORIZED, "Invalid token".into()),
+            Self::Route(error @ target::Error::ExtensionName) => {
+                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
+            }
+            Self::Call(error @ extensions::Error::MissingName) => {
+                (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
+            }
+            Self::Call(error) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {error}").into()),
+            Self::Authorize(authorize::Error::Denied { .. } | authorize::Error::Policy(_)) => {
+                (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())
+            }
+            Self::Authorize(authorize::Error::UnknownExtension { .. }) => {
+                (StatusCode::NOT_FOUND, "Extension not found".into())
+            }
+            Self::Authorize(authorize::Error::NoBackend { .. }) => {
+                (StatusCode::BAD_REQUEST, "invalid extension".into())
+            }
+            Self::Route(_)
+            | Self::NotFound
+            | Self::Authenticate(authenticate::Error::CrossSite { .. })
+            | Self::PluginsMissing(_)
+            | Self::Plugin(_)
+            | Self::Limit(_)
+            | Self::Server(_)
+            | Self::Assertion(_)
+            | Self::Headers(_)
+            | Self::Forward(_)
+            | Self::Authorize(
+                authorize::Error::Cluster { .. }
+                | authorize::Error::UnknownCluster { .. }
+                | authorize::Error::AmbiguousCluster { .. },
+            )
+            | Self::Credential(_)
+            | Self::Unreachable(_)
+            | Self::NotPortable
+            | Self::Origin(_)
+            | Self::Prefix
+            | Self::Agent(_)
+            | Self::Access(_)
+            | Self::ClientImpersonates(_)
+            | Self::Kubernetes(_)
+            | Self::Application(_)
+            | Self::Discovery(_)
+            | Self::Audit(_)
+            | Self::Ended(_)
+            | Self::Withdrawn(_)
+            | Self::NoCluster
+            | Self::UnknownToCluster
+            | Self::Platform(_)
+            | Self::Project(_)
+            | Self::ApplicationSet(_)
+            | Self::Grpc(_)
+            | Self::Panicked => return honest,
+        };
+        Answer {
+            status,
+            message,
+            ..honest
+        }
+    }
+}
+
+fn refused_form(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
+    use tollgate_proxy::server::Refusal;
+    match refusal {
+        Refusal::Target(_) | Refusal::Content { .. } => "bad_request",
+        Refusal::Malformed => "malformed_head",
+        Refusal::Ambiguous => "ambiguous_head",
+        Refusal::TargetTooLong => "target_too_long",
+        Refusal::Fields { .. } | Refusal::HeadTooLarge => "head_too_large",
+        Refusal::HeadTimeout { .. } => "head_timeout",
+    }
+}
+
+fn unauthenticated(error: &authenticate::Error) -> Answer {
+    use authenticate::Error;
+    let text: Cow<'static, str> = match error {
+        Error::NoCredential | Error::Malformed(_) | Error::CrossSite { .. } => error.to_string().into(),
+        Error::Invalid(_) => "the token is not valid".into(),
+        Error::Expired => "the token has expired, sign in again".into(),
+        Error::Revoked(_) => "the token was revoked, sign in again".into(),
+        Error::IssuerUnavailable { .. } => "the token cannot be checked right now, try again later".into(),
+        Error::SessionUnusable(_) => "the session is not usable right now".into(),
+    };
+    match error {
+        Error::CrossSite { .. } => Answer::denied(StatusCode::FORBIDDEN, error.code(), text),
+        Error::IssuerUnavailable { .. } => Answer {
+            retry_after: Some(5),
+            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
+        },
+        // One reason for all of them, so that a forger does not learn which check failed.
+        Error::Invalid(_) => Answer::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
+        Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
+            Answer::denied(StatusCode::UNAUTHORIZED, error.code(), text)
+        }
+    }
+}
+
+fn unauthorized(error: &authorize::Error) -> Answer {
+    use authorize::Error;
+    match error {
+        Error::Denied { reason } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::UnknownExtension { .. } => {
+            Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
+        }
+        Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
+        Error::Cluster { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string()),
+        Error::UnknownCluster { .. } => Answer::denied(StatusCode::NOT_FOUND, "cluster_not_found", error.to_string()),
+        Error::AmbiguousCluster { .. } => Answer::denied(StatusCode::CONFLICT, "cluster_ambiguous", error.to_string()),
+        Error::Policy(cause) => {
+            let reason = match cause {
+                rego::Error::Stuck { .. } => "policy_stuck",
+                rego::Error::Undefined
+                | rego::Error::NotAnObject { .. }
+                | rego::Error::NotABoolean { .. }
+                | rego::Error::Reason { .. }
+                | rego::Error::UnknownObligation { .. }
+                | rego::Error::Obligation { .. }
+                | rego::Error::Instructions { .. }
+                | rego::Error::Time { .. }
+                | rego::Error::Memory { .. }
+                | rego::Error::Evaluation { .. }
+                | rego::Error::Condition { .. }
+                | rego::Error::Panicked => "policy_failed",
+            };
+            Answer::failed(StatusCode::FORBIDDEN, reason, error.to_string())
+        }
+    }
+}
+
+fn plugin_failed(error: &plugin::CallError) -> Answer {
+    use plugin::CallError;
+    match error {
+        CallError::Refused { status, reason, .. } => Answer::denied(*status, "refused_by_plugin", reason.clone()),
+        CallError::Busy { .. } => Answer {
+            retry_after: Some(1),
+            ..Answer::failed(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "plugin_busy",
+                "the gateway is busy, try again",
+            )
+        },
+        CallError::Trap { .. } | CallError::Timeout { .. } | CallError::Memory { .. } | CallError::Lie { .. } => {
+            Answer::failed(
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "plugin_failed",
+                "a plugin could not do its work",
+            )
+        }
+    }
+}
+
+fn bad_headers(error: &headers::Error) -> Answer {
+    use headers::Error;
+    match error {
+        Error::NotUtf8 { .. } | Error::ConnectionOption | Error::UpgradeContent | Error::Authority(_) => {
+            Answer::denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
+        }
+        Error::Identity { .. } | Error::Nameless => {
+            Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
+        }
+        Error::Forbidden { .. }
+        | Error::Duplicate { .. }
+        | Error::Value { .. }
+        | Error::Credential
+        | Error::Impersonation => Answer::failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "headers_refused",
+            "the request could not be prepared",
+        ),
+    }
+}
+
+/// Only permitted callers get here, so they may know the code. The provider's sentence is for
+/// operators.
+fn no_credential(error: &crate::clusters::Error) -> Answer {
+    let class = error.class().as_str();
+    let message = format!(
+        "the cluster's credential is not available ({class}, `{}`)",
+        error.code()
+    );
+    let retry_after = error.retry_after();
+    let status = match retry_after {
+        Some(_) => StatusCode::SERVICE_UNAVAILABLE,
+        None => StatusCode::BAD_GATEWAY,
+    };
+    Answer {
+        // Whole seconds, rounded up: a retry that comes too soon is refused.
+        retry_after: retry_after.map(|wait| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))),
+        code: Some(error.code().to_owned()),
+        ..Answer::failed(status, "credential_unavailable", message)
+    }
+}
+
+fn refused_by_platform(error: &platform::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.to_string());
+    }
+    Answer::denied(status, reason, error.to_string())
+}
+
+fn refused_by_state(error: &projects::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    if status.is_server_error() {
+        return Answer::failed(status, reason, error.text());
+    }
+    Answer::denied(status, reason, error.text())
+}
+
+fn refused_set(error: &applicationsets::Error) -> Answer {
+    let (status, reason) = (error.status(), error.code());
+    let answer = if status.is_server_error() || reason == "policy_failed" {
+        Answer::failed(status, reason, error.text())
+    } else {
+        Answer::denied(status, reason, error.text())
+    };
+    let (refusals, more) = error.refusals();
+    Answer {
+        grpc: Some(error.grpc()),
+        refusals: refusals.to_vec(),
+        more_refusals: more,
+        retry_after: error.retry_after(),
+        ..answer
+    }
+}
+
+fn refused_call(error: &grpc::Error) -> Answer {
+    let (status, reason) = (error.status(), error.reason());
+    let answer = if status.is_server_error() {
+        Answer::failed(status, reason, error.to_string())
+    } else {
+        Answer::denied(status, reason, error.to_string())
+    };
+    Answer {
+        grpc: Some(error.code()),
+        ..answer
+    }
+}
+
+fn not_forwarded(error: &forward::Error) -> Answer {
+    use forward::Error;
+    let reason = match error {
+        Error::Connect(_) => "backend_unreachable",
+        Error::Broken(_) => "backend_broke_off",
+        // The same as for a credential that expired before it was checked.
+        Error::CredentialEnded => {
+            return Answer::denied(
+                error.status(),
+                "credential_ended",
+                "the token has expired, sign in again",
+            );
+        }
+        Error::Revoked => {
+            return Answer::denied(
+                error.status(),
+                "session_revoked",
+                "the session was revoked, sign in again",
+            );
+        }
+        Error::Withdrawn => {
+            return Answer::denied(error.status(), "access_withdrawn", "access was withdrawn");
+        }
+        Error::StoreUnavailable => return kubernetes::store_unavailable(),
+        Error::Silent { .. } => "backend_silent",
+        Error::Total { .. } => "backend_too_slow",
+        Error::ContentTooLarge => "content_too_large",
+        Error::ClientSilent => "client_silent",
+        Error::ClientBroken => "client_broke_off",
+        Error::Protocol => "protocol_not_asked_for",
+        Error::Unswitched { .. } => "protocol_not_switched",
+        Error::OtherBackend => "wrong_backend",
+    };
+    Answer::failed(error.status(), reason, error.to_string())
+}
+
+impl Answer {
+    fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            status,
+            reason,
+            message: message.into(),
+            retry_after: None,
+            code: None,
+            grpc: None,
+            refusals: Vec::new(),
+            more_refusals: 0,
+            outcome: Outcome::Denied,
+        }
+    }
+
+    fn failed(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
+        Self {
+            outcome: Outcome::Failed,
+            ..Self::denied(status, reason, message)
+        }
+    }
+
+    /// The format of Argo CD's API (`error`, `code`, `message`), with all that is refused.
+    fn of_set(&self) -> serde_json::Value {
+        let refusals = self.refusals.iter().map(|refusal| {
+            serde_json::json!({
+                "about": refusal.about.to_string(),
+                "rule": refusal.rule,
+                "reason": refusal.reason,
+            })
+        });
+        let mut body = serde_json::json!({
+            "error": self.message,
+            "code": self.grpc().number(),
+            "message": self.message,
+            "reason": self.reason,
+        });
+        if let (false, Some(members)) = (self.refusals.is_empty(), body.as_object_mut()) {
+            members.insert("refusals".to_owned(), refusals.collect());
+            if self.more_refusals > 0 {
+                members.insert("moreRefusals".to_owned(), self.more_refusals.into());
+            }
+        }
+        body
+    }
+
+    /// The gRPC status code.
+    pub fn grpc(&self) -> Code {
+        self.grpc.unwrap_or_else(|| Code::of_status(self.status))
+    }
+
+    /// The HTTP answer: JSON with reason and decision id, plain text in Argo CD's format, or a
+    /// `Status`.
+    pub fn into_response(self, decision: Uuid, voice: Voice) -> Response<Bytes> {
+        let (content_type, body) = match voice {
+            Voice::Kubernetes => {
+                let mut response = status::status(self.status, &self.message, decision);
+                if let Some(seconds) = self.retry_after {
+                    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+                }
+                return response;
+            }
+            Voice::House => {
+                let mut body = serde_json::json!({
+                    "error": self.message,
+                    "reason": self.reason,
+                    "decision": decision.to_string(),
+                });
+                if let (Some(code), Some(members)) = (self.code, body.as_object_mut()) {
+                    members.insert("code".to_owned(), code.into());
+                }
+                ("application/json", body.to_string())
+            }
+            // The body has no id, so that it is identical for what does not exist and what is not
+            // the caller's.
+            Voice::ApplicationSets => ("application/json", self.of_set().to_string()),
+            Voice::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
+        };
+        let mut response = Response::new(Bytes::from(body + "\n"));
+        *response.status_mut() = self.status;
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+        if self.status == StatusCode::UNAUTHORIZED {
+            fields.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"tollgate\""));
+        }
+        if let Some(seconds) = self.retry_after {
+            fields.insert(RETRY_AFTER, HeaderValue::from(seconds));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{Outcome, Rejection, Voice};
+    use crate::authorize::{self};
+    use tollgate_policy::rego;
+
+    #[test]
+    fn a_policy_that_is_given_up_denies_with_a_reason_of_its_own() {
+        for (cause, reason) in [
+            (
+                rego::Error::Stuck {
+                    limit: rego::STUCK_AFTER,
+                },
+                "policy_stuck",
+            ),
+            (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
+        ] {
+            let rejection = Rejection::from(authorize::Error::Policy(cause));
+            let answer = rejection.answer(Voice::House);
+            assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
+            assert!(matches!(answer.outcome, Outcome::Failed));
+            assert_eq!(answer.message, "the policy could not be evaluated");
+            assert_eq!(rejection.answer(Voice::Argocd).status, StatusCode::UNAUTHORIZED);
+        }
+    }
+}

@@ -1,0 +1,154 @@
+//! Finds the front, extension and path that a request names: its authority, and the raw pieces of
+//! its path. Anything ambiguous gets 400.
+//!
+//! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
+//! checked.
+
+mod applications;
+mod applicationsets;
+mod clusters;
+mod kubernetes;
+mod platform;
+mod projects;
+
+use crate::grpc::Transport;
+use http::{HeaderMap, Method, Uri};
+use tollgate_identity::access::endpoint;
+use tollgate_proxy::target::{Error, authority, check_path};
+
+pub use applications::{ApplicationPath, is_application};
+pub use applicationsets::{ApplicationSetRoute, Wish, is_application_sets};
+pub use clusters::{ClusterPath, ClusterRoute};
+pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
+pub use platform::{PlatformRoute, is_for_pages};
+pub use projects::ProjectRoute;
+
+/// Prefixes under which extensions are reachable: the documented one and the
+/// one Argo CD's own router uses.
+const EXTENSION_PREFIXES: [&str; 2] = ["/api/v1/extensions", "/extensions"];
+
+/// Longest extension name accepted, in bytes.
+const EXTENSION_NAME_BYTES: usize = 253;
+
+/// Where callers read decisions about their own requests.
+const DECISIONS: &str = "/api/v1/decisions/";
+
+/// Where backends find the keys of assertions. Source: RFC 8615.
+const ASSERTION_KEYS: &str = "/.well-known/jwks.json";
+
+/// What a request is for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Route<'a> {
+    /// A call of an extension.
+    Extension(ExtensionPath<'a>),
+    /// Something about clusters.
+    Cluster(ClusterRoute<'a>),
+    /// A request into the cluster of the caller's agent.
+    Kubernetes(KubernetesPath<'a>),
+    /// A request into the cluster of an Application.
+    Application(ApplicationPath<'a>),
+    /// Tokens, sessions, agents and audit.
+    Platform(PlatformRoute),
+    /// A call of gRPC or gRPC-Web.
+    Grpc(Transport),
+    /// AppProjects.
+    Project(ProjectRoute<'a>),
+    /// ApplicationSets.
+    ApplicationSet(ApplicationSetRoute<'a>),
+    /// Another gateway asks whether a person may use an agent.
+    AuthorizeProxyUser,
+    /// The record of a decision.
+    Decision(uuid::Uuid),
+    /// The public keys of assertions. Nothing else can be read without authentication.
+    AssertionKeys,
+    /// Nothing that is served.
+    Unknown,
+}
+
+/// Finds what a request is for.
+///
+/// # Errors
+/// [`Error`] for a target two readers could read differently.
+pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<Route<'a>, Error> {
+    authority(method, uri, headers)?;
+    if let Some(transport) = Transport::of(method, uri.path(), headers) {
+        return Ok(Route::Grpc(transport));
+    }
+    if let Some(path) = extension(uri)? {
+        return Ok(Route::Extension(path));
+    }
+    if let Some(path) = clusters::cluster(method, uri)? {
+        return Ok(Route::Cluster(path));
+    }
+    if let Some(path) = kubernetes::kubernetes(uri)? {
+        return Ok(Route::Kubernetes(path));
+    }
+    if let Some(path) = applications::application(uri)? {
+        return Ok(Route::Application(path));
+    }
+    if let Some(path) = platform::platform(method, uri)? {
+        return Ok(Route::Platform(path));
+    }
+    if let Some(route) = projects::project(method, uri)? {
+        return Ok(Route::Project(route));
+    }
+    if let Some(route) = applicationsets::application_set(method, uri)? {
+        return Ok(Route::ApplicationSet(route));
+    }
+    if method == Method::POST && uri.path() == endpoint::PATH {
+        return Ok(Route::AuthorizeProxyUser);
+    }
+    let reads = method == Method::GET || method == Method::HEAD;
+    let decision = uri
+        .path()
+        .strip_prefix(DECISIONS)
+        .and_then(|id| uuid::Uuid::try_parse(id).ok());
+    Ok(match (reads, uri.path(), decision) {
+        (true, ASSERTION_KEYS, _) => Route::AssertionKeys,
+        (true, _, Some(id)) => Route::Decision(id),
+        (_, _, _) => Route::Unknown,
+    })
+}
+
+/// The raw pieces of a path under an extension's prefix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExtensionPath<'a> {
+    /// Name of the extension: `[A-Za-z0-9_-]+`, at most 253 bytes.
+    pub name: &'a str,
+    /// What follows the name: empty, or from `/` on, encoded as the client sent it.
+    pub rest: &'a str,
+    /// What follows `?`, as the client sent it.
+    pub query: Option<&'a str>,
+}
+
+/// Splits an extension's path. `None` if the path is not one.
+///
+/// # Errors
+/// [`Error`] of [`check_path`] and [`Error::ExtensionName`].
+pub fn extension(uri: &Uri) -> Result<Option<ExtensionPath<'_>>, Error> {
+    let path = uri.path();
+    let Some(tail) = EXTENSION_PREFIXES.iter().find_map(|prefix| {
+        let tail = path.strip_prefix(prefix)?;
+        (tail.is_empty() || tail.starts_with('/')).then_some(tail)
+    }) else {
+        return Ok(None);
+    };
+    check_path(path)?;
+    let tail = tail.strip_prefix('/').unwrap_or_default();
+    let (name, rest) = tail
+        .find('/')
+        .and_then(|at| tail.split_at_checked(at))
+        .unwrap_or((tail, ""));
+    let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+    if name.is_empty() || name.len() > EXTENSION_NAME_BYTES || !name.bytes().all(valid) {
+        return Err(Error::ExtensionName);
+    }
+    Ok(Some(ExtensionPath {
+        name,
+        rest,
+        query: uri.query(),
+    }))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,352 @@
+//! Starts and stops everything that runs in one gateway process: two listeners and reloads.
+//!
+//! Invariant: no listener opens before the first good configuration, and no task outlives the
+//! gateway.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use secrecy::SecretString;
+use tokio::net::TcpListener;
+use tokio::runtime::Handle;
+use tokio::sync::mpsc;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::timeout;
+use tokio_util::sync::{CancellationToken, DropGuard};
+
+use crate::admin::{self, Admin, Findings};
+use crate::pipeline::{Desk, Gateway, OpenExchanges, Room, Services};
+use crate::self_check;
+use crate::snapshot::{Current, Loader};
+use tollgate_config::{Config, StoreUrl};
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_identity::access::Authorizer;
+use tollgate_identity::access::endpoint::Endpoint;
+use tollgate_identity::audit::{self, Audit};
+use tollgate_identity::clock::Clock;
+use tollgate_identity::sessions::Sessions;
+use tollgate_identity::store::Store;
+use tollgate_plugin::credential::cache::{self, Cache};
+use tollgate_policy::rego::Checker;
+use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_proxy::record::Recorder;
+use tollgate_proxy::server::{Certificates, Limits, Server};
+use tollgate_state::watch::{Events, Timing, watch};
+
+pub mod inputs;
+
+/// Time limit for writing the last lines of the decision file.
+const FLUSH: Duration = Duration::from_secs(5);
+
+/// A running gateway. Dropping it stops it without waiting.
+#[derive(Debug)]
+pub struct Running {
+    address: SocketAddr,
+    admin_address: SocketAddr,
+    recorder: Arc<Recorder>,
+    credentials: Arc<Cache>,
+    services: Option<Arc<Services>>,
+    sets: Option<Arc<Room>>,
+    stop: DropGuard,
+    server: JoinHandle<()>,
+    /// Closes the connections of the admin listener, which answers until the last request of the
+    /// other listener has ended.
+    _admin: DropGuard,
+    /// Admin listener, reloads, watches: aborted with this.
+    helpers: JoinSet<()>,
+}
+
+impl Running {
+    /// Loads everything, binds both listeners and starts serving. On an error, whatever was
+    /// already started is stopped.
+    ///
+    /// # Errors
+    /// The configuration has errors (each is logged), a certificate or key
+    /// cannot be read, or a listener cannot be bound.
+    pub async fn start(config: Arc<Config>, checker: Checker) -> anyhow::Result<Self> {
+        Self::start_with(config, checker, Clock::default()).await
+    }
+
+    /// As [`Running::start`], with the caller's clock.
+    ///
+    /// # Errors
+    /// As [`Running::start`].
+    pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
+        let metrics = Arc::new(Metrics::new());
+        let recorder = Recorder::start(
+            config.decisions.keep,
+            config.decisions.file.as_deref(),
+            Arc::clone(&metrics),
+        )?;
+        let credentials = Arc::new(Cache::new(
+            cache::Settings {
+                renew_after: config.renew_after,
+                ..cache::Settings::default()
+            },
+            Arc::new(cache::clock::SystemClock::start()),
+            Handle::current(),
+        ));
+        let loader = Arc::new(Loader::new(
+            Arc::clone(&config),
+            checker,
+            Arc::clone(&metrics),
+            (Arc::clone(&credentials), clock.clone()),
+        )?);
+        let services = services(&config, &clock, &metrics).await?;
+        let mut helpers = JoinSet::new();
+        // The watch starts before the load, so that a change in between is read again.
+        let changes = watch_parts(&loader, &mut helpers).await;
+        let current = first_load(&loader, &metrics).await?;
+        if let Some(services) = &services {
+            services.bind_tokens(&current.load()).await?;
+        }
+        let tls = config.tls.clone().map(Certificates::load).transpose()?.map(Arc::new);
+        let checks = self_check::spawn(&mut helpers, &current, &metrics);
+        let applications = config.applications.map(|_| {
+            let extras = checks.extras.clone();
+            Arc::new(Desk::new(clock.clone(), extras))
+        });
+        let sets = config.application_sets.as_ref();
+        let sets = sets.map(|settings| Room::new(settings, clock.clone())).transpose()?;
+        let sets = sets.map(Arc::new);
+        let open = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
+        helpers.spawn(Arc::clone(&open).follow());
+        let gateway = Gateway::new(
+            Arc::clone(&current),
+            Arc::clone(&recorder),
+            Arc::clone(&metrics),
+            (&config, Arc::clone(loader.source())),
+            (services.clone(), applications, sets.clone()),
+            Arc::clone(&open),
+        )?;
+        let (public, address) = bind("listen", config.listen).await?;
+        let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
+        tracing::info!(listen = %address, admin = %admin_address, "listening");
+
+        let findings = Findings::default();
+        let admin = Admin {
+            current: Arc::clone(&current),
+            recorder: Arc::clone(&recorder),
+            metrics,
+            credentials: Arc::clone(&credentials),
+            findings: findings.clone(),
+            checks,
+            sessions: services.as_ref().map(|services| Arc::clone(&services.sessions)),
+        };
+        let admin_stop = CancellationToken::new();
+        let desk = Server::new(private, None, Limits::admin(&config.limits));
+        helpers.spawn(desk.serve(Arc::new(admin::Desk::new(admin)), admin_stop.clone()));
+        helpers.spawn(reload_on(changes, loader, (current, open), findings));
+        let stop = CancellationToken::new();
+        let server = Server::new(public, tls, Limits::new(&config.limits, config.drain));
+        let server = tokio::spawn(server.serve(Arc::new(gateway), stop.clone()));
+        Ok(Self {
+            address,
+            admin_address,
+            recorder,
+            credentials,
+            services,
+            sets,
+            stop: stop.drop_guard(),
+            server,
+            _admin: admin_stop.drop_guard(),
+            helpers,
+        })
+    }
+
+    /// Address of the public listener.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Address of the admin listener.
+    pub fn admin_address(&self) -> SocketAddr {
+        self.admin_address
+    }
+
+    /// Store, sessions and audit; `None` while the Kubernetes front is closed.
+    pub fn services(&self) -> Option<&Arc<Services>> {
+        self.services.as_ref()
+    }
+
+    /// Waits for the server to end by itself, which happens only through a bug. Nothing is served
+    /// after that. Cancel safe.
+    pub async fn ended(&mut self) -> anyhow::Error {
+        match (&mut self.server).await {
+            Ok(()) => anyhow::anyhow!("the server ended without being stopped"),
+            Err(error) => anyhow::anyhow!("the server failed: {error}"),
+        }
+    }
+
+    /// Stops accepting connections and waits for running requests, at most the configured drain
+    /// time. Then waits, at most 5 s each, for credentials to be revoked and for the decision
+    /// file.
+    ///
+    /// # Errors
+    /// The server ended with an error.
+    pub async fn stop(self) -> anyhow::Result<()> {
+        let Self {
+            stop,
+            server,
+            recorder,
+            credentials,
+            services,
+            sets,
+            helpers,
+            ..
+        } = self;
+        stop.disarm().cancel();
+        let served = server.await;
+        drop(helpers);
+        // Changes that were begun are completed even if their callers went away.
+        if let Some(sets) = sets
+            && timeout(FLUSH, sets.finish()).await.is_err()
+        {
+            tracing::error!("not every write of an ApplicationSet ended in time");
+        }
+        if let Some(services) = services {
+            flush(&services).await;
+        }
+        // Revokes the credentials that can be revoked.
+        if !credentials.shutdown().await {
+            tracing::warn!("not every credential of a cluster could be revoked in time");
+        }
+        if timeout(FLUSH, recorder.flush()).await.is_err() {
+            tracing::error!("the last decision lines could not be written in time");
+        }
+        Ok(served?)
+    }
+}
+
+/// Stores what still waits in memory.
+async fn flush(services: &Services) {
+    let (audit, sessions) = tokio::join!(
+        timeout(FLUSH, services.audit.flush()),
+        timeout(FLUSH, services.sessions.flush())
+    );
+    if !matches!(audit, Ok(Ok(()))) {
+        tracing::error!("the last audit rows could not be written");
+    }
+    if !matches!(sessions, Ok(Ok(()))) {
+        tracing::error!("who was seen last could not be written");
+    }
+}
+
+/// The services of the Kubernetes front besides the snapshot, if it is open.
+async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Services>>> {
+    let Some(settings) = &config.kubernetes else {
+        return Ok(None);
+    };
+    let url = match &config.store.url {
+        StoreUrl::Text(url) => url.clone(),
+        StoreUrl::File(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| anyhow::anyhow!("`store.urlFile` {}: {error}", path.display()))?;
+            SecretString::from(text.lines().next().unwrap_or_default().trim())
+        }
+    };
+    let store = Arc::new(Store::open(&url).await?);
+    let grace = config.store.grace_period;
+    let sessions = Sessions::start(
+        Arc::clone(&store),
+        (clock.clone(), grace),
+        Arc::clone(&metrics.identity),
+    )
+    .await?;
+    let times = audit::Times {
+        bucket: settings.audit_bucket,
+        keep: settings.audit_keep,
+        grace,
+    };
+    let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(&metrics.identity));
+    audit.listen(&sessions);
+    let endpoint = Endpoint::new(settings, clock.clone())?;
+    let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
+    Ok(Some(Arc::new(Services {
+        store,
+        sessions,
+        audit,
+        authorizer,
+        endpoint,
+        clock: clock.clone(),
+    })))
+}
+
+async fn reload_on(
+    mut changes: mpsc::Receiver<Part>,
+    loader: Arc<Loader>,
+    (current, open): (Current, Arc<OpenExchanges>),
+    findings: Findings,
+) {
+    while let Some(part) = changes.recv().await {
+        reload(&loader, &current, part, &findings).await;
+        open.changed();
+    }
+}
+
+/// Watches the parts, and signals once for each settled change of a part.
+async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<Part> {
+    let (sender, changes) = mpsc::channel(8);
+    let mut watches = vec![(Part::State, loader.source().watch().await)];
+    for (part, folder) in loader.watched() {
+        let watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
+        watches.push((part, watch));
+    }
+    for (part, mut watch) in watches {
+        let sender = sender.clone();
+        helpers.spawn(async move {
+            while watch.changed().await.is_some() {
+                if sender.send(part).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    changes
+}
+
+async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, SocketAddr)> {
+    let bound = async {
+        let listener = TcpListener::bind(address).await?;
+        let address = listener.local_addr()?;
+        Ok::<_, std::io::Error>((listener, address))
+    };
+    bound
+        .await
+        .map_err(|error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}"))
+}
+
+async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<Current> {
+    let loaded = tokio::task::spawn_blocking({
+        let loader = Arc::clone(loader);
+        move || loader.first()
+    })
+    .await?;
+    loaded.diagnostics.iter().for_each(tollgate_core::diagnostic::log);
+    let Some(snapshot) = loaded.value else {
+        anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
+    };
+    for part in [Part::State, Part::Policies, Part::Plugins] {
+        metrics.loaded(part, true);
+    }
+    metrics.generation(snapshot.generation);
+    Ok(Arc::new(ArcSwap::from_pointee(snapshot)))
+}
+
+async fn reload(loader: &Arc<Loader>, current: &Current, part: Part, findings: &Findings) {
+    let loading = tokio::task::spawn_blocking({
+        let (loader, current) = (Arc::clone(loader), Arc::clone(current));
+        move || loader.reload(&current, part)
+    });
+    let found = loading.await.unwrap_or_else(|error| {
+        let found = vec![Diagnostic::error(
+            None,
+            format!("loading failed, the last good configuration stays: {error}"),
+        )];
+        loader.report(part, &found);
+        found
+    });
+    findings.set(part, found);
+}

@@ -1,0 +1,193 @@
+//! Opens the files and databases the settings name besides objects, policies and plugins.
+//!
+//! `serve` opens them at start. `check` tries all of them with the same function, and changes
+//! nothing.
+
+use std::io::Read as _;
+use std::path::Path;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::ParsedCertificate;
+use rustls::{CertificateError, RootCertStore};
+use secrecy::{ExposeSecret as _, SecretString};
+
+use tollgate_config::raw::Places;
+use tollgate_config::{Config, StoreUrl, Tls};
+use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
+use tollgate_identity::access::endpoint::Endpoint;
+use tollgate_identity::clock::Clock;
+use tollgate_identity::store::Store;
+use tollgate_proxy::assertion::Signer;
+use tollgate_proxy::server::{Certificates, TlsError};
+
+/// A certificate with less time left causes a warning.
+const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
+/// The first bytes of an SQLite database file.
+const SQLITE: &[u8] = b"SQLite format 3\0";
+
+/// Returns the problems of all inputs, each at the place in the settings that names the input.
+pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Diagnostic> {
+    let mut found = Vec::new();
+    if let Some(tls) = &config.tls {
+        certificates(tls, places, clock, &mut found);
+    }
+    if let Some(file) = &config.decisions.file
+        && let Err(error) = appendable(file)
+    {
+        let text = format!("`decisions.file`: `{}` cannot be written: {error}", file.display());
+        found.push(refused(places.of("decisions.file"), text, &error));
+    }
+    if let Some(path) = &config.extensions.assertion_key {
+        let key = std::fs::read_to_string(path).map_err(|error| error.to_string());
+        let signer = key.and_then(|pem| {
+            Signer::from_pem(config.extensions.assertion_issuer.clone(), &SecretString::from(pem))
+                .map_err(|error| error.to_string())
+        });
+        if let Err(error) = signer {
+            let text = format!("`extensions.assertion.key`: `{}`: {error}", path.display());
+            found.push(Diagnostic::error(places.of("extensions.assertion.key"), text));
+        }
+    }
+    if let Some(settings) = &config.kubernetes {
+        if let Err(error) = Endpoint::new(settings, clock.clone()) {
+            let key = "kubernetes.platformSecretFile";
+            let text = format!("`{key}`: {}", with_causes(&error));
+            found.push(Diagnostic::error(places.of(key), text));
+        }
+        store(&config.store.url, places, &mut found).await;
+    }
+    found
+}
+
+/// An error, with a hint if a folder or a permission is missing.
+fn refused(place: Location, text: String, error: &std::io::Error) -> Diagnostic {
+    let finding = Diagnostic::error(place, text);
+    match error.kind() {
+        std::io::ErrorKind::NotFound => finding.with_hint("make the folder first"),
+        std::io::ErrorKind::PermissionDenied => finding.with_hint("the gateway's account needs to write there"),
+        _ => finding,
+    }
+}
+
+fn certificates(tls: &Tls, places: &Places, clock: &Clock, found: &mut Vec<Diagnostic>) {
+    let (certificate, key) = ("tls.certificate", "tls.key");
+    let chain = match Certificates::load(tls.clone()) {
+        Ok(certificates) => certificates.chain(),
+        Err(error) => {
+            let at = match &error {
+                TlsError::File { path, .. } | TlsError::Empty { path } if *path == tls.certificate => certificate,
+                TlsError::File { .. } | TlsError::Empty { .. } | TlsError::Rustls(_) => key,
+            };
+            let text = format!("`{at}`: {}", with_causes(&error));
+            found.push(Diagnostic::error(places.of(at), text));
+            return;
+        }
+    };
+    for (number, one) in chain.iter().enumerate() {
+        // Clients refuse an expired certificate, but a gateway that does not start would be worse
+        // than one that some clients still reach.
+        if let Some(text) = validity(one, clock.now()) {
+            let which = if number == 0 {
+                "the certificate"
+            } else {
+                "a certificate of its chain"
+            };
+            let text = format!("`{certificate}`: {which} {text}");
+            let finding = Diagnostic::warning(places.of(certificate), text);
+            found.push(finding.with_hint("renew it; a new file is taken up without a restart"));
+        }
+    }
+}
+
+/// The warning if the certificate has expired, is not valid yet or expires soon.
+fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> {
+    let parsed = ParsedCertificate::try_from(certificate).ok()?;
+    let algorithms = rustls::crypto::aws_lc_rs::default_provider().signature_verification_algorithms;
+    let judged_at = |time: Timestamp| {
+        let time = UnixTime::since_unix_epoch(Duration::from_secs(time.as_second().try_into().unwrap_or(0)));
+        // Validity is checked before the signer, so an empty set of trusted roots is enough.
+        let roots = RootCertStore::empty();
+        rustls::client::verify_server_cert_signed_by_trust_anchor(&parsed, &roots, &[], time, algorithms.all)
+    };
+    let day = |time: UnixTime| {
+        let seconds = i64::try_from(time.as_secs()).unwrap_or(i64::MAX);
+        Timestamp::from_second(seconds).map_or_else(|_| "never".to_owned(), |time| time.to_string())
+    };
+    let said = |judged| match judged {
+        Err(rustls::Error::InvalidCertificate(error)) => Some(error),
+        Ok(()) | Err(_) => None,
+    };
+    match said(judged_at(now)) {
+        Some(CertificateError::ExpiredContext { not_after, .. }) => {
+            return Some(format!("expired on {}", day(not_after)));
+        }
+        Some(CertificateError::NotValidYetContext { not_before, .. }) => {
+            return Some(format!("is not valid before {}", day(not_before)));
+        }
+        Some(_) | None => {}
+    }
+    match said(judged_at(now.checked_add(RENEWAL).ok()?)) {
+        Some(CertificateError::ExpiredContext { not_after, .. }) => Some(format!("expires on {}", day(not_after))),
+        Some(_) | None => None,
+    }
+}
+
+async fn store(url: &StoreUrl, places: &Places, found: &mut Vec<Diagnostic>) {
+    let url = match url {
+        StoreUrl::Text(url) => url.clone(),
+        StoreUrl::File(path) => match std::fs::read_to_string(path) {
+            Ok(text) => SecretString::from(text.lines().next().unwrap_or_default().trim()),
+            Err(error) => {
+                let text = format!("`store.urlFile`: `{}`: {error}", path.display());
+                found.push(Diagnostic::error(places.of("store.urlFile"), text));
+                return;
+            }
+        },
+    };
+    let place = places.of("store.url");
+    match url.expose_secret().strip_prefix("sqlite:") {
+        Some(path) => {
+            let path = Path::new(path);
+            if let Err(error) = appendable(path).and_then(|()| database(path)) {
+                let text = format!("`store`: `{}`: {error}", path.display());
+                found.push(refused(place, text, &error));
+            }
+        }
+        None => {
+            if let Err(error) = Store::probe(&url).await {
+                found.push(Diagnostic::error(place, format!("`store`: {error}")));
+            }
+        }
+    }
+}
+
+/// Checks that lines can be appended to a file, or that the file can be created.
+fn appendable(path: &Path) -> std::io::Result<()> {
+    match std::fs::OpenOptions::new().append(true).open(path) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            // The file has no name, so that nobody sees it.
+            tempfile::tempfile_in(folder.unwrap_or(Path::new("."))).map(drop)
+        }
+        opened => opened.map(drop),
+    }
+}
+
+/// Whether a file that exists is an SQLite database.
+fn database(path: &Path) -> std::io::Result<()> {
+    let mut head = Vec::new();
+    match std::fs::File::open(path) {
+        Ok(file) => file.take(SQLITE.len() as u64).read_to_end(&mut head)?,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if head.is_empty() || head == SQLITE {
+        return Ok(());
+    }
+    Err(std::io::Error::other("is not an SQLite database"))
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,129 @@
+//! Plans which clusters to ask which questions, and about which accounts next.
+//!
+//! Invariant: no cluster is asked while Applications do not act as accounts.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::super::accounts::{Needs, Uses, by_cluster};
+use super::survey::{Known, Seen, TURN};
+use super::{LATER, SOON};
+use crate::clusters::{ClusterAccess, Clusters};
+use tollgate_config::ImpersonationMode;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::service_account::Account;
+use tollgate_state::Cluster;
+
+/// Which clusters to ask, and what.
+#[derive(Debug, Default)]
+pub(super) struct Plan {
+    pub(super) mode: ImpersonationMode,
+    /// Clusters by server.
+    pub(super) clusters: BTreeMap<String, Asked>,
+    /// Keys of `extra` that are sent along, in order, without duplicates.
+    pub(super) keys: Vec<String>,
+}
+
+/// What to ask one cluster.
+#[derive(Debug)]
+pub(super) struct Asked {
+    /// Its name in metrics and logs.
+    pub(super) label: Arc<str>,
+    pub(super) access: Option<Arc<ClusterAccess>>,
+    pub(super) accounts: BTreeMap<Account, Uses>,
+}
+
+impl Plan {
+    /// - `keys`: of `extra`, in any order.
+    pub(super) fn of(
+        applications: &Applications,
+        keys: impl Iterator<Item = String>,
+        (clusters, known): (&Clusters, &[Cluster]),
+    ) -> Self {
+        let mode = applications.mode;
+        let needed = match mode {
+            ImpersonationMode::Off => BTreeMap::new(),
+            ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, known),
+        };
+        let asked = |(server, Needs { cluster, accounts }): (String, Needs)| {
+            let access = clusters.of_server(&server).cloned();
+            let name = if cluster.name.is_empty() {
+                &server
+            } else {
+                &cluster.name
+            };
+            let label = access
+                .as_ref()
+                .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
+            let asked = Asked {
+                label,
+                access,
+                accounts,
+            };
+            (server, asked)
+        };
+        let mut keys: Vec<String> = keys.collect();
+        keys.sort_unstable();
+        keys.dedup();
+        Self {
+            mode,
+            clusters: needed.into_iter().map(asked).collect(),
+            keys,
+        }
+    }
+}
+
+impl Asked {
+    /// Whether both access the cluster in the same way, so that answers to one hold for the other.
+    /// A changed credential takes effect with the next round at the latest.
+    pub(super) fn is_same_way(&self, other: &Self) -> bool {
+        let way = |asked: &Self| {
+            let access = asked.access.as_ref()?;
+            let backend = access.backend().map(Arc::as_ptr);
+            Some((backend, Arc::clone(access.provider())))
+        };
+        way(self) == way(other)
+    }
+
+    /// Accounts to ask about now, those asked about longest ago first. `None` if it is too early
+    /// for all.
+    ///
+    /// - Returns at most [`TURN`] accounts. An empty list means to ask only about the cluster.
+    pub(super) fn turn(&self, known: Option<&Known>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
+        let nothing = Known::default();
+        let known = known.unwrap_or(&nothing);
+        let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
+        if known.problem.is_some() && !is_due(known.at, SOON) {
+            return None;
+        }
+        let is_stale = |seen: &Seen| is_due(Some(seen.at), if seen.is_good() { LATER } else { SOON });
+        let seen = |account: &Account| known.accounts.get(account);
+        let mut stale: Vec<&Account> = self
+            .accounts
+            .keys()
+            .filter(|account| seen(account).is_none_or(is_stale))
+            .collect();
+        stale.sort_by_key(|account| seen(account).map(|seen| seen.at));
+        stale.truncate(TURN);
+        let is_whole = keys.iter().all(|key| known.extra.contains_key(key));
+        let asks = !stale.is_empty() || !is_whole || is_due(known.at, LATER);
+        asks.then(|| stale.into_iter().cloned().collect())
+    }
+
+    /// Number of accounts that nothing was asked about yet.
+    pub(super) fn left(&self, known: &Known) -> usize {
+        let unknown = self
+            .accounts
+            .keys()
+            .filter(|account| !known.accounts.contains_key(account));
+        unknown.count()
+    }
+
+    /// The command that prints the roles the gateway needs there.
+    pub(super) fn command(&self) -> String {
+        format!("tollgate rbac manifest --applications --cluster {}", self.label)
+    }
+}

@@ -1,0 +1,122 @@
+//! What operators are told of agents.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::grants::{Grant, Grants, Mode};
+use super::review::{Problem, Verdict};
+use super::{Asked, Plan, Planned};
+use tollgate_core::agent::AgentId;
+use tollgate_identity::access::Configuration;
+
+/// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
+fn plan() -> Plan {
+    let grants: Grants = [Grant::Users, Grant::Groups, Grant::Extra("x/y".to_owned())]
+        .into_iter()
+        .collect();
+    let label: Arc<str> = "one".into();
+    let agent = |id, name: &str, label: Option<&Arc<str>>| Planned {
+        id: AgentId::new(id).unwrap(),
+        name: name.to_owned(),
+        cluster: "one".to_owned(),
+        configuration: match name {
+            "b" => Configuration::Broken,
+            _ => Configuration::Good,
+        },
+        label: label.cloned(),
+    };
+    let asked = Asked { access: None, grants };
+    Plan {
+        agents: vec![
+            agent(1, "a", Some(&label)),
+            agent(2, "b", Some(&label)),
+            agent(3, "robot", None),
+        ],
+        clusters: BTreeMap::from([(label, asked)]),
+    }
+}
+
+fn check(verdict: Verdict, report: &serde_json::Value, counts: [usize; 3]) {
+    let plan = plan();
+    assert_eq!(verdict.counts(&plan, "one"), counts);
+    let verdicts = BTreeMap::from([("one".into(), verdict)]);
+    let reports = serde_json::to_value(plan.reports(&verdicts)).unwrap();
+    let about = |id: i64, name: &str, said: &serde_json::Value| {
+        let configuration = if name == "b" { "broken" } else { "good" };
+        json!({"id": id, "name": name, "cluster": "one", "configuration": configuration, "impersonation": said})
+    };
+    let expected = json!([
+        about(1, "a", report),
+        about(2, "b", report),
+        about(3, "robot", &json!({"state": "not_needed"})),
+    ]);
+    assert_eq!(reports, expected);
+}
+
+#[test]
+fn each_agent_has_the_verdict_of_its_cluster() {
+    check(
+        Verdict::Granted(Mode::Constrained),
+        &json!({"state": "granted", "mode": "constrained"}),
+        [3, 0, 0],
+    );
+    check(
+        Verdict::Missing {
+            mode: Mode::Classic,
+            grants: vec![Grant::Groups, Grant::Extra("x/y".to_owned())],
+        },
+        &json!({
+            "state": "missing", "mode": "classic", "missing": ["groups", "userextras/x/y"],
+            "command": "tollgate rbac manifest --agent a --agent b",
+        }),
+        [1, 2, 0],
+    );
+    check(
+        Verdict::Unknown(Problem::NoCluster),
+        &json!({"state": "unknown", "problem": "there is no such cluster, or several have its name"}),
+        [0, 0, 3],
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_is_not_there_is_said_so() {
+    let verdicts = plan().ask().await;
+    assert_eq!(verdicts["one"], Verdict::Unknown(Problem::NoCluster));
+}
+
+#[test]
+fn a_plan_changes_with_its_agents_and_what_they_need() {
+    assert_eq!(plan(), plan());
+    let mut renamed = plan();
+    renamed.agents[0].name = "c".to_owned();
+    assert_ne!(renamed, plan());
+    let mut more = plan();
+    for asked in more.clusters.values_mut() {
+        asked.grants = std::mem::take(&mut asked.grants).and([Grant::Uids].into_iter().collect());
+    }
+    assert_ne!(more, plan());
+}
+
+#[test]
+fn grants_are_looked_up_where_each_mode_has_them() {
+    let places = |grant: &Grant| {
+        [Mode::Classic, Mode::Constrained].map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
+    };
+    let constrained = |resource: &str| format!("impersonate:user-info {resource} authentication.k8s.io");
+    let cases = [
+        (Grant::Users, "users", ""),
+        (Grant::Groups, "groups", ""),
+        (Grant::Uids, "uids", "authentication.k8s.io"),
+        (
+            Grant::Extra("a.b/c".to_owned()),
+            "userextras/a.b/c",
+            "authentication.k8s.io",
+        ),
+    ];
+    for (grant, resource, classic) in cases {
+        let expected = [format!("impersonate {resource} {classic}"), constrained(resource)];
+        assert_eq!(places(&grant), expected);
+    }
+}

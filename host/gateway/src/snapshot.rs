@@ -1,0 +1,611 @@
+//! All configuration as one immutable [`Snapshot`] behind an atomic pointer, and how the next
+//! one is made from settings, objects, policies and plugins.
+//!
+//! Invariant: a change applies whole or not at all; if it fails, the last good snapshot stays.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use arc_swap::ArcSwap;
+
+use crate::authorize::applications::{ApplicationsPolicy, Standings};
+use crate::authorize::applicationsets::ApplicationSetsPolicy;
+use crate::authorize::kubernetes::KubernetesPolicy;
+use crate::authorize::{Judgments, Target};
+use crate::caller::Callers;
+use crate::clusters::Clusters;
+use crate::front::extensions::{Asked, Registry};
+use tollgate_config::Config;
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_identity::access::Agents;
+use tollgate_identity::authenticate::Authenticator;
+use tollgate_identity::authenticate::agent::IdTokens;
+use tollgate_identity::clock::Clock;
+use tollgate_plugin::credential::cache::Cache;
+use tollgate_plugin::credential::source::Makers;
+use tollgate_policy::applications::Applications;
+use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::{Bundle, Checker, Front};
+use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_state::Resources;
+use tollgate_state::source::{self, Source};
+
+mod state;
+
+use state::{FromState, Maker, Outcome, narrowed_rbac, pointers};
+
+/// Everything by which a request is decided. A request takes one snapshot and keeps it.
+#[derive(Debug)]
+pub struct Snapshot {
+    /// Counts up from 1 with every change that took effect.
+    pub generation: u64,
+    /// Settings of the process.
+    pub config: Arc<Config>,
+    /// Kubernetes objects.
+    pub resources: Arc<Resources>,
+    /// Argo CD's policy, compiled.
+    pub rbac: Arc<Rbac>,
+    /// Verifies callers.
+    pub authenticator: Arc<Authenticator>,
+    /// Extensions and their backends.
+    pub extensions: Arc<Registry>,
+    /// Bundle of the extension front.
+    pub policy: Arc<Bundle>,
+    /// Its digest, for records.
+    pub policy_digest: Arc<str>,
+    /// Loaded plugins.
+    pub plugins: Arc<tollgate_plugin::Set>,
+    /// Clusters, and the credentials to enter each.
+    pub clusters: Arc<Clusters>,
+    /// The Kubernetes front, if it is open.
+    pub kubernetes: Option<KubernetesFront>,
+    /// The Applications front, if it is open.
+    pub applications: Option<ApplicationsFront>,
+    /// Bundle of the ApplicationSet front, if it is open.
+    pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    /// Cached callers with their roles.
+    pub callers: Callers,
+    /// Cached Applications and projects that were asked for.
+    pub targets: moka::sync::Cache<Asked, Arc<Target>>,
+    /// Cached judgments of callers and what they ask for.
+    pub judgments: Judgments,
+    /// Cached results for callers and the Applications they named.
+    pub standings: Standings,
+    /// What a refused load would have allowed. A request passes only if this snapshot lets it
+    /// pass in the same way.
+    pub narrowed_by: Option<Arc<Self>>,
+}
+
+/// The configuration by which the Applications front decides.
+#[derive(Clone, Debug)]
+pub struct ApplicationsFront {
+    /// Every Application with the objects that govern it.
+    pub index: Arc<Applications>,
+    /// Bundle and rules of impersonation.
+    pub policy: Arc<ApplicationsPolicy>,
+}
+
+/// The configuration by which the Kubernetes front decides.
+#[derive(Clone, Debug)]
+pub struct KubernetesFront {
+    /// Agents, people, and who may use which agent.
+    pub agents: Arc<Agents>,
+    /// Verifies ID tokens of the configured issuers.
+    pub id_tokens: Arc<IdTokens>,
+    /// Bundle and identity mapping.
+    pub policy: Arc<KubernetesPolicy>,
+}
+
+/// Total weight of the cached targets, in units of some 300 bytes. Callers choose what they ask
+/// for, so a bound on the number of targets would let them fill the memory with copies of one
+/// large project.
+const TARGETS: u64 = 200_000;
+
+/// Makes snapshots and keeps the one in force.
+#[derive(Debug)]
+pub struct Loader {
+    config: Arc<Config>,
+    state: Maker,
+    runtime: tollgate_plugin::Runtime,
+    checker: Checker,
+    metrics: Arc<Metrics>,
+    /// Outlives every snapshot.
+    credentials: Arc<Cache>,
+    clock: Clock,
+    /// The findings last logged for each part, so that many reloads log them once.
+    reported: Mutex<Vec<(Part, BTreeSet<String>)>>,
+}
+
+/// The pointer requests read. Cloning it shares it.
+pub type Current = Arc<ArcSwap<Snapshot>>;
+
+/// The other parts of a snapshot.
+struct Parts {
+    policy: Arc<Bundle>,
+    kubernetes: Option<KubernetesFront>,
+    applications: Option<ApplicationsFront>,
+    application_sets: Option<Arc<ApplicationSetsPolicy>>,
+    plugins: Arc<tollgate_plugin::Set>,
+    clusters: Arc<Clusters>,
+}
+
+/// Bundles, made together or not at all.
+struct Policies {
+    extensions: Arc<Bundle>,
+    kubernetes: Option<Arc<KubernetesPolicy>>,
+    applications: Option<Arc<ApplicationsPolicy>>,
+    application_sets: Option<Arc<ApplicationSetsPolicy>>,
+}
+
+impl Parts {
+    fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            policy: Arc::clone(&snapshot.policy),
+            kubernetes: snapshot.kubernetes.clone(),
+            applications: snapshot.applications.clone(),
+            application_sets: snapshot.application_sets.clone(),
+            plugins: Arc::clone(&snapshot.plugins),
+            clusters: Arc::clone(&snapshot.clusters),
+        }
+    }
+}
+
+impl Loader {
+    /// Makes a loader for `config`.
+    ///
+    /// - `credentials`: the only cache of the process.
+    /// - `clock`: the clock by which ID tokens are verified.
+    ///
+    /// # Errors
+    /// [`tollgate_plugin::Error`] when the WASM engine cannot start on this machine.
+    pub fn new(
+        config: Arc<Config>,
+        checker: Checker,
+        metrics: Arc<Metrics>,
+        (credentials, clock): (Arc<Cache>, Clock),
+    ) -> Result<Self, tollgate_plugin::Error> {
+        let runtime = tollgate_plugin::Runtime::new(&config.plugins)?;
+        let state = Maker::new(source::open(&config));
+        Ok(Self {
+            config,
+            state,
+            runtime,
+            checker,
+            metrics,
+            credentials,
+            clock,
+            reported: Mutex::default(),
+        })
+    }
+
+    /// Where the objects come from; a change there asks for a reload of
+    /// [`Part::State`].
+    pub fn source(&self) -> &Arc<dyn Source> {
+        &self.state.source
+    }
+
+    /// Returns the folders to watch: a change in one asks for a reload of its part.
+    pub fn watched(&self) -> Vec<(Part, PathBuf)> {
+        let mut watched = vec![(Part::Policies, self.config.policies_directory.clone())];
+        watched.extend(
+            self.config
+                .plugins
+                .directory
+                .clone()
+                .map(|folder| (Part::Plugins, folder)),
+        );
+        watched
+    }
+
+    /// Loads everything for the first time. Blocks: call it off the runtime.
+    pub fn first(&self) -> Loaded<Snapshot> {
+        let mut findings = Vec::new();
+        let state = match self.state.make(&self.config, (None, None), &mut findings) {
+            Outcome::Good(state) => Some(state),
+            Outcome::Refused(_) => None,
+        };
+        let policies = self.policies(&mut findings);
+        let id_tokens = self.id_tokens(&mut findings);
+        let (plugins, mut found) = self.runtime.load(None);
+        findings.append(&mut found);
+        let (Some(state), Some(policies)) = (state, policies) else {
+            return Loaded::refused(findings);
+        };
+        findings.extend(self.unknown_extensions(&state));
+        let kubernetes = match (policies.kubernetes, id_tokens) {
+            (Some(policy), Some(id_tokens)) => Some(KubernetesFront {
+                agents: Agents::build(&state.resources, None),
+                id_tokens,
+                policy,
+            }),
+            (None, _) | (_, None) => None,
+        };
+        let applications = match policies.applications {
+            None => None,
+            Some(policy) => {
+                let front = self.applications((&state.resources, &policy), None, &mut findings);
+                if front.is_none() {
+                    return Loaded::refused(findings);
+                }
+                front
+            }
+        };
+        let clusters = self.clusters(&state.resources, &plugins, None);
+        findings.extend(clusters.findings());
+        findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
+        let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
+        self.metrics.identity.configurations(agents);
+        self.metrics.set_aside(&state.resources.set_aside);
+        let parts = Parts {
+            policy: policies.extensions,
+            kubernetes,
+            applications,
+            application_sets: policies.application_sets,
+            plugins: Arc::new(plugins),
+            clusters,
+        };
+        Loaded::new(self.snapshot(1, state, parts), findings)
+    }
+
+    /// Findings about grants for extensions that do not exist.
+    fn unknown_extensions(&self, state: &FromState) -> Vec<Diagnostic> {
+        let mut found = Vec::new();
+        for (plugin, grant) in &self.config.plugins.grants {
+            for name in grant
+                .extensions
+                .iter()
+                .filter(|name| state.extensions.find(name).is_none())
+            {
+                let message =
+                    format!("`plugins.grants.{plugin}.extensions` names `{name}`, and there is no such extension");
+                let finding = Diagnostic::warning(grant.location.clone(), message);
+                found.push(finding.with_hint("the plugin is called for no request until it is there"));
+            }
+        }
+        found
+    }
+
+    /// Loads only the clusters, without what else a request needs. Blocks.
+    ///
+    /// # Errors
+    /// The objects cannot be used.
+    pub fn clusters_alone(&self) -> Loaded<Arc<Clusters>> {
+        let mut findings = Vec::new();
+        let Some(resources) = take(self.state.source.load(), &mut findings) else {
+            return Loaded::refused(findings);
+        };
+        let (plugins, mut found) = self.runtime.load(None);
+        findings.append(&mut found);
+        let clusters = self.clusters(&resources, &plugins, None);
+        findings.extend(clusters.findings());
+        // A plugin that is not needed for this may be broken.
+        let mut loaded = Loaded::new(clusters, Vec::new());
+        loaded.diagnostics = findings;
+        loaded
+    }
+
+    fn clusters(
+        &self,
+        resources: &Resources,
+        plugins: &tollgate_plugin::Set,
+        previous: Option<&Clusters>,
+    ) -> Arc<Clusters> {
+        let makers = Makers {
+            cache: &self.credentials,
+            plugins,
+            ambient: &self.config.plugins.ambient,
+            metrics: &self.metrics.credentials,
+        };
+        Arc::new(Clusters::build(resources, makers, previous))
+    }
+
+    /// Builds what the Applications front decides by; if that fails, nothing of the load may be
+    /// used.
+    fn applications(
+        &self,
+        (resources, policy): (&Resources, &Arc<ApplicationsPolicy>),
+        previous: Option<&ApplicationsFront>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<ApplicationsFront> {
+        let mode = self.config.applications.and_then(|settings| settings.mode);
+        let previous = previous.map(|front| &*front.index);
+        let index = Applications::build(resources, policy.rules(), mode, previous);
+        let found = index.findings();
+        let usable = !found.iter().any(Diagnostic::is_error);
+        findings.extend(found);
+        let identity = self.config.applications.unwrap_or_default().gateway_identity;
+        findings.extend(index.gateway_finding(identity));
+        usable.then(|| ApplicationsFront {
+            index: Arc::new(index),
+            policy: Arc::clone(policy),
+        })
+    }
+
+    /// Loads `part` again, and puts the result into force if it is good and differs. Blocks.
+    /// Returns every finding, including those of a part that stays as it was.
+    pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
+        let old = current.load_full();
+        let mut findings = Vec::new();
+        let kept = FromState::of(&old);
+        let mut parts = Parts::of(&old);
+        let generation = old.generation.saturating_add(1);
+        let next = match part {
+            Part::State => {
+                let narrower = old.narrowed_by.as_deref().map(FromState::of);
+                let known = (Some(&kept), narrower.as_ref());
+                let made = self.state.make(&self.config, known, &mut findings);
+                self.next_state((&old, kept), made, &mut findings)
+            }
+            Part::Policies => self.policies(&mut findings).and_then(|policies| {
+                parts.policy = policies.extensions;
+                parts.application_sets = policies.application_sets;
+                if let (Some(front), Some(policy)) = (&mut parts.kubernetes, policies.kubernetes) {
+                    front.policy = policy;
+                }
+                if let (Some(front), Some(policy)) = (&mut parts.applications, policies.applications) {
+                    let from = (&*kept.resources, &policy);
+                    *front = self.applications(from, Some(front), &mut findings)?;
+                }
+                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
+            }),
+            Part::Plugins => {
+                let (set, mut found) = self.runtime.load(Some(&old.plugins));
+                findings.append(&mut found);
+                parts.clusters = self.clusters(&kept.resources, &set, Some(&old.clusters));
+                parts.plugins = Arc::new(set);
+                Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
+            }
+        };
+        self.report(part, &findings);
+        if let Some(next) = next {
+            let is_whole = !findings.iter().any(Diagnostic::is_error);
+            self.put(current, (&old, next), (part, is_whole));
+        }
+        findings
+    }
+
+    /// Returns the next snapshot after a load of objects; `None` if nothing changes.
+    ///
+    /// Invariant: a refused load only takes permissions away. Its objects are not in force, but
+    /// nothing passes that they would not let pass.
+    fn next_state(
+        &self,
+        (old, kept): (&Snapshot, FromState),
+        made: Outcome,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Option<Snapshot> {
+        let generation = old.generation.saturating_add(1);
+        let was_narrowed = old.narrowed_by.as_ref();
+        let refused = match made {
+            Outcome::Good(state) if Arc::ptr_eq(&state.resources, &kept.resources) && was_narrowed.is_none() => {
+                return None;
+            }
+            Outcome::Good(state) => {
+                let (parts, is_good) = self.parts_from(old, &state.resources, findings);
+                if is_good {
+                    return Some(self.snapshot(generation, state, parts));
+                }
+                state
+            }
+            Outcome::Refused(state) => state?,
+        };
+        let is_known = was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.resources, &refused.resources));
+        if is_known {
+            return None;
+        }
+        let (parts, _) = self.parts_from(old, &refused.resources, &mut Vec::new());
+        let narrower = self.snapshot(generation, refused, parts);
+        if was_narrowed.is_none() && is_same(old, &narrower) {
+            return None;
+        }
+        Some(self.narrowed(self.snapshot(generation, kept, Parts::of(old)), Some(&narrower)))
+    }
+
+    /// Makes the other parts of a snapshot from new objects. Returns also whether all are made
+    /// from them; otherwise the index of Applications is the previous one.
+    fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (Parts, bool) {
+        let mut parts = Parts::of(old);
+        self.of_resources(&old.resources, resources, &mut parts);
+        let Some(front) = &mut parts.applications else {
+            return (parts, true);
+        };
+        let index = self.applications((resources, &front.policy), Some(front), findings);
+        let is_good = index.is_some();
+        *front = index.unwrap_or_else(|| front.clone());
+        (parts, is_good)
+    }
+
+    /// Returns `snapshot` without what the objects of `narrower` do not let pass. Both have the
+    /// same policies and plugins.
+    fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
+        let Some(narrower) = narrower else { return snapshot };
+        let state = FromState::of(narrower);
+        let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
+        let narrower = self.snapshot(snapshot.generation, state, parts);
+        // Compiling it succeeded before, so it succeeds again.
+        if let Some(rbac) = narrowed_rbac(&self.config, &snapshot.resources, &narrower.rbac) {
+            snapshot.rbac = rbac;
+        }
+        snapshot.narrowed_by = Some(Arc::new(narrower));
+        snapshot
+    }
+
+    /// Remakes what depends on objects besides [`FromState`], if those changed.
+    fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut Parts) {
+        let same = old.clusters == new.clusters && pointers(&old.cluster_configs, &new.cluster_configs);
+        if !same {
+            parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
+        }
+        let same = Arc::ptr_eq(&old.people, &new.people) && pointers(&old.agents, &new.agents);
+        if let Some(front) = parts.kubernetes.as_mut().filter(|_| !same) {
+            front.agents = Agents::build(new, Some(&front.agents));
+        }
+    }
+
+    /// Puts a snapshot into force.
+    ///
+    /// - `is_whole`: whether it contains all of the loaded part.
+    fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), (part, is_whole): (Part, bool)) {
+        self.metrics.generation(next.generation);
+        self.metrics.set_aside(&next.resources.set_aside);
+        let (part, generation) = (part.as_str(), next.generation);
+        match (next.narrowed_by.is_some(), is_whole) {
+            (true, _) => tracing::warn!(
+                part,
+                generation,
+                "objects with mistakes are not in force; what they take away took effect"
+            ),
+            (false, true) => tracing::info!(part, generation, "configuration took effect"),
+            (false, false) => tracing::warn!(part, generation, "configuration took effect without what was refused"),
+        }
+        let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::clone(&front.agents));
+        let (before, agents) = (agents(old), agents(&next));
+        self.metrics
+            .identity
+            .configurations(agents.iter().flat_map(|agents| agents.configurations()));
+        let mut found = Vec::new();
+        if !Arc::ptr_eq(&old.clusters, &next.clusters) {
+            found.extend(next.clusters.findings());
+        }
+        if before.as_ref().map(Arc::as_ptr) != agents.as_ref().map(Arc::as_ptr) {
+            found.extend(agents.iter().flat_map(|agents| agents.findings()));
+        }
+        for finding in found {
+            tracing::warn!(part, "{finding}");
+        }
+        let wanted = next.clusters.keys();
+        current.store(Arc::new(next));
+        self.credentials.retain(&wanted);
+    }
+
+    /// Logs findings that are new and sets the metric that says whether the files on
+    /// disk are in force.
+    pub fn report(&self, part: Part, findings: &[Diagnostic]) {
+        let said: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
+        let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = match reported.iter_mut().find(|(of, _)| *of == part) {
+            Some((_, before)) => std::mem::replace(before, said),
+            None => {
+                reported.push((part, said));
+                BTreeSet::new()
+            }
+        };
+        drop(reported);
+        for finding in findings.iter().filter(|finding| !before.contains(&finding.to_string())) {
+            if finding.is_error() {
+                tracing::error!(part = part.as_str(), "{finding}");
+            } else {
+                tracing::warn!(part = part.as_str(), "{finding}");
+            }
+        }
+        self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
+    }
+
+    fn snapshot(&self, generation: u64, state: FromState, parts: Parts) -> Snapshot {
+        let Parts {
+            policy,
+            kubernetes,
+            applications,
+            application_sets,
+            plugins,
+            clusters,
+        } = parts;
+        let FromState {
+            resources,
+            rbac,
+            authenticator,
+            extensions,
+        } = state;
+        Snapshot {
+            generation,
+            config: Arc::clone(&self.config),
+            resources,
+            rbac,
+            authenticator,
+            extensions,
+            policy_digest: Arc::from(policy.digest()),
+            policy,
+            plugins,
+            clusters,
+            kubernetes,
+            applications,
+            application_sets,
+            callers: Callers::default(),
+            targets: targets(),
+            judgments: Judgments::default(),
+            standings: Standings::default(),
+            narrowed_by: None,
+        }
+    }
+
+    /// Loads all bundles or none: if one fails, all stay as they were.
+    fn policies(&self, findings: &mut Vec<Diagnostic>) -> Option<Policies> {
+        let folder = &self.config.policies_directory;
+        let extensions = take(
+            Bundle::load(&folder.join("extensions"), Front::Extensions, &self.checker),
+            findings,
+        );
+        let kubernetes = match &self.config.kubernetes {
+            None => None,
+            Some(settings) => {
+                let folder = folder.join("kubernetes");
+                let loaded = KubernetesPolicy::load(&folder, &self.checker, settings.max_groups);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
+        let applications = match &self.config.applications {
+            None => None,
+            Some(settings) => {
+                let folder = folder.join("applications");
+                let loaded = ApplicationsPolicy::load(&folder, &self.checker, settings.semantics);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
+        let application_sets = match &self.config.application_sets {
+            None => None,
+            Some(_) => {
+                let loaded = ApplicationSetsPolicy::load(&folder.join("applicationsets"), &self.checker);
+                Some(Arc::new(take(loaded, findings)?))
+            }
+        };
+        Some(Policies {
+            extensions: Arc::new(extensions?),
+            kubernetes,
+            applications,
+            application_sets,
+        })
+    }
+
+    fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokens>> {
+        let settings = self.config.kubernetes.as_ref()?;
+        take(IdTokens::build(settings, None, &self.clock), findings).map(Arc::new)
+    }
+}
+
+/// Whether two snapshots with the same policies and plugins are made of the same objects, as far
+/// as decisions depend on them.
+fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
+    let agents = |snapshot: &Snapshot| snapshot.kubernetes.as_ref().map(|front| Arc::as_ptr(&front.agents));
+    Arc::ptr_eq(&one.rbac, &other.rbac)
+        && Arc::ptr_eq(&one.authenticator, &other.authenticator)
+        && Arc::ptr_eq(&one.extensions, &other.extensions)
+        && Arc::ptr_eq(&one.clusters, &other.clusters)
+        && agents(one) == agents(other)
+        && one.resources.argocd_cm == other.resources.argocd_cm
+        && one.resources.clusters == other.resources.clusters
+        && pointers(&one.resources.projects, &other.resources.projects)
+        && pointers(&one.resources.applications, &other.resources.applications)
+}
+
+fn targets() -> moka::sync::Cache<Asked, Arc<Target>> {
+    moka::sync::Cache::builder()
+        .weigher(|_, target: &Arc<Target>| target.weight())
+        .max_capacity(TARGETS)
+        .build()
+}
+
+fn take<T>(loaded: Loaded<T>, findings: &mut Vec<Diagnostic>) -> Option<T> {
+    findings.extend(loaded.diagnostics);
+    loaded.value
+}

@@ -1,0 +1,270 @@
+//! The parts of a snapshot that come from objects, rebuilt only where the objects changed.
+//!
+//! Invariant: a part is reused only if every object it is made of is still the same.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::{Snapshot, take};
+use crate::front::extensions::Registry;
+use tollgate_config::{Compatibility, Config};
+use tollgate_core::diagnostic::{Diagnostic, Loaded};
+use tollgate_identity::authenticate::Authenticator;
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_state::source::Source;
+use tollgate_state::{Resources, extensions};
+
+/// The parts of a snapshot made from objects, all together or not at all.
+#[derive(Clone, Debug)]
+pub(super) struct FromState {
+    pub(super) resources: Arc<Resources>,
+    pub(super) rbac: Arc<Rbac>,
+    pub(super) authenticator: Arc<Authenticator>,
+    pub(super) extensions: Arc<Registry>,
+}
+
+impl FromState {
+    /// Takes the parts from a snapshot.
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        Self {
+            resources: Arc::clone(&snapshot.resources),
+            rbac: Arc::clone(&snapshot.rbac),
+            authenticator: Arc::clone(&snapshot.authenticator),
+            extensions: Arc::clone(&snapshot.extensions),
+        }
+    }
+}
+
+/// The result of a load.
+#[derive(Debug)]
+pub(super) enum Outcome {
+    /// It may take effect.
+    Good(FromState),
+    /// It has mistakes. Contains what the load would be with each faulty part as it was before,
+    /// if that is known; this tells which permissions are withdrawn.
+    Refused(Option<FromState>),
+}
+
+/// Makes [`FromState`] and keeps the last good one with its findings.
+#[derive(Debug)]
+pub(super) struct Maker {
+    pub(super) source: Arc<dyn Source>,
+    last: Mutex<Option<Last>>,
+}
+
+#[derive(Debug)]
+struct Last {
+    made: FromState,
+    rbac: Vec<Diagnostic>,
+    authenticator: Vec<Diagnostic>,
+    extensions: Vec<Diagnostic>,
+}
+
+/// Which objects are unchanged since last time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
+struct Same {
+    argocd_cm: bool,
+    rbac_cm: bool,
+    secrets: bool,
+    projects: bool,
+    extensions: bool,
+    clusters: bool,
+}
+
+impl Maker {
+    pub(super) fn new(source: Arc<dyn Source>) -> Self {
+        Self {
+            source,
+            last: Mutex::default(),
+        }
+    }
+
+    /// Loads the objects and makes the parts that depend on them. Blocks.
+    pub(super) fn make(
+        &self,
+        config: &Config,
+        (earlier, narrower): (Option<&FromState>, Option<&FromState>),
+        findings: &mut Vec<Diagnostic>,
+    ) -> Outcome {
+        let loaded = take(self.source.load(), findings);
+        // A broken watch is reported, and the known objects stay in force.
+        findings.extend(self.source.health());
+        let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
+        let readable = narrower.or(earlier);
+        let Some(resources) = loaded else {
+            let parts = self.source.mended().map(|resources| {
+                let known = (last.as_ref(), earlier);
+                // The load itself reports them.
+                make((config, &resources), known, &mut Vec::new()).or_as_in(readable, resources)
+            });
+            return Outcome::Refused(parts.flatten());
+        };
+        let parts = make((config, &resources), (last.as_ref(), earlier), findings);
+        match parts.whole(resources) {
+            Ok(made) => Outcome::Good(last.insert(*made).made.clone()),
+            Err((parts, resources)) => Outcome::Refused(parts.or_as_in(readable, resources)),
+        }
+    }
+}
+
+/// The parts made from objects, each with its own result.
+struct Parts {
+    rbac: Made<Rbac>,
+    authenticator: Made<Authenticator>,
+    extensions: Made<Registry>,
+}
+
+impl Parts {
+    /// Returns all parts if every one could be made.
+    fn whole(self, resources: Arc<Resources>) -> Result<Box<Last>, (Self, Arc<Resources>)> {
+        let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
+        let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
+            return Err((self, resources));
+        };
+        Ok(Box::new(Last {
+            made: FromState {
+                resources,
+                rbac: Arc::clone(rbac),
+                authenticator: Arc::clone(authenticator),
+                extensions: Arc::clone(extensions),
+            },
+            rbac: self.rbac.findings,
+            authenticator: self.authenticator.findings,
+            extensions: self.extensions.findings,
+        }))
+    }
+
+    /// Replaces the parts that could not be made by their earlier versions.
+    fn or_as_in(self, earlier: Option<&FromState>, resources: Arc<Resources>) -> Option<FromState> {
+        let earlier = earlier?.clone();
+        Some(FromState {
+            resources,
+            rbac: self.rbac.value.unwrap_or(earlier.rbac),
+            authenticator: self.authenticator.value.unwrap_or(earlier.authenticator),
+            extensions: self.extensions.value.unwrap_or(earlier.extensions),
+        })
+    }
+}
+
+/// Makes every part, even after a mistake, so that one load reports all mistakes.
+fn make(
+    (config, resources): (&Config, &Arc<Resources>),
+    (last, earlier): (Option<&Last>, Option<&FromState>),
+    findings: &mut Vec<Diagnostic>,
+) -> Parts {
+    let same = last.map(|last| Same::of(&last.made.resources, resources));
+    let kept = |is: fn(&Same) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
+    let rbac = match kept(|same| same.argocd_cm && same.rbac_cm && same.projects) {
+        Some(last) => Made::kept(&last.made.rbac, &last.rbac),
+        None => Made::new(rbac(config, resources)),
+    };
+    let extensions = match kept(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
+        Some(last) => Made::kept(&last.made.extensions, &last.extensions),
+        None => Made::new(extensions(config, resources, earlier)),
+    };
+    findings.extend_from_slice(&rbac.findings);
+    findings.extend_from_slice(&extensions.findings);
+    let compiled = rbac.value.as_ref().or(earlier.map(|earlier| &earlier.rbac));
+    let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
+    let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == scopes);
+    let authenticator = match kept(|same| same.argocd_cm && same.secrets && same.projects) {
+        Some(last) if same_scopes => Made::kept(&last.made.authenticator, &last.authenticator),
+        Some(_) | None => {
+            let earlier = earlier.map(|earlier| &*earlier.authenticator);
+            Made::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
+        }
+    };
+    // Without a policy, it is unknown which claims hold groups.
+    let authenticator = match (&rbac.value, earlier) {
+        (None, None) => Made {
+            value: None,
+            findings: Vec::new(),
+        },
+        (Some(_), _) | (None, Some(_)) => authenticator,
+    };
+    findings.extend_from_slice(&authenticator.findings);
+    Parts {
+        rbac,
+        authenticator,
+        extensions,
+    }
+}
+
+/// Returns the policy in force without what `narrower` does not allow; `None` if it is not a
+/// valid policy.
+pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &Arc<Rbac>) -> Option<Arc<Rbac>> {
+    let compiled = rbac(config, resources).value?;
+    Some(Arc::new(compiled.narrowed_by(narrower)))
+}
+
+/// A part with its findings.
+struct Made<T> {
+    value: Option<Arc<T>>,
+    findings: Vec<Diagnostic>,
+}
+
+impl<T> Made<T> {
+    fn new(loaded: Loaded<T>) -> Self {
+        Self {
+            value: loaded.value.map(Arc::new),
+            findings: loaded.diagnostics,
+        }
+    }
+
+    fn kept(value: &Arc<T>, findings: &[Diagnostic]) -> Self {
+        Self {
+            value: Some(Arc::clone(value)),
+            findings: findings.to_vec(),
+        }
+    }
+}
+
+fn rbac(config: &Config, resources: &Resources) -> Loaded<Rbac> {
+    let mut findings = Vec::new();
+    let source = take(
+        PolicySource::from_resources(resources, config.rbac_semantics),
+        &mut findings,
+    );
+    match source.and_then(|source| take(Rbac::compile(&source), &mut findings)) {
+        Some(rbac) => Loaded::new(rbac, findings),
+        None => Loaded::refused(findings),
+    }
+}
+
+fn extensions(config: &Config, resources: &Resources, earlier: Option<&FromState>) -> Loaded<Registry> {
+    let mut findings = Vec::new();
+    let specs = take(extensions::parse_with(resources, options(config)).specs, &mut findings);
+    let earlier = earlier.map(|earlier| &*earlier.extensions);
+    match specs.and_then(|specs| take(Registry::build(specs, earlier), &mut findings)) {
+        Some(registry) => Loaded::new(registry, findings),
+        None => Loaded::refused(findings),
+    }
+}
+
+/// Which mistakes that Argo CD ignores are accepted in `extension.config`.
+fn options(config: &Config) -> extensions::Options {
+    match config.extensions.compatibility {
+        Compatibility::None => extensions::Options::default(),
+        Compatibility::Argocd => extensions::Options::ARGOCD,
+    }
+}
+
+impl Same {
+    fn of(old: &Resources, new: &Resources) -> Self {
+        Self {
+            argocd_cm: old.argocd_cm == new.argocd_cm,
+            rbac_cm: old.rbac_cm == new.rbac_cm,
+            secrets: pointers(&old.secrets, &new.secrets),
+            projects: pointers(&old.projects, &new.projects),
+            extensions: pointers(&old.extensions, &new.extensions),
+            clusters: old.clusters == new.clusters,
+        }
+    }
+}
+
+/// Whether two maps hold the same pointers under the same keys.
+pub(super) fn pointers<K: Ord, V>(old: &BTreeMap<K, Arc<V>>, new: &BTreeMap<K, Arc<V>>) -> bool {
+    let mut pairs = old.iter().zip(new);
+    old.len() == new.len() && pairs.all(|((a, old), (b, new))| a == b && Arc::ptr_eq(old, new))
+}

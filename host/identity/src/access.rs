@@ -1,0 +1,279 @@
+//! Decides whether a person may use an agent, and as whom they act there.
+//!
+//! The gateway asks a [`Question`]; the platform, which is either the gateway's own user
+//! directory or a remote GitLab or Plural, answers. Errors are 401 with the same text for every
+//! reason, 403 for CI jobs, and 500.
+//!
+//! Security: only this module makes an [`Access`]. A token of another agent, a membership below
+//! developer or an agent with a broken configuration gives none.
+
+mod agents;
+mod asked;
+mod authorizer;
+mod embedded;
+pub mod endpoint;
+mod gateway_token;
+mod membership;
+mod memory;
+#[cfg(test)]
+mod platform_stub;
+mod remote;
+pub mod secret;
+#[cfg(test)]
+mod world;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use secrecy::SecretString;
+use tollgate_core::access::AccessFacts;
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Identity, User};
+
+pub use agents::{Agents, Configuration, Share};
+pub use authorizer::Authorizer;
+pub use remote::SetupError;
+
+/// A question to the platform about one request.
+#[derive(Debug)]
+pub struct Question<'a> {
+    /// The agent asked for.
+    pub agent: AgentId,
+    /// The credential.
+    pub key: AccessKey<'a>,
+}
+
+/// A credential that was recognized but, except for ID tokens, not yet verified.
+#[derive(Debug)]
+pub enum AccessKey<'a> {
+    /// The part after `pat:<agent>:`.
+    PersonalAccessToken(&'a SecretString),
+    /// A verified ID token.
+    OidcIdToken(&'a IdToken),
+    /// The cookie's value and the CSRF token beside it.
+    SessionCookie {
+        /// Value of the cookie, form-decoded once.
+        cookie: &'a SecretString,
+        /// Value of the header field or query parameter.
+        csrf_token: &'a SecretString,
+    },
+    /// The part after `ci:<agent>:`.
+    CiJobToken(&'a SecretString),
+}
+
+impl AccessKey<'_> {
+    /// The kind of credential.
+    pub fn access_type(&self) -> AccessType {
+        match self {
+            Self::PersonalAccessToken(_) => AccessType::PersonalAccessToken,
+            Self::OidcIdToken(_) => AccessType::OidcIdToken,
+            Self::SessionCookie { .. } => AccessType::SessionCookie,
+            Self::CiJobToken(_) => AccessType::CiJobToken,
+        }
+    }
+}
+
+/// An ID token whose signature, issuer, audience and times were verified.
+#[derive(Clone, Debug)]
+pub struct IdToken {
+    /// The token itself, for a remote platform.
+    pub token: SecretString,
+    /// `iss`.
+    pub issuer: String,
+    /// The agent claim.
+    pub agent: AgentId,
+    /// The session, which can be revoked: a hash of `sid`; else of who signed in when with which
+    /// client; else of this token.
+    pub session: SessionId,
+    /// `exp`.
+    pub expires_at: Timestamp,
+    /// Every claim.
+    pub claims: serde_json::Map<String, serde_json::Value>,
+    /// The identity from the issuer's `claimMappings`, if it has any.
+    pub mapped: Option<Identity>,
+}
+
+/// Proof that a person may use an agent. Only [`crate::access`] makes one.
+#[derive(Debug)]
+pub struct Access {
+    facts: AccessFacts,
+    expires_at: Option<Timestamp>,
+    /// The claims of the issuer by which the person was found.
+    linked: Option<Arc<Linked>>,
+}
+
+/// The claims that link an ID token to a person of the directory.
+#[derive(Debug, PartialEq, Eq)]
+struct Linked {
+    issuer: String,
+    claims: serde_json::Map<String, serde_json::Value>,
+}
+
+impl Access {
+    /// The facts policies decide on.
+    pub fn facts(&self) -> &AccessFacts {
+        &self.facts
+    }
+
+    /// The agent.
+    pub fn agent(&self) -> &Arc<Agent> {
+        &self.facts.agent
+    }
+
+    /// The person; for CI jobs, the job's user.
+    pub fn user(&self) -> &User {
+        &self.facts.user
+    }
+
+    /// The kind of credential that was used.
+    pub fn access_type(&self) -> AccessType {
+        self.facts.session.access_type()
+    }
+
+    /// A hash that identifies the person, for limits: it is the same with every credential.
+    pub fn key(&self) -> u64 {
+        use std::hash::{BuildHasher as _, BuildHasherDefault};
+
+        BuildHasherDefault::<rustc_hash::FxHasher>::default().hash_one(("agent", self.user().id, &self.user().username))
+    }
+
+    /// The identity under which they act in the cluster.
+    pub fn access_as(&self) -> &AccessAs {
+        &self.facts.access_as
+    }
+
+    /// The session; it can be revoked.
+    pub fn session(&self) -> &SessionId {
+        &self.facts.session
+    }
+
+    /// When the credential expires.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.expires_at
+    }
+}
+
+#[cfg(any(test, feature = "unchecked"))]
+impl Access {
+    /// For tests of later modules: access by a token that does not expire.
+    pub fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
+        Arc::new(Self {
+            facts: AccessFacts {
+                agent: Arc::new(agent),
+                user,
+                access_as,
+                session,
+            },
+            expires_at: None,
+            linked: None,
+        })
+    }
+}
+
+/// Why access is not given.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// Refused. The caller learns nothing more. (401)
+    #[error("{refusal}")]
+    Refused {
+        /// Why.
+        refusal: Refusal,
+        /// The owner of the credential, if it has one.
+        bearer: Option<Box<Bearer>>,
+    },
+    /// A CI job whose project the agent is not shared with. (403)
+    #[error("the job's project may not use the agent")]
+    JobNotAllowed,
+    /// The platform or the store could not answer. Never remembered. (500)
+    #[error("access cannot be judged: {detail}")]
+    Unavailable {
+        /// Text for operators, without secrets.
+        detail: String,
+    },
+}
+
+/// Why access is refused. For records and operators, never for the caller.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No such token, cookie or session exists.
+    #[error("the credential is not known")]
+    UnknownKey,
+    /// The credential has expired.
+    #[error("the credential has expired")]
+    Expired,
+    /// The credential was revoked.
+    #[error("the credential was revoked")]
+    Revoked,
+    /// The token's scopes are not exactly `k8s_proxy`.
+    #[error("the token has scopes other than `k8s_proxy` alone")]
+    Scope,
+    /// The credential is for another agent.
+    #[error("the credential is for another agent")]
+    OtherAgent,
+    /// The number of the credential's agent now stands for another agent or cluster.
+    #[error("the credential is for an agent that had this number before")]
+    FormerAgent,
+    /// The number of the credential's owner now stands for another person.
+    #[error("the credential is of a user who had this number before")]
+    FormerUser,
+    /// No such agent exists.
+    #[error("there is no such agent")]
+    UnknownAgent,
+    /// The agent's configuration has errors, or no `user_access`.
+    #[error("the agent is not shared: {0}")]
+    NotShared(&'static str),
+    /// The CSRF token is not that of the session.
+    #[error("the CSRF token is not the session's")]
+    Csrf,
+    /// The credential matches nobody in the directory.
+    #[error("nobody in the user directory is meant by the credential")]
+    UnknownUser,
+    /// The person is blocked.
+    #[error("the user is blocked")]
+    Blocked,
+    /// Not a developer in any project or group the agent is shared with.
+    #[error("the user is a developer in no project and no group the agent is shared with")]
+    NotMember,
+    /// A remote platform refused, with this status.
+    #[error("the platform refused with {0}")]
+    Platform(u16),
+    /// The ID token is not valid.
+    #[error("the ID token is not valid: {0}")]
+    IdToken(String),
+}
+
+/// The owner of a credential that is known but was refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bearer {
+    /// Whose it is.
+    pub user: User,
+    /// The credential.
+    pub session: SessionId,
+}
+
+impl Error {
+    /// Returns the owner of the refused credential, if it has one.
+    pub fn bearer(&self) -> Option<&Bearer> {
+        match self {
+            Self::Refused { bearer, .. } => bearer.as_deref(),
+            Self::JobNotAllowed | Self::Unavailable { .. } => None,
+        }
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Self {
+        Self::Refused { refusal, bearer: None }
+    }
+}
+
+impl Refusal {
+    /// Adds the owner of the credential.
+    pub fn of(self, bearer: Bearer) -> Error {
+        Error::Refused {
+            refusal: self,
+            bearer: Some(Box::new(bearer)),
+        }
+    }
+}

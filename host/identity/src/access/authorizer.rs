@@ -1,0 +1,165 @@
+//! Asks the platform whether a person may use an agent, and remembers the answer for a while.
+//!
+//! Security: a remembered answer gives no access once its session is known to be revoked or has
+//! expired.
+
+use std::sync::Arc;
+
+use secrecy::ExposeSecret as _;
+
+use super::agents::Agents;
+use super::asked::Asked;
+use super::embedded::Embedded;
+use super::memory::{Memory, Verdict};
+use super::remote::{Remote, SetupError};
+use super::secret::is_no_token;
+use super::{Access, AccessKey, Bearer, Error, Question, Refusal};
+use crate::clock::Clock;
+use crate::sessions::Sessions;
+use crate::store::Store;
+
+/// Decides whether a person may use an agent. There is one per process; it outlives reloads.
+#[derive(Debug)]
+pub struct Authorizer {
+    platform: Platform,
+    memory: Memory,
+    sessions: Arc<Sessions>,
+    clock: Clock,
+}
+
+/// Who decides.
+#[derive(Clone, Debug)]
+enum Platform {
+    Embedded(Embedded),
+    Remote(Arc<Remote>),
+}
+
+impl Authorizer {
+    /// Builds the authorizer from the settings. Blocks while it reads the shared secret of a
+    /// remote platform.
+    ///
+    /// # Errors
+    /// [`SetupError`]: the secret or the certificate authority cannot be used.
+    pub fn new(
+        config: &tollgate_config::Kubernetes,
+        store: Arc<Store>,
+        sessions: Arc<Sessions>,
+        clock: Clock,
+    ) -> Result<Self, SetupError> {
+        let embedded = Embedded::new(store, &config.users, clock.clone());
+        let (platform, success) = match &config.authorizer {
+            tollgate_config::Authorizer::Embedded => (Platform::Embedded(embedded), config.success_ttl),
+            tollgate_config::Authorizer::Remote {
+                url,
+                secret,
+                certificate_authority,
+                stream_lifetime,
+            } => {
+                let authority = certificate_authority.as_deref();
+                let times = (clock.clone(), *stream_lifetime);
+                let remote = Remote::new((url, authority), secret, embedded, times)?;
+                // A remembered answer must leave time for a stream, so that nobody is refused
+                // because it ends before the question is asked again.
+                let success = config.success_ttl.min(*stream_lifetime / 2);
+                (Platform::Remote(Arc::new(remote)), success)
+            }
+        };
+        let memory = Memory::new(clock.clone(), (success, config.refusal_ttl));
+        Ok(Self {
+            platform,
+            memory: memory.map_err(|_| SetupError::Randomness)?,
+            sessions,
+            clock,
+        })
+    }
+
+    /// Whether the person with this credential may use the agent, and as whom.
+    ///
+    /// Takes some microseconds for a remembered answer. Otherwise it reads the store or asks the
+    /// platform, for at most 15 s. Cancel safe.
+    ///
+    /// # Errors
+    /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
+    /// `Unavailable`.
+    pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> Verdict {
+        if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
+            && is_no_token(token.expose_secret())
+        {
+            // The answer is that for any unknown token, but neither the store nor the memory is
+            // used for it.
+            return Err(Refusal::UnknownKey.into());
+        }
+        // INVARIANT: no remembered answer lets anybody in while revocations are unknown.
+        if self.sessions.is_cut_off() {
+            return Err(Error::Unavailable {
+                detail: "the store is unavailable".to_owned(),
+            });
+        }
+        let key = match &self.platform {
+            Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
+            // The key includes the agent's state, so that a reload counts at once.
+            Platform::Remote(_) => match agents.agent(question.agent) {
+                Some(agent) => {
+                    let project = agent.config_project.to_le_bytes();
+                    let by_claim = [u8::from(agents.is_granted_by_claim(agent.id))];
+                    let world: [&[u8]; 4] = [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
+                    self.memory.key(question, &world)
+                }
+                None => self.memory.key(question, &[]),
+            },
+        };
+        let ask = || {
+            let (platform, agents, asked) = (self.platform.clone(), Arc::clone(agents), Asked::from(question));
+            async move {
+                let access = match &platform {
+                    Platform::Embedded(embedded) => embedded.judge(&agents, &asked).await,
+                    Platform::Remote(remote) => remote.judge(&agents, &asked).await,
+                };
+                access.map(Arc::new)
+            }
+        };
+        let access = self.memory.answer(key, ask).await?;
+        // INVARIANT: this is checked on every request, so that no remembered answer outlives a
+        // revocation.
+        let refusal = if self.sessions.is_revoked(access.session()) {
+            Refusal::Revoked
+        } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
+            Refusal::Expired
+        } else {
+            return Ok(access);
+        };
+        Err(refusal.of(Bearer {
+            user: access.user().clone(),
+            session: access.session().clone(),
+        }))
+    }
+
+    /// Returns the access these agents give to somebody who was let in before, if agent and
+    /// person are the same.
+    ///
+    /// For access a remote platform gave, this only checks that the agent is unchanged: the
+    /// platform is asked again when its answer ends.
+    pub fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+        match &self.platform {
+            Platform::Embedded(embedded) => embedded.again(agents, access),
+            Platform::Remote(remote) => remote.again(agents, access),
+        }
+    }
+
+    /// Whether the gateway is its own platform.
+    pub fn is_embedded(&self) -> bool {
+        !self.takes_ci_tokens()
+    }
+
+    /// Whether the platform knows tokens of CI jobs. If not, they are an unknown kind of
+    /// credential.
+    pub fn takes_ci_tokens(&self) -> bool {
+        match self.platform {
+            Platform::Embedded(_) => false,
+            Platform::Remote(_) => true,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+//! The secrets of personal access tokens and browser sessions: random text in a form that people
+//! and scanners recognize. A checksum catches mistyped tokens before any look-up.
+//!
+//! Security: a secret has at least 256 random bits, and no copy of it stays in memory. The checksum
+//! proves nothing; anyone who knows the format can compute it.
+
+use aws_lc_rs::rand;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use secrecy::SecretString;
+use sha2::{Digest as _, Sha256};
+use zeroize::Zeroizing;
+
+/// The operating system gave no random bytes.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+#[error("no random bytes for a secret")]
+pub struct RandomError;
+
+/// Prefix of tokens, by which secret scanners find them.
+pub const TOKEN_PREFIX: &str = "tgpat-";
+
+/// Random bytes of each secret.
+const RANDOM_BYTES: usize = 32;
+
+/// The length of the random bytes in base64url, in characters.
+const RANDOM_CHARACTERS: usize = 43;
+
+/// Bytes of the checksum, enough for a scanner to trust a match.
+const CHECKSUM_BYTES: usize = 3;
+
+/// Whether a text has the form of a token's secret with a matching checksum.
+pub fn is_token(text: &str) -> bool {
+    let Some(tail) = text.strip_prefix(TOKEN_PREFIX) else {
+        return false;
+    };
+    tail.split_at_checked(RANDOM_CHARACTERS)
+        .is_some_and(|(random, sum)| checksum(random) == sum)
+}
+
+/// Whether a text has the prefix of tokens but cannot be one. Imported tokens have other
+/// prefixes.
+pub(super) fn is_no_token(text: &str) -> bool {
+    text.starts_with(TOKEN_PREFIX) && !is_token(text)
+}
+
+/// The checksum of the random part.
+fn checksum(text: &str) -> String {
+    let digest = Sha256::digest(text.as_bytes());
+    let bytes: Vec<u8> = digest.iter().copied().take(CHECKSUM_BYTES).collect();
+    URL_SAFE_NO_PAD.encode(bytes)
+}
+
+/// A secret of a personal access token: [`TOKEN_PREFIX`], 43 characters of 32
+/// random bytes and 4 of a checksum over them, all base64url.
+///
+/// # Errors
+/// [`RandomError`].
+pub fn token() -> Result<SecretString, RandomError> {
+    let random = random()?;
+    let mut text = Zeroizing::new(String::with_capacity(64));
+    text.push_str(TOKEN_PREFIX);
+    text.push_str(&random);
+    text.push_str(&checksum(&random));
+    Ok(SecretString::from(text.as_str()))
+}
+
+/// The value of a cookie, or a CSRF token: 32 random bytes in base64url. Form decoding does not
+/// change it.
+///
+/// # Errors
+/// [`RandomError`].
+pub fn session() -> Result<SecretString, RandomError> {
+    Ok(SecretString::from(random()?.as_str()))
+}
+
+fn random() -> Result<Zeroizing<String>, RandomError> {
+    let mut bytes = Zeroizing::new([0_u8; RANDOM_BYTES]);
+    rand::fill(&mut *bytes).map_err(|_| RandomError)?;
+    Ok(Zeroizing::new(URL_SAFE_NO_PAD.encode(*bytes)))
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::ExposeSecret as _;
+
+    use super::{is_token, session, token};
+
+    #[test]
+    fn tokens_are_random_and_can_be_found() {
+        let [one, two] = [token().unwrap(), token().unwrap()];
+        let [one, two] = [one.expose_secret(), two.expose_secret()];
+        assert_ne!(one, two);
+        for text in [one, two] {
+            assert_eq!(text.len(), 6 + 43 + 4, "{text}");
+            assert!(
+                text.bytes()
+                    .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
+            );
+            assert!(is_token(text));
+        }
+        let mut typo = one.to_owned();
+        let last = typo.pop();
+        typo.push(if last == Some('A') { 'B' } else { 'A' });
+        assert!(!is_token(&typo) && !is_token("tgpat-") && !is_token("glpat-x") && !is_token("tgpat-ü"));
+    }
+
+    #[test]
+    fn cookies_are_random() {
+        let [one, two] = [session().unwrap(), session().unwrap()];
+        assert_ne!(one.expose_secret(), two.expose_secret());
+        assert_eq!(one.expose_secret().len(), 43);
+    }
+}

@@ -1,0 +1,337 @@
+//! Fixtures for tests: people, agents, a store and a clock.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use secrecy::SecretString;
+use serde_json::{Map, Value, json};
+use tempfile::TempDir;
+use uuid::Uuid;
+
+use super::{Access, AccessKey, Agents, Authorizer, Error, IdToken, Question, Refusal};
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::sessions::Sessions;
+use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
+use tollgate_config::{PersonKey, SameSite, UserLink};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
+use tollgate_state::Resources;
+use tollgate_state::directory::load_text;
+
+pub(super) const ISSUER: &str = "https://gitlab.example.com";
+
+pub(super) const PEOPLE: &str = "
+apiVersion: tollgate.dev/v1alpha1
+kind: UserDirectory
+metadata: {name: people}
+spec:
+  users:
+    - {id: 101, username: alice}
+    - {id: 102, username: bob}
+    - {id: 103, username: carol}
+    - {id: 104, username: dave}
+    - {id: 105, username: erin}
+    - {id: 107, username: grace}
+    - {id: 108, username: heidi, state: blocked}
+    - {id: 109, username: ivan}
+  groups:
+    - {id: 1, path: group-1, members: [{username: alice, role: maintainer}]}
+    - {id: 2, path: Group-2, members: [{username: bob, role: developer}, {username: ivan, role: developer}]}
+    - {id: 3, path: group-3, members: [{username: dave, role: owner}]}
+    - {id: 4, path: group-3/subgroup, members: [{username: dave, role: guest}]}
+    - {id: 5, path: group-3/subgroup/deep, members: [{username: grace, role: maintainer}]}
+    - {id: 9, path: group-9}
+  projects:
+    - id: 1
+      path: group-1/project-1
+      members:
+        - {username: carol, role: reporter}
+        - {username: ivan, role: reporter}
+        - {username: heidi, role: developer}
+    - {id: 2, path: group-2/project-2}
+";
+
+/// Lists of the design's example.
+pub(super) const LISTS: &str =
+    "projects: [{id: group-1/project-1}, {id: group-2/project-2}], groups: [{id: group-2}, {id: group-3/subgroup}]";
+
+/// An `Agent` object.
+pub(super) fn agent(id: i64, name: &str, user_access: &str) -> String {
+    format!(
+        "---\napiVersion: tollgate.dev/v1alpha1\nkind: Agent\nmetadata: {{name: {name}}}\nspec:\n  id: {id}\n  \
+         configProject: {{id: 1234}}\n  cluster: in-cluster\n  config: {{{user_access}}}\n"
+    )
+}
+
+/// `user_access` with the example's lists.
+pub(super) fn shared_as(kind: &str) -> String {
+    format!("user_access: {{access_as: {{{kind}: {{}}}}, {LISTS}}}")
+}
+
+/// The people and agents 9999 (`user`), 8 (group-9), 7 (`agent`), 6 (`mapped`)
+/// and 5 (`mapped` for members).
+pub(super) fn resources() -> Resources {
+    let mut text = PEOPLE.to_owned();
+    text.push_str(&agent(9999, "my-agent", &shared_as("user")));
+    let other = "user_access: {access_as: {user: {}}, groups: [{id: group-9}]}";
+    text.push_str(&agent(8, "other-agent", other));
+    text.push_str(&agent(7, "plain-agent", &shared_as("agent")));
+    text.push_str(&agent(6, "mapped-agent", "user_access: {access_as: {mapped: {}}}"));
+    text.push_str(&agent(5, "mapped-members", &shared_as("mapped")));
+    text.push_str(&agent(4, "closed-agent", ""));
+    with(&text)
+}
+
+/// Resources of a text that has no errors.
+pub(super) fn with(text: &str) -> Resources {
+    let loaded = load_text(text, "state.yaml", "argocd");
+    loaded.value.unwrap_or_else(|| panic!("{:#?}", loaded.diagnostics))
+}
+
+/// The people, with these agents.
+pub(super) fn people_and(agents: &[String]) -> Resources {
+    with(&format!("{PEOPLE}{}", agents.concat()))
+}
+
+pub(super) fn id(number: i64) -> AgentId {
+    AgentId::new(number).unwrap()
+}
+
+pub(super) fn settings() -> tollgate_config::Kubernetes {
+    tollgate_config::Kubernetes {
+        authorizer: tollgate_config::Authorizer::Embedded,
+        platform_secret: None,
+        allowed_origins: Vec::new(),
+        agent_claim: "agent".to_owned(),
+        issuers: Vec::new(),
+        users: vec![UserLink {
+            issuer: ISSUER.to_owned(),
+            claim: "sub".to_owned(),
+            key: PersonKey::Id,
+        }],
+        public_url: None,
+        cookie_lifetime: Duration::from_secs(86_400),
+        same_site: SameSite::Strict,
+        success_ttl: Duration::from_secs(60),
+        refusal_ttl: Duration::from_secs(10),
+        longest_token: Duration::from_secs(86_400),
+        max_groups: 200,
+        audit_bucket: Duration::from_secs(60),
+        audit_keep: Duration::from_secs(86_400),
+    }
+}
+
+/// The embedded platform, with a store on disk.
+pub(super) struct World {
+    pub(super) clock: Clock,
+    pub(super) store: Arc<Store>,
+    pub(super) sessions: Arc<Sessions>,
+    pub(super) agents: Arc<Agents>,
+    pub(super) authorizer: Authorizer,
+    pub(super) folder: TempDir,
+}
+
+/// A personal access token that gives alice access.
+pub(super) struct Pat {
+    pub(super) secret: &'static str,
+    pub(super) user: (i64, &'static str),
+    pub(super) agent: i64,
+    pub(super) scopes: &'static [&'static str],
+    pub(super) lives: i64,
+    pub(super) revoked: bool,
+}
+
+impl Default for Pat {
+    fn default() -> Self {
+        Self {
+            secret: "glpat-alice",
+            user: (101, "alice"),
+            agent: 9999,
+            scopes: &["k8s_proxy"],
+            lives: 3600,
+            revoked: false,
+        }
+    }
+}
+
+impl World {
+    pub(super) async fn new() -> Self {
+        Self::with(&settings()).await
+    }
+
+    pub(super) async fn with(settings: &tollgate_config::Kubernetes) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let clock = Clock::default();
+        let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
+        let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
+        let metrics = Arc::new(Metrics::default());
+        let sessions = Sessions::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
+            .await
+            .unwrap();
+        let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone());
+        Self {
+            authorizer: authorizer.unwrap(),
+            agents: Agents::build(&resources(), None),
+            clock,
+            store,
+            sessions,
+            folder,
+        }
+    }
+
+    /// A time this many seconds from now.
+    pub(super) fn at(&self, seconds: i64) -> Timestamp {
+        let now = self.clock.now().as_second();
+        Timestamp::from_second(now + seconds).unwrap()
+    }
+
+    pub(super) async fn add(&self, pat: &Pat) -> Uuid {
+        let id = Uuid::now_v7();
+        let token = Token {
+            id,
+            name: pat.secret.to_owned(),
+            user: User {
+                id: pat.user.0,
+                username: pat.user.1.to_owned(),
+            },
+            agent_id: super::world::id(pat.agent),
+            agent: self
+                .agents
+                .agent(super::world::id(pat.agent))
+                .map(|agent| agent.identity()),
+            scopes: pat.scopes.iter().map(|scope| (*scope).to_owned()).collect(),
+            created_at: self.at(-60),
+            expires_at: self.at(pat.lives),
+            revoked_at: pat.revoked.then(|| self.at(-30)),
+            last_used_at: None,
+        };
+        let hash = SecretHash::of(&SecretString::from(pat.secret));
+        self.store.import_token(&token, hash).await.unwrap();
+        id
+    }
+
+    /// A browser session with cookie `sess-NAME` and CSRF token `csrf-NAME`.
+    pub(super) async fn add_cookie(&self, (user_id, name): (i64, &str), lives: i64) -> Uuid {
+        let id = Uuid::now_v7();
+        let hash = |text: String| SecretHash::of(&SecretString::from(text));
+        let session = BrowserSession {
+            id,
+            user: User {
+                id: user_id,
+                username: name.to_owned(),
+            },
+            csrf: hash(format!("csrf-{name}")),
+            created_at: self.at(-60),
+            expires_at: self.at(lives),
+            revoked_at: None,
+        };
+        let by = Actor {
+            user_id: Some(user_id),
+            name: name.to_owned(),
+        };
+        let cookie = hash(format!("sess-{name}"));
+        self.store.create_session(&session, cookie, &by).await.unwrap();
+        id
+    }
+
+    pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<Access>, Error> {
+        let secret = SecretString::from(secret);
+        let question = Question {
+            agent: id(agent),
+            key: AccessKey::PersonalAccessToken(&secret),
+        };
+        self.authorizer.authorize(&self.agents, &question).await
+    }
+
+    pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<Access>, Error> {
+        let (cookie, csrf_token) = (SecretString::from(cookie), SecretString::from(csrf_token));
+        let question = Question {
+            agent: id(agent),
+            key: AccessKey::SessionCookie {
+                cookie: &cookie,
+                csrf_token: &csrf_token,
+            },
+        };
+        self.authorizer.authorize(&self.agents, &question).await
+    }
+
+    pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<Access>, Error> {
+        let question = Question {
+            agent: token.agent,
+            key: AccessKey::OidcIdToken(token),
+        };
+        self.authorizer.authorize(&self.agents, &question).await
+    }
+
+    /// A verified ID token of a person by `sub`.
+    pub(super) fn token_of(&self, sub: &Value, agent: i64) -> IdToken {
+        let claims: Map<String, Value> = [("sub".to_owned(), sub.clone()), ("agent".to_owned(), json!(agent))]
+            .into_iter()
+            .collect();
+        IdToken {
+            token: SecretString::from(format!("header.{sub}-{agent}.signature")),
+            issuer: ISSUER.to_owned(),
+            agent: id(agent),
+            session: SessionId::new(AccessType::OidcIdToken, format!("sid{agent}")),
+            expires_at: self.at(600),
+            claims,
+            mapped: None,
+        }
+    }
+
+    /// Changes the database behind the store's back.
+    pub(super) async fn sql(&self, text: &'static str) {
+        use sqlx::ConnectOptions as _;
+
+        let options = sqlx::sqlite::SqliteConnectOptions::new().filename(self.folder.path().join("tollgate.db"));
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
+    }
+
+    /// A file with a secret two gateways share.
+    pub(super) fn secret_file(&self) -> std::path::PathBuf {
+        let path = self.folder.path().join("secret");
+        std::fs::write(&path, SECRET).unwrap();
+        path
+    }
+}
+
+/// 32 bytes, as GitLab writes them.
+pub(super) const SECRET: &str = "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=\n";
+
+pub(super) fn mapped(username: &str) -> Identity {
+    Identity {
+        username: username.to_owned(),
+        ..Identity::default()
+    }
+}
+
+pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
+    let roles = [Role::Reporter, Role::Developer, Role::Maintainer, Role::Owner];
+    Membership {
+        id,
+        path: path.to_owned(),
+        roles: roles.into_iter().filter(|role| *role <= highest).collect(),
+    }
+}
+
+/// Why access is not given.
+#[track_caller]
+pub(super) fn refusal(answer: Result<Arc<Access>, Error>) -> Refusal {
+    match answer {
+        Err(Error::Refused { refusal, .. }) => refusal,
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+/// Projects and groups of an access as `user`.
+#[track_caller]
+pub(super) fn memberships(access: &Access) -> (Vec<Membership>, Vec<Membership>) {
+    match access.access_as() {
+        AccessAs::User { projects, groups } => (projects.clone(), groups.clone()),
+        other => panic!("not as user: {other:?}"),
+    }
+}

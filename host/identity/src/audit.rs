@@ -1,0 +1,295 @@
+//! The audit log of access: one entry per request, stored as rows.
+//!
+//! Reads of one kind share one row with a count per time bucket. Refusals get rows of their own
+//! until there are many of one kind. Everything else gets a row of its own.
+//!
+//! Invariant: every entry is at least counted, and an `exec` or a change that is let through is
+//! never only counted.
+//!
+//! Security: a request whose row cannot be written is not let through.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use uuid::Uuid;
+
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::sessions::{Closed, Holder, Sessions};
+use crate::store::{self, AuditEvent, Store};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::AccessType;
+
+mod buckets;
+mod few;
+mod row;
+mod task;
+
+use buckets::{Buckets, Full, Key, Most};
+use few::Few;
+use row::Counting;
+
+/// Most kinds of read counted separately at once. Beyond that, reads are counted per session and
+/// agent.
+const READS: Most = Most { all: 10_000, each: 500 };
+
+/// Refusals of one session for one agent and reason that get rows of their own within a bucket's
+/// time. Further ones are counted, so that nobody can fill the disk with an expired credential.
+const REFUSALS_ALONE: u32 = 20;
+
+/// As [`REFUSALS_ALONE`], but for one session in all, since it may name any agent.
+const REFUSALS_OF_SESSION: u32 = 200;
+
+/// Most kinds of refusal counted separately at once. Beyond that, refusals are counted per
+/// session and reason.
+const REFUSALS: Most = Most { all: 10_000, each: 50 };
+
+/// Most kinds of refusal of unknown callers counted separately at once. Beyond that, they are
+/// counted per reason, so that strangers cannot fill the disk.
+const STRANGERS: Most = Most { all: 100, each: 100 };
+
+/// Most rows written at once.
+const BATCH: usize = 250;
+
+/// How access ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Let through.
+    Allowed,
+    /// Refused.
+    Denied,
+}
+
+impl Outcome {
+    /// The action of the audit event.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::Allowed => "access.allowed",
+            Self::Denied => "access.denied",
+        }
+    }
+}
+
+/// One request, as far as it was processed.
+#[derive(Clone, Copy, Debug)]
+pub struct AccessEntry<'a> {
+    /// Who the caller is; `None` for unknown callers. Made with `access.into()`.
+    pub holder: Option<Holder<'a>>,
+    /// The agent the caller names; the holder's takes precedence.
+    pub agent: Option<AgentId>,
+    /// The kind of credential the caller sent; the holder's takes precedence.
+    pub access_type: Option<AccessType>,
+    /// What is requested; `None` if the request was refused before that was read.
+    pub attributes: Option<&'a Attributes>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// The reason, a word from a fixed list, as in the decision record.
+    pub reason: &'static str,
+    /// The reason for operators: the rule, or what exactly was wrong. Contains no secret and no
+    /// text of the caller. Only rows of their own have it, counted ones do not.
+    pub detail: Option<&'a str>,
+    /// The client's address, as the kernel sees it.
+    pub client: IpAddr,
+    /// Id of the decision: the `Audit-ID` the cluster sees.
+    pub audit_id: Uuid,
+    /// The name the cluster sees; `None` if nobody is impersonated.
+    pub impersonated: Option<&'a str>,
+}
+
+/// The durations of the audit log.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// How long reads of one kind are counted together.
+    pub bucket: Duration,
+    /// How long events are kept.
+    pub keep: Duration,
+    /// How long counts may wait for a store that does not take them. After that, reads are
+    /// refused, too.
+    pub grace: Duration,
+}
+
+/// The audit log.
+#[derive(Debug)]
+pub struct Audit {
+    store: Arc<Store>,
+    clock: Clock,
+    times: Times,
+    metrics: Arc<Metrics>,
+    reads: Buckets,
+    refusals: Buckets,
+    strangers: Buckets,
+    /// Limits the rows that refusals of one kind get.
+    alone: Few,
+    /// As `alone`, for one session.
+    alone_of_session: Few,
+    /// Streams that were closed; bounded by how many were open.
+    closed: Mutex<Vec<AuditEvent>>,
+    /// Events to be stored, by id, in their latest state; bounded by how many are counted and
+    /// were closed.
+    pending: tokio::sync::Mutex<BTreeMap<Uuid, AuditEvent>>,
+    wake: Arc<Notify>,
+    /// Whether counts have waited for longer than the grace period.
+    is_stuck: AtomicBool,
+}
+
+impl Audit {
+    /// Starts the audit log: counts are written to the store every second, and old events are
+    /// removed once an hour. Stops when the last clone is dropped; call [`Audit::flush`] before
+    /// that.
+    pub fn start(store: Arc<Store>, clock: Clock, times: Times, metrics: Arc<Metrics>) -> Arc<Self> {
+        let audit = Arc::new(Self {
+            store,
+            clock,
+            times,
+            metrics,
+            reads: Buckets::new(times.bucket, READS),
+            refusals: Buckets::new(times.bucket, REFUSALS),
+            strangers: Buckets::new(times.bucket, STRANGERS),
+            alone: Few::new(times.bucket, REFUSALS_ALONE),
+            alone_of_session: Few::new(times.bucket, REFUSALS_OF_SESSION),
+            closed: Mutex::default(),
+            pending: tokio::sync::Mutex::default(),
+            wake: Arc::default(),
+            is_stuck: AtomicBool::new(false),
+        });
+        task::spawn(&audit);
+        audit
+    }
+
+    /// Writes an event for each stream that `sessions` ends before its time.
+    pub fn listen(self: &Arc<Self>, sessions: &Sessions) {
+        let audit = Arc::downgrade(self);
+        sessions.on_closed(move |closed| {
+            if let Some(audit) = audit.upgrade() {
+                audit.closed(&closed);
+            }
+        });
+    }
+
+    /// Records one request, alone or counted as its kind requires.
+    ///
+    /// Returns when the entry's own row, or the row it is counted in, is on disk. The count
+    /// itself reaches the disk within about a second.
+    ///
+    /// # Errors
+    /// The store failed; the caller must not let the request through.
+    ///
+    /// Cancel safe: a request that goes away may still be recorded.
+    pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
+        match row::counting(&entry) {
+            Counting::Alone => self.alone(&entry).await,
+            Counting::Refusal(key) if self.is_left(&key) => self.alone(&entry).await,
+            Counting::Refusal(key) => self.count(&self.refusals, key, &entry).await,
+            Counting::Read(key) => self.count(&self.reads, key, &entry).await,
+            Counting::Stranger(key) => self.count(&self.strangers, key, &entry).await,
+        }
+    }
+
+    /// Whether a refusal may have a row of its own.
+    fn is_left(&self, key: &Key) -> bool {
+        let session = Key {
+            owner: key.owner.clone(),
+            what: String::new(),
+        };
+        let now = self.clock.running();
+        self.alone.take(key.clone(), now) && self.alone_of_session.take(session, now)
+    }
+
+    /// Queues an event for a stream that was ended.
+    pub fn closed(&self, closed: &Closed) {
+        let event = row::closed(closed);
+        self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(event);
+        self.wake.notify_one();
+    }
+
+    /// Writes everything that waits: current counts and closed streams.
+    ///
+    /// # Errors
+    /// The store failed; what it did not take is kept for the next time.
+    pub async fn flush(&self) -> Result<(), store::Error> {
+        let mut pending = self.pending.lock().await;
+        let now = self.clock.now();
+        let closed = std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
+        let counted = [&self.reads, &self.refusals, &self.strangers].map(|buckets| buckets.collect(now));
+        for few in [&self.alone, &self.alone_of_session] {
+            few.forget(self.clock.running());
+        }
+        for event in closed.into_iter().chain(counted.into_iter().flatten()) {
+            pending.insert(event.id, event);
+        }
+        let gauge = &self.metrics.audit_pending;
+        while !pending.is_empty() {
+            gauge.set(i64::try_from(pending.len()).unwrap_or(i64::MAX));
+            let batch: Vec<_> = pending.values().take(BATCH).cloned().collect();
+            self.record(&batch).await?;
+            for event in &batch {
+                pending.remove(&event.id);
+            }
+        }
+        gauge.set(0);
+        Ok(())
+    }
+
+    async fn alone(&self, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
+        self.record(&[row::alone(entry, self.clock.now())]).await
+    }
+
+    /// Counts the entry in its bucket. On return, the bucket's row is on disk.
+    async fn count(&self, buckets: &Buckets, key: Key, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
+        // INVARIANT: an open bucket lets nobody pass once its count could not be written for
+        // longer than the grace period.
+        if self.is_stuck.load(Ordering::Relaxed) {
+            return Err(store::Error::Failed {
+                detail: "counts have waited for too long".to_owned(),
+            });
+        }
+        let now = self.clock.now();
+        let ticket = match buckets.count(key, now, || row::counted(entry, now)) {
+            Ok(ticket) => ticket,
+            // There are few of these keys: reasons are a fixed list, and callers cannot make
+            // sessions here.
+            Err(Full) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
+        };
+        self.opened(buckets, ticket).await
+    }
+
+    /// Waits until the bucket's row is on disk; whoever is first writes it.
+    async fn opened(&self, buckets: &Buckets, ticket: buckets::Ticket) -> Result<(), store::Error> {
+        if ticket.opened.initialized() {
+            return Ok(());
+        }
+        let open = || async {
+            match buckets.open(&ticket) {
+                Some(event) => self.record(&[event]).await,
+                None => Ok(()),
+            }
+        };
+        let opened = ticket.opened.get_or_try_init(open).await.copied();
+        if opened.is_err() {
+            buckets.take_back(&ticket);
+        }
+        opened
+    }
+
+    async fn record(&self, events: &[AuditEvent]) -> Result<(), store::Error> {
+        let recorded = self.store.record(events).await;
+        let metrics = &self.metrics;
+        match &recorded {
+            Ok(()) => {
+                metrics
+                    .audit_rows
+                    .inc_by(u64::try_from(events.len()).unwrap_or(u64::MAX));
+            }
+            Err(_) => metrics.store_failed("audit"),
+        }
+        recorded
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,171 @@
+//! Background tasks of the audit log: they write counts to the store and remove old events.
+//!
+//! Invariant: a count the store did not take is tried again, not dropped.
+
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+
+use super::Audit;
+use crate::clock::Clock;
+use crate::store;
+
+/// How long a count waits before it is written to the store.
+const WRITE: Duration = Duration::from_secs(1);
+
+/// How often old events are removed.
+const FORGET: Duration = Duration::from_hours(1);
+
+/// How far this machine's clock and the database's may differ.
+const APART: Duration = Duration::from_mins(5);
+
+/// How far time may leap from one removal to the next. A longer pause is made up for gradually.
+const LEAP: Duration = Duration::from_hours(24);
+
+/// Why nothing was removed, or not all.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Error {
+    /// The clocks differ; a wrong one would remove events that must be kept.
+    #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
+    Clocks { apart: Duration },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] store::Error),
+}
+
+/// Starts the tasks; they end when only they hold the value.
+pub(super) fn spawn(audit: &Arc<Audit>) {
+    let (clock, wake) = (audit.clock.clone(), audit.wake.clone());
+    tokio::spawn(write(Arc::downgrade(audit), clock.clone(), wake));
+    tokio::spawn(forget(Arc::downgrade(audit), clock));
+}
+
+async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
+    let mut good = true;
+    // In running time, when the last flush began that left nothing waiting.
+    let mut written_at = clock.running();
+    loop {
+        if good {
+            tokio::select! {
+                () = clock.sleep(WRITE) => {}
+                () = wake.notified() => {}
+            }
+        } else {
+            clock.sleep(WRITE).await;
+        }
+        let Some(audit) = audit.upgrade() else { return };
+        let begun = clock.running();
+        let written = audit.flush().await;
+        if written.is_ok() {
+            written_at = begun;
+        }
+        let waited = clock.running().saturating_sub(written_at);
+        let is_stuck = written.is_err() && waited >= audit.times.grace;
+        audit.is_stuck.store(is_stuck, Ordering::Relaxed);
+        match &written {
+            Ok(()) if !good => tracing::info!("audit events are written again"),
+            Err(error) if good => {
+                tracing::error!(%error, "audit events cannot be written; trying again until it works");
+            }
+            Ok(()) | Err(_) => {}
+        }
+        good = written.is_ok();
+    }
+}
+
+/// Removes events that are too old.
+///
+/// - `ran`: how long this process has run since the last time.
+pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> Result<(), Error> {
+    agree(now, audit.store.time().await?)?;
+    let reached = audit.store.reached_time().await?.unwrap_or(now);
+    let time = credible(now, reached, ran);
+    if time < now {
+        let behind = now.duration_since(time).unsigned_abs();
+        tracing::warn!(
+            ?behind,
+            "this machine's clock is far ahead of what the store has seen; what is too old is removed later"
+        );
+    }
+    let oldest = time.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
+    audit.store.forget_before(oldest, time).await?;
+    Ok(audit.store.reach_time(time.max(reached)).await?)
+}
+
+/// The time to assume for removals. Removed rows do not come back when a clock that was years
+/// ahead is corrected, so a leap is not believed: the assumed time then advances twice as fast as
+/// the process runs, until it has caught up.
+fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
+    let near = reached.checked_add(LEAP).unwrap_or(Timestamp::MAX);
+    if now <= near {
+        return now;
+    }
+    let made_up = reached.checked_add(ran.saturating_mul(2)).unwrap_or(Timestamp::MAX);
+    now.min(made_up)
+}
+
+/// Checks that the clocks agree, so that time may decide what is removed.
+///
+/// - `theirs`: the database's time, if it has a clock of its own.
+fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
+    let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
+    if apart > APART {
+        return Err(Error::Clocks { apart });
+    }
+    Ok(())
+}
+
+async fn forget(audit: Weak<Audit>, clock: Clock) {
+    let mut last = clock.running();
+    loop {
+        // The time that the removal takes counts, too.
+        let begun = clock.running();
+        let next = begun.saturating_add(FORGET);
+        {
+            let Some(audit) = audit.upgrade() else { return };
+            if let Err(error) = forget_old(&audit, clock.now(), begun.saturating_sub(last)).await {
+                audit.metrics.store_failed("forget");
+                tracing::error!(%error, "what is too old cannot be removed from the store");
+            }
+        }
+        last = begun;
+        clock.sleep(next.saturating_sub(clock.running())).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clocks_far_apart_remove_nothing() {
+        let now = Timestamp::UNIX_EPOCH;
+        let (near, far) = (Duration::from_mins(5), Duration::from_mins(6));
+        for theirs in [None, Some(now), Some(now + near), Some(now - near)] {
+            assert_eq!(agree(now, theirs), Ok(()));
+        }
+        for theirs in [now + far, now - far] {
+            assert_eq!(agree(now, Some(theirs)), Err(Error::Clocks { apart: far }));
+        }
+    }
+
+    #[test]
+    fn a_leap_of_time_is_made_up_for_and_not_believed() {
+        let reached = Timestamp::UNIX_EPOCH;
+        let hour = Duration::from_hours(1);
+        let years = reached + 20_000 * hour;
+        for (now, ran, time) in [
+            (reached - hour, Duration::ZERO, reached - hour),
+            (reached, Duration::ZERO, reached),
+            (reached + LEAP, Duration::ZERO, reached + LEAP),
+            (years, Duration::ZERO, reached),
+            (years, hour, reached + 2 * hour),
+            (reached + 30 * hour, 20 * hour, reached + 30 * hour),
+        ] {
+            assert_eq!(credible(now, reached, ran), time, "{now} after {ran:?}");
+        }
+    }
+}

@@ -1,0 +1,794 @@
+use std::net::Ipv4Addr;
+
+use futures_util::FutureExt as _;
+use secrecy::SecretString;
+use serde_json::json;
+use sqlx::ConnectOptions as _;
+use sqlx::sqlite::SqliteConnectOptions;
+use tempfile::TempDir;
+
+use super::*;
+use crate::sessions::{Ending, Kind, Target};
+use crate::store::AuditFilter;
+use tollgate_core::session::SessionId;
+use tollgate_core::user::User;
+
+const MINUTE: Duration = Duration::from_mins(1);
+const ID: Uuid = Uuid::from_u128(7);
+
+struct World {
+    dir: TempDir,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    store: Arc<Store>,
+    audit: Arc<Audit>,
+    session: SessionId,
+    bob: User,
+}
+
+impl World {
+    async fn start() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        let url = format!("sqlite:{}/store", dir.path().display());
+        let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
+        let (clock, metrics) = (Clock::default(), Arc::new(Metrics::default()));
+        let times = Times {
+            bucket: MINUTE,
+            keep: Duration::from_hours(24 * 30),
+            grace: Duration::from_secs(10),
+        };
+        let audit = Audit::start(store.clone(), clock.clone(), times, metrics.clone());
+        Self {
+            dir,
+            clock,
+            metrics,
+            store,
+            audit,
+            session: SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string()),
+            bob: User {
+                id: 102,
+                username: "bob".to_owned(),
+            },
+        }
+    }
+
+    fn entry<'a>(&'a self, attributes: &'a Attributes) -> AccessEntry<'a> {
+        let holder = Holder {
+            session: &self.session,
+            user: &self.bob,
+            agent: AgentId::new(9999).unwrap(),
+            expires_at: None,
+        };
+        AccessEntry {
+            holder: Some(holder),
+            agent: None,
+            access_type: None,
+            attributes: Some(attributes),
+            outcome: Outcome::Allowed,
+            reason: "allowed",
+            detail: None,
+            client: Ipv4Addr::new(192, 0, 2, 7).into(),
+            audit_id: ID,
+            impersonated: Some("gitlab:user:bob"),
+        }
+    }
+
+    async fn rows(&self) -> Vec<AuditEvent> {
+        let filter = AuditFilter {
+            limit: 1_000,
+            ..AuditFilter::default()
+        };
+        let mut rows = self.store.audit(&filter).await.unwrap();
+        rows.reverse();
+        rows
+    }
+
+    async fn counts(&self) -> Vec<(String, u64)> {
+        let rows = self.rows().await.into_iter();
+        rows.map(|row| (row.action, row.count)).collect()
+    }
+
+    /// Lets other tasks run until the store has these.
+    async fn until(&self, wanted: &[(&str, u64)]) {
+        let wanted: Vec<_> = wanted
+            .iter()
+            .map(|(action, count)| ((*action).to_owned(), *count))
+            .collect();
+        let waiting = async {
+            while self.counts().await != wanted {
+                tokio::task::yield_now().await;
+            }
+        };
+        if tokio::time::timeout(Duration::from_secs(20), waiting).await.is_err() {
+            assert_eq!(self.counts().await, wanted);
+        }
+    }
+
+    /// Changes the database behind the store's back.
+    async fn sql(&self, text: &'static str) {
+        let options = SqliteConnectOptions::new().filename(self.dir.path().join("store"));
+        let mut connection = options.connect().await.unwrap();
+        sqlx::raw_sql(text).execute(&mut connection).await.unwrap();
+    }
+}
+
+fn pods(verb: &str) -> Attributes {
+    Attributes {
+        verb: verb.to_owned(),
+        resource_request: true,
+        resource: Some("pods".to_owned()),
+        namespace: Some("default".to_owned()),
+        name: Some("web-0".to_owned()),
+        ..Attributes::default()
+    }
+}
+
+fn key(owner: &str, what: &str) -> Key {
+    Key {
+        owner: owner.to_owned(),
+        what: what.to_owned(),
+    }
+}
+
+fn version() -> Attributes {
+    Attributes {
+        verb: "get".to_owned(),
+        path: "/version".to_owned(),
+        ..Attributes::default()
+    }
+}
+
+#[tokio::test]
+async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
+    let world = World::start().await;
+    let version = version();
+    for _ in 0..5 {
+        world.audit.access(world.entry(&version)).await.unwrap();
+        world.clock.advance(Duration::from_secs(1));
+    }
+    let refused = AccessEntry {
+        outcome: Outcome::Denied,
+        reason: "policy",
+        detail: Some("rule 3"),
+        ..world.entry(&version)
+    };
+    world.audit.access(refused).await.unwrap();
+    world.clock.advance(Duration::from_secs(61));
+    world.until(&[("access.allowed", 5), ("access.denied", 1)]).await;
+    let rows = world.rows().await;
+    assert!(rows[0].last_at.duration_since(rows[0].first_at).as_secs() >= 4);
+    // What comes later is another row.
+    world.audit.access(world.entry(&version)).await.unwrap();
+    world
+        .until(&[("access.allowed", 5), ("access.denied", 1), ("access.allowed", 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn rows_say_who_did_what() {
+    let world = World::start().await;
+    let mut exec = pods("create");
+    exec.subresource = Some("exec".to_owned());
+    exec.upgrade = Some("websocket");
+    let denied = AccessEntry {
+        outcome: Outcome::Denied,
+        reason: "policy",
+        detail: Some("rule 3"),
+        impersonated: None,
+        ..world.entry(&exec)
+    };
+    world.audit.access(denied).await.unwrap();
+    world.audit.access(world.entry(&pods("list"))).await.unwrap();
+    let rows = world.rows().await;
+    let about = |row: &AuditEvent| (row.user.clone(), row.user_id, row.agent_id, row.session.clone());
+    let bob = (
+        "bob".to_owned(),
+        Some(102),
+        AgentId::new(9999),
+        Some(world.session.to_string()),
+    );
+    assert_eq!((about(&rows[0]), about(&rows[1])), (bob.clone(), bob));
+    assert_eq!(
+        serde_json::Value::Object(rows[0].details.clone()),
+        json!({
+            "verb": "create", "api_group": "", "resource": "pods", "subresource": "exec", "namespace": "default",
+            "name": "web-0", "upgrade": "websocket", "reason": "policy", "detail": "rule 3",
+            "access_type": "personal_access_token", "client": "192.0.2.7", "audit_id": ID, "enforced": true,
+        })
+    );
+    assert_eq!(
+        serde_json::Value::Object(rows[1].details.clone()),
+        json!({
+            "verb": "list", "api_group": "", "resource": "pods", "namespace": "default", "reason": "allowed",
+            "access_type": "personal_access_token", "impersonated_user": "gitlab:user:bob", "client": "192.0.2.7",
+            "audit_id": ID, "enforced": true,
+        })
+    );
+}
+
+#[tokio::test]
+async fn what_changes_or_runs_something_is_never_only_counted() {
+    let mut alone: Vec<_> = ["create", "update", "patch", "delete", "deletecollection", "post"]
+        .map(pods)
+        .into();
+    for subresource in ["exec", "attach", "portforward", "proxy"] {
+        let mut attributes = pods("get");
+        attributes.subresource = Some(subresource.to_owned());
+        alone.push(attributes);
+    }
+    let mut upgraded = pods("get");
+    upgraded.upgrade = Some("websocket");
+    let mut post = version();
+    post.verb = "post".to_owned();
+    alone.extend([upgraded, post]);
+    for attributes in &alone {
+        let world = World::start().await;
+        for _ in 0..2 {
+            world.audit.access(world.entry(attributes)).await.unwrap();
+        }
+        // Without any other time to pass: both are on disk.
+        let row = || ("access.allowed".to_owned(), 1);
+        assert_eq!(world.counts().await, [row(), row()], "{attributes:?}");
+    }
+    let mut log = pods("get");
+    log.subresource = Some("log".to_owned());
+    for attributes in [pods("get"), pods("list"), pods("watch"), log, version()] {
+        let world = World::start().await;
+        for _ in 0..2 {
+            world.audit.access(world.entry(&attributes)).await.unwrap();
+        }
+        assert_eq!(
+            world.counts().await,
+            [("access.allowed".to_owned(), 1)],
+            "the first is on disk"
+        );
+        world.audit.flush().await.unwrap();
+        assert_eq!(
+            world.counts().await,
+            [("access.allowed".to_owned(), 2)],
+            "{attributes:?}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn reads_that_differ_are_counted_apart() {
+    let world = World::start().await;
+    let base = pods("list");
+    let mut others = [
+        pods("get"),
+        base.clone(),
+        base.clone(),
+        base.clone(),
+        base.clone(),
+        version(),
+    ];
+    others[1].namespace = None;
+    others[2].resource = Some("secrets".to_owned());
+    others[3].api_group = "metrics.k8s.io".to_owned();
+    others[4].subresource = Some("status".to_owned());
+    let mut named = base.clone();
+    named.name = Some("web-1".to_owned());
+    for attributes in others.iter().chain([&base, &named]) {
+        world.audit.access(world.entry(attributes)).await.unwrap();
+    }
+    let session = SessionId::new(AccessType::OidcIdToken, "x");
+    let mut other = world.entry(&base);
+    other.holder = other.holder.map(|holder| Holder {
+        session: &session,
+        ..holder
+    });
+    world.audit.access(other).await.unwrap();
+    world.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 1, 1, 1, 1, 1, 1, 2], "names alone are not told apart");
+}
+
+#[tokio::test]
+async fn pieces_of_a_key_cannot_be_shifted() {
+    let world = World::start().await;
+    let mut one = pods("list");
+    (one.resource, one.subresource) = (Some("a".to_owned()), Some("b".to_owned()));
+    let mut other = pods("list");
+    (other.resource, other.subresource) = (Some("a1:b".to_owned()), None);
+    for attributes in [&one, &other] {
+        world.audit.access(world.entry(attributes)).await.unwrap();
+    }
+    assert_eq!(world.counts().await.len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn readers_at_once_wait_for_one_row() {
+    let world = Arc::new(World::start().await);
+    let tasks: Vec<_> = (0..200)
+        .map(|_| {
+            let world = world.clone();
+            tokio::spawn(async move {
+                world.audit.access(world.entry(&pods("list"))).await.unwrap();
+                assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 200)]);
+}
+
+#[tokio::test]
+async fn counts_reach_the_store_within_a_second() {
+    let world = World::start().await;
+    for _ in 0..3 {
+        world.audit.access(world.entry(&version())).await.unwrap();
+    }
+    world.clock.advance(Duration::from_millis(1_100));
+    world.until(&[("access.allowed", 3)]).await;
+    world.audit.access(world.entry(&version())).await.unwrap();
+    world.clock.advance(Duration::from_millis(1_100));
+    world.until(&[("access.allowed", 4)]).await;
+}
+
+#[tokio::test]
+async fn strangers_are_counted_and_never_dropped() {
+    let world = World::start().await;
+    let asked = pods("delete");
+    let refused = |client: u8, reason| AccessEntry {
+        holder: None,
+        agent: AgentId::new(1),
+        access_type: Some(AccessType::PersonalAccessToken),
+        outcome: Outcome::Denied,
+        reason,
+        client: Ipv4Addr::new(198, 51, 100, client).into(),
+        impersonated: None,
+        ..world.entry(&asked)
+    };
+    for _ in 0..3 {
+        world.audit.access(refused(1, "unknown_key")).await.unwrap();
+    }
+    world.audit.access(refused(1, "no_credential")).await.unwrap();
+    world.audit.flush().await.unwrap();
+    assert_eq!(
+        world.counts().await,
+        [("access.denied".to_owned(), 3), ("access.denied".to_owned(), 1)]
+    );
+    let first = &world.rows().await[0];
+    assert_eq!((first.user.as_str(), first.agent_id), ("", AgentId::new(1)));
+    assert_eq!(first.details["client"], "198.51.100.1");
+    assert_eq!(first.details["access_type"], "personal_access_token");
+    assert_eq!(first.details.get("verb"), None, "one count stands for all they ask");
+
+    for agent in 2..50 {
+        let named = AccessEntry {
+            agent: AgentId::new(agent),
+            ..refused(1, "no_credential")
+        };
+        world.audit.access(named).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    assert_eq!(counts, [3, 49], "agents they name are not told apart");
+
+    for client in 2..=250 {
+        world.audit.access(refused(client, "unknown_key")).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), STRANGERS.all + 1, "those beyond are one row");
+    let merged = rows.last().unwrap();
+    assert_eq!(
+        (merged.details["clients"].as_str(), merged.details.get("client")),
+        (Some("many"), None)
+    );
+    assert_eq!(rows.iter().map(|row| row.count).sum::<u64>(), 3 + 49 + 249);
+    world.clock.advance(MINUTE * 2);
+    world.audit.flush().await.unwrap();
+    world.audit.access(refused(251, "unknown_key")).await.unwrap();
+    assert_eq!(world.rows().await.last().unwrap().details["client"], "198.51.100.251");
+}
+
+#[tokio::test]
+async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
+    let most = Most { all: 3, each: 2 };
+    let buckets = Buckets::new(MINUTE, most);
+    let world = World::start().await;
+    let now = world.clock.now();
+    let list = pods("list");
+    let first = || row::counted(&world.entry(&list), now);
+    let count = |owner, what, now| buckets.count(key(owner, what), now, first).map(|_| ());
+    assert_eq!((count("x", "a", now), count("x", "b", now)), (Ok(()), Ok(())));
+    assert_eq!((count("x", "c", now), count("x", "a", now)), (Err(Full), Ok(())));
+    assert_eq!((count("y", "a", now), count("z", "a", now)), (Ok(()), Err(Full)));
+    buckets.collect(now + MINUTE * 2);
+    assert_eq!(count("x", "c", now + MINUTE * 2), Ok(()));
+    assert_eq!(count("z", "a", now + MINUTE * 2), Ok(()));
+}
+
+#[tokio::test]
+async fn one_session_cannot_fill_the_disk_with_reads() {
+    let world = World::start().await;
+    for number in 0..READS.each + 30 {
+        let mut attributes = pods("list");
+        attributes.namespace = Some(format!("{number}-{}", "n".repeat(4_000)));
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), READS.each + 1);
+    let rest = rows.last().unwrap();
+    assert_eq!((rest.count, &rest.details["counted"]), (30, &json!(true)));
+    assert_eq!(
+        (rest.agent_id, &rest.session),
+        (AgentId::new(9999), &Some(world.session.to_string()))
+    );
+    assert_eq!(rest.details.get("namespace"), None);
+    // Others are told apart as ever.
+    let (session, list) = (SessionId::new(AccessType::OidcIdToken, "x"), pods("list"));
+    let mut other = world.entry(&list);
+    other.holder = other.holder.map(|holder| Holder {
+        session: &session,
+        ..holder
+    });
+    world.audit.access(other).await.unwrap();
+    assert_eq!(world.rows().await.last().unwrap().details["namespace"], "default");
+}
+
+#[tokio::test]
+async fn long_names_that_differ_are_counted_apart() {
+    let world = World::start().await;
+    for end in ["a", "b", "a"] {
+        let mut attributes = pods("list");
+        attributes.namespace = Some("n".repeat(4_000) + end);
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let mut counts: Vec<_> = world.counts().await.into_iter().map(|(_, count)| count).collect();
+    counts.sort_unstable();
+    assert_eq!(counts, [1, 2]);
+}
+
+#[tokio::test]
+async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
+    let world = World::start().await;
+    let exec = pods("create");
+    let refused = |reason| AccessEntry {
+        outcome: Outcome::Denied,
+        reason,
+        detail: Some("rule 3"),
+        impersonated: None,
+        ..world.entry(&exec)
+    };
+    let alone = usize::try_from(REFUSALS_ALONE).unwrap();
+    for _ in 0..alone + 500 {
+        world.audit.access(refused("unauthorized")).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), alone + 1);
+    let (own, counted) = rows.split_at(alone);
+    assert!(
+        own.iter()
+            .all(|row| row.count == 1 && row.details["detail"] == "rule 3")
+    );
+    assert!(own.iter().all(|row| row.details.get("counted").is_none()));
+    let counted = &counted[0];
+    assert_eq!((counted.count, counted.action.as_str()), (500, "access.denied"));
+    assert_eq!(counted.details["counted"], true);
+    assert_eq!((counted.user.as_str(), counted.agent_id), ("bob", AgentId::new(9999)));
+    assert_eq!(counted.details.get("name"), None, "one count stands for all they ask");
+
+    // Another reason, another time, and what is let through: rows of their own.
+    world.audit.access(refused("policy")).await.unwrap();
+    world.audit.access(world.entry(&exec)).await.unwrap();
+    world.clock.advance(MINUTE * 2);
+    world.audit.access(refused("unauthorized")).await.unwrap();
+    world.audit.flush().await.unwrap();
+    let later = world.rows().await.split_off(alone + 1);
+    let texts: Vec<_> = later
+        .iter()
+        .map(|row| (row.action.as_str(), row.details.get("counted")))
+        .collect();
+    assert_eq!(
+        texts,
+        [
+            ("access.denied", None),
+            ("access.allowed", None),
+            ("access.denied", None)
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_session_that_names_many_agents_is_counted_too() {
+    let world = World::start().await;
+    let list = pods("list");
+    let most = i64::from(REFUSALS_OF_SESSION);
+    for agent in 1..=most + 100 {
+        let mut refused = AccessEntry {
+            outcome: Outcome::Denied,
+            reason: "unauthorized",
+            ..world.entry(&list)
+        };
+        refused.holder = refused.holder.map(|holder| Holder {
+            agent: AgentId::new(agent).unwrap(),
+            ..holder
+        });
+        world.audit.access(refused).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(
+        rows.iter().map(|row| row.count).sum::<u64>(),
+        u64::try_from(most).unwrap() + 100
+    );
+    assert_eq!(
+        rows.len(),
+        usize::try_from(REFUSALS_OF_SESSION).unwrap() + REFUSALS.each + 1
+    );
+    let rest = rows.last().unwrap();
+    assert_eq!((rest.count, rest.agent_id), (50, None));
+}
+
+#[tokio::test]
+async fn a_bucket_counts_as_stored_only_when_it_is() {
+    let world = World::start().await;
+    let list = pods("list");
+    // The first goes away while its row is on the way, and the store fails.
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    let _failed_or_nothing_to_do = world.audit.flush().await;
+    assert!(
+        world.audit.access(world.entry(&list)).await.is_err(),
+        "no row, no passing"
+    );
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    world.audit.access(world.entry(&list)).await.unwrap();
+    assert_eq!(world.rows().await.len(), 1, "whoever comes back is on disk");
+}
+
+#[tokio::test]
+async fn a_bucket_whose_only_reader_went_away_is_written_when_it_ends() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let ticket = buckets
+        .count(key("x", "a"), now, || row::counted(&world.entry(&list), now))
+        .unwrap();
+    // Begun, perhaps stored, perhaps not.
+    let id = buckets.open(&ticket).unwrap().id;
+    drop(ticket);
+    assert!(buckets.collect(now).is_empty());
+    let given: Vec<_> = buckets.collect(now + MINUTE).iter().map(|event| event.id).collect();
+    assert_eq!(given, [id]);
+    assert!(buckets.collect(now + MINUTE).is_empty());
+}
+
+#[tokio::test]
+async fn a_clock_set_back_does_not_keep_a_bucket_open() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let count = |at| {
+        let ticket = buckets
+            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
+            .unwrap();
+        let _first = ticket.opened.set(());
+        ticket.opened
+    };
+    let first = count(now);
+    assert!(Arc::ptr_eq(&first, &count(now - Duration::from_secs(1))));
+    assert!(!Arc::ptr_eq(&first, &count(now - Duration::from_hours(3))));
+}
+
+#[tokio::test]
+async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
+    let buckets = Buckets::new(MINUTE, READS);
+    let world = World::start().await;
+    let (now, list) = (world.clock.now(), pods("list"));
+    let count = |at| {
+        buckets
+            .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
+            .unwrap()
+    };
+    let opened = |ticket: &buckets::Ticket| {
+        let event = buckets.open(ticket).unwrap();
+        ticket.opened.set(()).unwrap();
+        event
+    };
+    let first = opened(&count(now));
+    for second in [1, 59] {
+        assert!(count(now + Duration::from_secs(second)).opened.initialized());
+    }
+    // Nothing was given out meanwhile, and its minute is over.
+    let second = opened(&count(now + MINUTE));
+    assert_ne!(first.id, second.id);
+    let given: Vec<_> = buckets
+        .collect(now + MINUTE)
+        .iter()
+        .map(|event| (event.id, event.count))
+        .collect();
+    assert_eq!(given, [(first.id, 3)]);
+    assert!(
+        buckets.collect(now + MINUTE * 3).is_empty(),
+        "what was given out is not given again"
+    );
+}
+
+#[tokio::test]
+async fn nothing_passes_whose_row_cannot_be_written() {
+    let world = World::start().await;
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    for attributes in [pods("list"), pods("delete")] {
+        assert!(world.audit.access(world.entry(&attributes)).await.is_err());
+    }
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    for attributes in [pods("list"), pods("list"), pods("delete")] {
+        world.audit.access(world.entry(&attributes)).await.unwrap();
+    }
+    world.audit.flush().await.unwrap();
+    let mut counts = world.counts().await;
+    counts.sort();
+    let row = |count| ("access.allowed".to_owned(), count);
+    assert_eq!(counts, [row(1), row(2)], "refused for want of a row: not counted");
+    assert!(
+        world
+            .metrics
+            .text()
+            .unwrap()
+            .contains("tollgate_store_failures_total{operation=\"audit\"}")
+    );
+}
+
+#[tokio::test]
+async fn counts_the_store_did_not_take_are_given_again() {
+    let world = World::start().await;
+    for _ in 0..3 {
+        world.audit.access(world.entry(&version())).await.unwrap();
+    }
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    world.clock.advance(MINUTE * 2);
+    assert!(world.audit.flush().await.is_err());
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 3)]);
+    assert_eq!(world.metrics.audit_pending.get(), 0);
+}
+
+#[tokio::test]
+async fn a_request_that_goes_away_leaves_a_good_count() {
+    let world = World::start().await;
+    let list = pods("list");
+    assert!(world.audit.access(world.entry(&list)).now_or_never().is_none());
+    world.audit.flush().await.unwrap();
+    world.audit.access(world.entry(&list)).await.unwrap();
+    world.audit.flush().await.unwrap();
+    assert_eq!(world.counts().await, [("access.allowed".to_owned(), 2)]);
+}
+
+#[tokio::test]
+async fn closed_streams_are_events() {
+    let world = World::start().await;
+    let closed = |verb: &str, ending| Closed {
+        session: world.session.clone(),
+        user: world.bob.clone(),
+        agent: AgentId::new(9999).unwrap(),
+        kind: Kind::Stream,
+        target: Target::from(&pods(verb)),
+        decision: ID,
+        opened_at: world.clock.now(),
+        closed_at: world.clock.now(),
+        ending,
+    };
+    world.audit.closed(&closed("watch", Ending::Revoked));
+    world.audit.closed(&closed("get", Ending::Expired));
+    world.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
+    let rows = world.rows().await;
+    let reasons: Vec<_> = rows.iter().map(|row| row.details["reason"].as_str().unwrap()).collect();
+    assert_eq!(reasons, ["session revoked", "credential expired"]);
+    assert_eq!(rows[0].session, Some(world.session.to_string()));
+    assert_eq!(rows[0].details["audit_id"], ID.to_string());
+}
+
+#[tokio::test]
+async fn streams_that_sessions_end_are_written_once_each() {
+    let world = World::start().await;
+    let clock = world.clock.clone();
+    let sessions = Sessions::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
+        .await
+        .unwrap();
+    world.audit.listen(&sessions);
+    let mut exec = pods("create");
+    exec.upgrade = Some("websocket");
+    let holder = world.entry(&exec).holder.unwrap();
+    let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
+        let what = crate::sessions::Entering::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
+        sessions.enter_as(holder, what).unwrap()
+    });
+    let about = store::About {
+        user: world.bob.clone(),
+        agent_id: None,
+    };
+    let by = store::Actor {
+        user_id: None,
+        name: "root".to_owned(),
+    };
+    sessions.revoke(&world.session, &about, &by).await.unwrap();
+    drop(entered);
+    world
+        .until(&[("token.revoked", 1), ("stream.closed", 1), ("stream.closed", 1)])
+        .await;
+}
+
+#[tokio::test]
+async fn texts_of_callers_are_short_and_have_no_query() {
+    let world = World::start().await;
+    let mut attributes = pods("delete");
+    attributes.name = Some("é".repeat(4_000));
+    world.audit.access(world.entry(&attributes)).await.unwrap();
+    let rows = world.rows().await;
+    let name = rows[0].details["name"].as_str().unwrap();
+    assert_eq!(name, "é".repeat(128));
+}
+
+#[tokio::test]
+async fn what_is_too_old_goes() {
+    let world = World::start().await;
+    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    world.clock.advance(Duration::from_hours(24 * 29));
+    world.audit.access(world.entry(&pods("delete"))).await.unwrap();
+    assert_eq!(world.counts().await.len(), 2);
+    world.clock.advance(Duration::from_hours(25));
+    world.until(&[("access.allowed", 1)]).await;
+}
+
+/// Removed rows do not come back when the clock is set right.
+#[tokio::test]
+async fn a_clock_that_is_years_ahead_removes_nothing() {
+    let world = World::start().await;
+    let now = world.clock.now();
+    let event = |at| {
+        let pods = pods("create");
+        row::alone(&world.entry(&pods), at)
+    };
+    world.store.record(&[event(now)]).await.unwrap();
+    let day = Duration::from_hours(24);
+    let years = now + 3_650 * day;
+    // A start, then another one, and what is written meanwhile is believed no more.
+    for rows in [1, 2] {
+        task::forget_old(&world.audit, years, Duration::ZERO).await.unwrap();
+        assert_eq!(world.rows().await.len(), rows);
+        world.store.record(&[event(years)]).await.unwrap();
+    }
+    // Time that passes does remove.
+    let later = now + 40 * day;
+    task::forget_old(&world.audit, later, 40 * day).await.unwrap();
+    let rows = world.rows().await;
+    assert_eq!(rows.len(), 2);
+    assert!(rows.iter().all(|row| row.last_at > later), "{rows:?}");
+}
+
+/// A count that nobody can write lets nobody pass for ever.
+#[tokio::test]
+async fn reads_are_refused_once_their_counts_have_waited_for_the_grace_period() {
+    let world = World::start().await;
+    let pods = pods("list");
+    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.sql("ALTER TABLE audit RENAME TO away").await;
+    // The bucket is open: its row is on disk.
+    world.audit.access(world.entry(&pods)).await.unwrap();
+    world.clock.advance(Duration::from_secs(11));
+    let refused = async {
+        while world.audit.access(world.entry(&pods)).await.is_ok() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), refused).await.unwrap();
+    world.sql("ALTER TABLE away RENAME TO audit").await;
+    let passes = async {
+        while world.audit.access(world.entry(&pods)).await.is_err() {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(20), passes).await.unwrap();
+}

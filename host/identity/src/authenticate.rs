@@ -1,0 +1,206 @@
+//! Authenticates requests: only this stage can make a [`Principal`].
+//!
+//! Errors are 401, 403 for a cross-site request, and 503 when an issuer's keys cannot be
+//! fetched. What the caller may do is decided elsewhere.
+//!
+//! A token is looked up by its hash first; a token that was verified less than five minutes ago
+//! is not verified again. Everything that can revoke a token (accounts, projects, keys of
+//! `argocd-secret`, settings) comes with a reload, which makes a new [`Authenticator`] with
+//! nothing remembered.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use http::request::Parts;
+use moka::sync::Cache;
+use rustc_hash::FxBuildHasher;
+use serde_json::Map;
+
+mod account;
+pub mod agent;
+mod build;
+
+mod error;
+mod fetch;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod issuer;
+mod keys;
+mod mapping;
+mod origin;
+mod presented;
+mod principal;
+mod session;
+mod sso;
+mod token;
+mod userinfo;
+
+#[cfg(test)]
+mod tests;
+
+pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
+pub use principal::{Presented, Principal};
+use tollgate_core::principal::Kind;
+
+use crate::clock::Clock;
+use issuer::{Issuer, Verified};
+use presented::Credential;
+use principal::Identity;
+use session::Sessions;
+use token::Token;
+
+/// How long a verified token is remembered, at most.
+pub const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+/// Most bytes of tokens whose verdict is remembered. The memory used for each is a few times its
+/// size.
+const REMEMBERED_BYTES: u64 = 16 * 1024 * 1024;
+
+/// Verifies callers by one state of settings and resources.
+#[derive(Debug)]
+pub struct Authenticator {
+    sessions: Option<Sessions>,
+    /// By `iss`.
+    issuers: BTreeMap<String, Issuer>,
+    trusted_origins: Vec<String>,
+    /// The principal of requests without a credential, if they are allowed.
+    anonymous: Option<Arc<Principal>>,
+    remembered: Cache<TokenKey, Remembered, FxBuildHasher>,
+    clock: Clock,
+}
+
+/// Whether another site may cause the request. A safe request changes and runs nothing (RFC 9110,
+/// section 9.2.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Safety {
+    /// The method decides.
+    ByMethod,
+    /// Not safe, whatever its method: `GET` of a pod's `proxy` triggers whatever the pod does on
+    /// `GET`.
+    Unsafe,
+}
+
+/// Identifies a token without containing it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct TokenKey {
+    sha256: [u8; 32],
+    presented: Presented,
+}
+
+impl TokenKey {
+    fn of(credential: &Credential<'_>) -> Self {
+        let digest = digest::digest(&digest::SHA256, credential.token.as_bytes());
+        let mut sha256 = [0; 32];
+        sha256.copy_from_slice(digest.as_ref());
+        Self {
+            sha256,
+            presented: credential.presented,
+        }
+    }
+}
+
+/// A verdict on a token.
+#[derive(Clone, Debug)]
+struct Remembered {
+    principal: Arc<Principal>,
+    /// Seconds since 1970 from which it no longer counts.
+    until: i64,
+    token_bytes: u32,
+}
+
+impl Authenticator {
+    /// Verifies the caller of a request and, for credentials a browser sends by
+    /// itself, that no other site caused the request.
+    ///
+    /// - `safety`: what the route knows of the request beyond its method.
+    ///
+    /// Takes under 2 µs for a token seen before. For a new one it may wait for
+    /// an issuer's keys or userinfo answer, at most some seconds. Cancel safe.
+    ///
+    /// # Errors
+    /// Every [`Error`]; none of them holds the token.
+    pub async fn authenticate(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
+        let Some(credential) = presented::read(&head.headers)? else {
+            return self.without_credential(head, safety);
+        };
+        if credential.presented == Presented::Cookie {
+            origin::check(head, safety, &self.trusted_origins)?;
+        }
+        let key = TokenKey::of(&credential);
+        if let Some(remembered) = self.remembered.get(&key)
+            && self.clock.seconds() < remembered.until
+        {
+            return Ok(remembered.principal);
+        }
+        let verified = self.verify(&credential).await?;
+        Ok(self.remember(key, verified, &credential))
+    }
+
+    /// Whether a caller who was verified before, perhaps by an earlier state, would now be
+    /// verified as the same person with the same groups.
+    ///
+    /// The account or token may have been withdrawn meanwhile, or be interpreted differently.
+    /// Checks neither expiry nor the keys an issuer publishes: an issuer's token ends with its
+    /// `exp`.
+    pub fn still(&self, principal: &Principal) -> bool {
+        let identity = principal.identity();
+        match identity.kind {
+            Kind::Anonymous => self.anonymous.is_some(),
+            Kind::Oidc => {
+                let issuer = self.issuers.get(&identity.issuer);
+                issuer.is_some_and(|issuer| issuer.still(identity))
+            }
+            Kind::Local | Kind::ProjectToken => {
+                let sessions = self.sessions.as_ref();
+                sessions.is_some_and(|sessions| sessions.still(identity))
+            }
+        }
+    }
+
+    /// SECURITY: anonymous callers exist on loopback listeners only (checked with the settings).
+    /// This keeps other sites in a browser on the same machine from acting as one.
+    fn without_credential(&self, head: &Parts, safety: Safety) -> Result<Arc<Principal>, Error> {
+        let anonymous = self.anonymous.as_ref().ok_or(Error::NoCredential)?;
+        origin::check_loopback_host(head)?;
+        origin::check(head, safety, &self.trusted_origins)?;
+        Ok(anonymous.clone())
+    }
+
+    async fn verify(&self, credential: &Credential<'_>) -> Result<Verified, Error> {
+        let token = Token::parse(&credential.token)?;
+        match (token.issuer(), &self.sessions) {
+            (session::ISSUER, Some(sessions)) => {
+                let identity = sessions.verify(token, self.clock.seconds())?;
+                Ok(Verified {
+                    identity,
+                    fresh_for: None,
+                })
+            }
+            (name, _) => {
+                let issuer = self.issuers.get(name).ok_or(Reason::UnknownIssuer)?;
+                issuer.verify(token, &credential.token, &self.clock).await
+            }
+        }
+    }
+
+    fn remember(&self, key: TokenKey, verified: Verified, credential: &Credential<'_>) -> Arc<Principal> {
+        let Verified { identity, fresh_for } = verified;
+        let fresh_for = fresh_for.unwrap_or(REMEMBERED).min(REMEMBERED);
+        let mut until = self.clock.seconds().saturating_add_unsigned(fresh_for.as_secs());
+        if let Some(end) = identity.expires_at {
+            until = until.min(end);
+        }
+        let principal = Arc::new(Principal::new(identity, credential.presented));
+        let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
+        self.remembered.insert(
+            key,
+            Remembered {
+                principal: principal.clone(),
+                until,
+                token_bytes,
+            },
+        );
+        principal
+    }
+}

@@ -1,0 +1,203 @@
+//! The verified identity of a caller.
+//!
+//! Security: a [`Principal`] contains no token. `Debug` shows no claim values except the names
+//! that are logged anyway.
+
+use std::fmt;
+use tollgate_core::principal::Kind;
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+use sha2::{Digest, Sha256};
+
+#[cfg(any(test, feature = "unchecked"))]
+use tollgate_core::claims::{scope_values, user_identifier};
+
+/// How the credential was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Presented {
+    /// Cookie `argocd.token`; a browser sends it by itself. Also used for a request without
+    /// credential if anonymous callers are allowed, since a browser can be made to send those,
+    /// too.
+    Cookie,
+    /// `Authorization: Bearer`; no browser sends it by itself.
+    Bearer,
+}
+
+/// A caller whose credential was verified. Only this stage makes one.
+#[derive(PartialEq)]
+pub struct Principal {
+    identity: Identity,
+    presented: Presented,
+    key: u64,
+}
+
+/// Everything a verified token says about its bearer.
+#[derive(Clone, PartialEq)]
+pub(super) struct Identity {
+    pub(super) kind: Kind,
+    pub(super) issuer: String,
+    pub(super) user_id: String,
+    pub(super) username: String,
+    pub(super) groups: Vec<String>,
+    pub(super) uid: Option<String>,
+    pub(super) extra: Vec<(String, Vec<String>)>,
+    pub(super) claims: Map<String, Value>,
+    /// `exp` in seconds since 1970.
+    pub(super) expires_at: Option<i64>,
+    /// Set for tokens Argo CD signed.
+    pub(super) issued: Option<Issued>,
+}
+
+/// What a token of Argo CD was issued as, so that it can be looked up again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Issued {
+    /// Identifies the key that signed it, within this process.
+    pub(super) key: u64,
+    /// `sub` as it was signed.
+    pub(super) subject: String,
+    /// `jti`.
+    pub(super) id: String,
+    /// `iat`, seconds since 1970.
+    pub(super) at: i64,
+}
+
+impl Principal {
+    /// The identity in its token.
+    pub(super) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    pub(super) fn new(identity: Identity, presented: Presented) -> Self {
+        let key = stable_key(&identity);
+        Self {
+            identity,
+            presented,
+            key,
+        }
+    }
+
+    /// The subject policies decide on: `federated_claims.user_id` if set, else `sub` (Argo CD);
+    /// the mapped username for issuers with claim mappings; the account's name without `:login`;
+    /// empty for anonymous callers.
+    pub fn user_id(&self) -> &str {
+        &self.identity.user_id
+    }
+
+    /// The display name: [`Principal::user_id`] for tokens Argo CD signed, else the e-mail
+    /// address if there is one, or the mapped username.
+    pub fn username(&self) -> &str {
+        &self.identity.username
+    }
+
+    /// All values of the configured scopes, in token order (Argo CD), or the
+    /// mapped groups.
+    pub fn groups(&self) -> &[String] {
+        &self.identity.groups
+    }
+
+    /// The claims policies see. `sub` and the groups agree with [`Principal::user_id`] and
+    /// [`Principal::groups`]. If an issuer has claim mappings, the token's own claims are under
+    /// `token`.
+    pub fn claims(&self) -> &Map<String, Value> {
+        &self.identity.claims
+    }
+
+    /// `iss`: `argocd` for tokens Argo CD signed, empty for anonymous callers.
+    pub fn issuer(&self) -> &str {
+        &self.identity.issuer
+    }
+
+    /// `claimMappings.uid`, if the issuer has it.
+    pub fn uid(&self) -> Option<&str> {
+        self.identity.uid.as_deref()
+    }
+
+    /// `claimMappings.extra`: lower-case keys and their values.
+    pub fn extra(&self) -> &[(String, Vec<String>)] {
+        &self.identity.extra
+    }
+
+    /// How the credential was sent.
+    pub fn presented(&self) -> Presented {
+        self.presented
+    }
+
+    /// When the token expires; `None` for tokens that do not.
+    pub fn expires_at(&self) -> Option<Timestamp> {
+        self.identity
+            .expires_at
+            .and_then(|seconds| Timestamp::from_second(seconds).ok())
+    }
+
+    /// What vouches for the caller.
+    pub fn kind(&self) -> Kind {
+        self.identity.kind
+    }
+
+    /// A hash of kind, issuer and user id, for limits. The same person has the same key with
+    /// every token and after every restart.
+    pub fn key(&self) -> u64 {
+        self.key
+    }
+
+    /// A caller as a verified token with these claims from the issuer in `iss` would give, with
+    /// `groups` as the only scope.
+    #[cfg(any(test, feature = "unchecked"))]
+    pub fn for_test(claims: Map<String, Value>, presented: Presented) -> Self {
+        let user_id = user_identifier(&claims).to_owned();
+        let issuer = text(&claims, "iss").to_owned();
+        let kind = match (issuer.as_str(), user_id.starts_with("proj:")) {
+            ("argocd", true) => Kind::ProjectToken,
+            ("argocd", false) => Kind::Local,
+            (_, _) => Kind::Oidc,
+        };
+        let username = match (kind, text(&claims, "email")) {
+            (Kind::Oidc, email) if !email.is_empty() => email.to_owned(),
+            (_, _) => user_id.clone(),
+        };
+        let groups = scope_values(&claims, &["groups".to_owned()]);
+        let expires_at = claims.get("exp").and_then(Value::as_i64);
+        let identity = Identity {
+            kind,
+            issuer,
+            user_id,
+            username,
+            groups,
+            uid: None,
+            extra: Vec::new(),
+            claims,
+            expires_at,
+            issued: None,
+        };
+        Self::new(identity, presented)
+    }
+}
+
+impl fmt::Debug for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Principal")
+            .field("kind", &self.identity.kind)
+            .field("issuer", &self.identity.issuer)
+            .field("user_id", &self.identity.user_id)
+            .field("presented", &self.presented)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The text of a claim; `""` if it is not a text.
+pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
+    claims.get(claim).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn stable_key(identity: &Identity) -> u64 {
+    let mut hash = Sha256::new();
+    for part in [identity.kind.as_str(), &identity.issuer, &identity.user_id] {
+        hash.update(part.len().to_be_bytes());
+        hash.update(part);
+    }
+    hash.finalize()
+        .iter()
+        .take(8)
+        .fold(0, |key, byte| key << 8 | u64::from(*byte))
+}

@@ -1,0 +1,21 @@
+//! Who sends a request, and what they may do at all: credentials are verified, agents' access is
+//! granted, sessions are kept and ended, and everything that enters a cluster is audited.
+//!
+//! | module | holds |
+//! |---|---|
+//! | [`authenticate`] | credentials of a request → a principal |
+//! | [`access`] | a credential for an agent → access with its roles, from this gateway or a platform |
+//! | [`sessions`] | what is open, and the signal that ends it |
+//! | [`store`] | tokens, sessions, revocations and audit in SQLite or PostgreSQL |
+//! | [`audit`] | a row for everything that enters a cluster through an agent |
+//! | [`clock`] | the time that decides when credentials expire |
+
+pub mod access;
+pub mod audit;
+pub mod authenticate;
+pub mod clock;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+pub mod metrics;
+pub mod sessions;
+pub mod store;

@@ -1,0 +1,126 @@
+//! Metrics of people's access: streams, revocations, audit and the store.
+//!
+//! Security: no label names a person or a session. Agents appear only by number, which the state
+//! bounds.
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::registry::Registry;
+
+use crate::access::Configuration;
+use tollgate_core::agent::AgentId;
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClosedLabel {
+    /// One of the reasons of [`Metrics::stream_closed`].
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct AgentLabel {
+    agent: i64,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct OperationLabel {
+    operation: &'static str,
+}
+
+/// Counts of people's metrics.
+#[derive(Debug, Default)]
+pub struct Metrics {
+    /// Watches, logs and tunnels open now.
+    pub open_streams: Gauge,
+    /// Revocations that took effect here, including those found at start.
+    pub revocations: Counter,
+    /// Audit events and counts that reached the store.
+    pub audit_rows: Counter,
+    /// Audit events and counts that wait for the store.
+    pub audit_pending: Gauge,
+    broken_configurations: Family<AgentLabel, Gauge>,
+    closed_streams: Family<ClosedLabel, Counter>,
+    store_failures: Family<OperationLabel, Counter>,
+}
+
+impl Metrics {
+    /// Registers every metric of this crate.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        metrics.add_to(registry);
+        metrics
+    }
+
+    /// The text of these metrics alone.
+    #[cfg(test)]
+    pub(crate) fn text(&self) -> Result<String, std::fmt::Error> {
+        let (mut registry, mut text) = (Registry::default(), String::new());
+        self.add_to(&mut registry);
+        prometheus_client::encoding::text::encode(&mut text, &registry)?;
+        Ok(text)
+    }
+
+    fn add_to(&self, registry: &mut Registry) {
+        registry.register(
+            "tollgate_open_streams",
+            "Watches, logs and tunnels of people that are open",
+            self.open_streams.clone(),
+        );
+        registry.register(
+            "tollgate_closed_streams",
+            "Streams of people that were ended before their time",
+            self.closed_streams.clone(),
+        );
+        registry.register(
+            "tollgate_session_revocations",
+            "Revocations that took effect here, those found at start among them",
+            self.revocations.clone(),
+        );
+        registry.register(
+            "tollgate_audit_rows",
+            "Audit events and counts written to the store",
+            self.audit_rows.clone(),
+        );
+        registry.register(
+            "tollgate_audit_pending",
+            "Audit events and counts that wait for the store",
+            self.audit_pending.clone(),
+        );
+        registry.register(
+            "tollgate_agent_configuration_broken",
+            "1 for agents whose configuration has mistakes: what was good before stays in force, or nothing",
+            self.broken_configurations.clone(),
+        );
+        registry.register(
+            "tollgate_store_failures",
+            "Operations the store failed",
+            self.store_failures.clone(),
+        );
+    }
+
+    /// Replaces the agents of the state in force.
+    pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, Configuration)>) {
+        self.broken_configurations.clear();
+        for (id, configuration) in agents {
+            let broken = match configuration {
+                Configuration::Good => 0,
+                Configuration::Broken => 1,
+            };
+            let label = AgentLabel { agent: id.get() };
+            self.broken_configurations.get_or_create(&label).set(broken);
+        }
+    }
+
+    /// Counts a stream that was ended.
+    ///
+    /// - `reason`: `revoked`, `expired`, `withdrawn` or `store_unavailable`.
+    pub fn stream_closed(&self, reason: &'static str) {
+        self.closed_streams.get_or_create(&ClosedLabel { reason }).inc();
+    }
+
+    /// Counts a failed operation of the store.
+    pub fn store_failed(&self, operation: &'static str) {
+        self.store_failures.get_or_create(&OperationLabel { operation }).inc();
+    }
+}

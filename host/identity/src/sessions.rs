@@ -1,0 +1,595 @@
+//! Tracks sessions with their open requests and streams, and ends those of a session that was
+//! revoked or has expired.
+//!
+//! Security: a revoked or expired session has nothing open a second later. A process that cannot
+//! learn of revocations for longer than its grace period ends everything it has open.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use crate::access::Access;
+use crate::clock::Clock;
+use crate::metrics::Metrics;
+use crate::store::{self, About, Actor, Owned, Page, SeenSession, Store, UsedFor};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
+
+mod list;
+mod signal;
+mod table;
+mod task;
+
+pub use signal::{Connection, Deadline, EndSignal, Polled, Switch};
+
+use table::{Ended, Open, Table};
+use task::Cursor;
+
+/// How long after its last request a session counts as active.
+pub const ACTIVE: Duration = Duration::from_mins(10);
+
+/// A replica that has not reported for this long counts as having nothing open.
+const SILENT: Duration = Duration::from_secs(20);
+
+/// Rows per transaction. Requests wait for it with transactions of their own.
+const SEEN_AT_ONCE: usize = 500;
+
+/// How long the revocation of a session is kept if its credentials are made elsewhere and may be
+/// renewed: longer than any of them should live.
+const RENEWABLE: Duration = Duration::from_hours(24 * 400);
+
+/// Why an exchange ends before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// Somebody revoked the session.
+    Revoked,
+    /// The credential expired.
+    Expired,
+    /// The configuration in force now would not let it in, or not in the same way.
+    Withdrawn,
+    /// The store did not answer for the grace period, so the session may have been revoked.
+    StoreUnavailable,
+}
+
+impl Ending {
+    /// The reason in audit events.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Revoked => "session revoked",
+            Self::Expired => "credential expired",
+            Self::Withdrawn => "access withdrawn",
+            Self::StoreUnavailable => "store unavailable",
+        }
+    }
+
+    /// The stable reason code in decision records and answers.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Revoked => "session_revoked",
+            Self::Expired => "credential_ended",
+            Self::Withdrawn => "access_withdrawn",
+            Self::StoreUnavailable => "store_unavailable",
+        }
+    }
+}
+
+/// The kind of an exchange, by how long it lasts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A request that soon ends by itself.
+    Request,
+    /// A watch or a log.
+    Stream,
+    /// A connection that changes protocol.
+    Tunnel,
+}
+
+impl Kind {
+    /// The kind of a Kubernetes request.
+    pub fn of(attributes: &Attributes) -> Self {
+        let is_log = attributes.subresource.as_deref() == Some("log");
+        match attributes.upgrade {
+            Some(_) => Self::Tunnel,
+            None if attributes.verb == "watch" || is_log => Self::Stream,
+            None => Self::Request,
+        }
+    }
+
+    /// The name used in records.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Stream => "stream",
+            Self::Tunnel => "tunnel",
+        }
+    }
+}
+
+/// What a stream or tunnel requests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Verb.
+    pub verb: String,
+    /// API group; empty for the core group.
+    pub api_group: String,
+    /// Resource, plural.
+    pub resource: Option<String>,
+    /// Subresource.
+    pub subresource: Option<String>,
+    /// Namespace.
+    pub namespace: Option<String>,
+    /// Name of the object.
+    pub name: Option<String>,
+}
+
+impl From<&Attributes> for Target {
+    fn from(attributes: &Attributes) -> Self {
+        Self {
+            verb: attributes.verb.clone(),
+            api_group: attributes.api_group.clone(),
+            resource: attributes.resource.clone(),
+            subresource: attributes.subresource.clone(),
+            namespace: attributes.namespace.clone(),
+            name: attributes.name.clone(),
+        }
+    }
+}
+
+/// An exchange that is about to begin.
+#[derive(Debug)]
+pub struct Entering {
+    kind: Kind,
+    decision: Uuid,
+    client: IpAddr,
+    target: Option<Box<Target>>,
+}
+
+impl Entering {
+    /// - `decision`: id of the record that lets it pass, its Audit-ID.
+    /// - `client`: its address as the kernel sees it.
+    pub fn new(attributes: &Attributes, decision: Uuid, client: IpAddr) -> Self {
+        let kind = Kind::of(attributes);
+        Self {
+            kind,
+            decision,
+            client: client.to_canonical(),
+            target: (kind != Kind::Request).then(|| Box::new(attributes.into())),
+        }
+    }
+}
+
+/// The holder of a session, and the agent it is used for.
+#[derive(Clone, Copy, Debug)]
+pub struct Holder<'a> {
+    /// The session; it can be revoked.
+    pub session: &'a SessionId,
+    /// The person whose session it is.
+    pub user: &'a User,
+    /// The agent it is used for.
+    pub agent: AgentId,
+    /// When the credential expires.
+    pub expires_at: Option<Timestamp>,
+}
+
+impl<'a> From<&'a Access> for Holder<'a> {
+    fn from(access: &'a Access) -> Self {
+        Self {
+            session: access.session(),
+            user: access.user(),
+            agent: access.agent().id,
+            expires_at: access.expires_at(),
+        }
+    }
+}
+
+/// A stream or tunnel that was ended before its time, for the audit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Closed {
+    /// The session it belonged to.
+    pub session: SessionId,
+    /// The person.
+    pub user: User,
+    /// The agent it went to.
+    pub agent: AgentId,
+    /// Stream or tunnel.
+    pub kind: Kind,
+    /// What was requested.
+    pub target: Target,
+    /// The decision that allowed it.
+    pub decision: Uuid,
+    /// When it began.
+    pub opened_at: Timestamp,
+    /// When it was ended.
+    pub closed_at: Timestamp,
+    /// Why.
+    pub ending: Ending,
+}
+
+/// A stream or tunnel that is open in this process.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OpenStream {
+    /// The agent it goes to.
+    pub agent: AgentId,
+    /// Stream or tunnel.
+    pub kind: Kind,
+    /// What is requested.
+    pub target: Target,
+    /// The decision that allows it.
+    pub decision: Uuid,
+    /// When it began.
+    pub opened_at: Timestamp,
+}
+
+type OnClosed = Box<dyn Fn(Closed) + Send + Sync>;
+
+/// The sessions open in this process, and the revocations of all processes.
+pub struct Sessions {
+    table: Table,
+    store: Arc<Store>,
+    clock: Clock,
+    metrics: Arc<Metrics>,
+    /// Identifies this process among those that share the store.
+    replica: Uuid,
+    numbers: AtomicU64,
+    on_closed: OnceLock<OnClosed>,
+    /// Whether the store has been silent for longer than the grace period.
+    is_cut_off: AtomicBool,
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions")
+            .field("replica", &self.replica)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Sessions {
+    /// Loads every revocation that still counts, then follows new ones, which take effect here
+    /// within a second. Stops when the last clone is dropped.
+    ///
+    /// - `grace`: how long the store may be silent. After that, everything open here is ended and
+    ///   nobody is let in until it answers again.
+    ///
+    /// # Errors
+    /// The store does not answer; the caller must serve nobody.
+    pub async fn start(
+        store: Arc<Store>,
+        (clock, grace): (Clock, Duration),
+        metrics: Arc<Metrics>,
+    ) -> Result<Arc<Self>, store::Error> {
+        let sessions = Arc::new(Self {
+            table: Table::new(),
+            store,
+            clock,
+            metrics,
+            replica: Uuid::now_v7(),
+            numbers: AtomicU64::new(0),
+            on_closed: OnceLock::new(),
+            is_cut_off: AtomicBool::new(false),
+        });
+        let mut cursor = Cursor::default();
+        sessions.learn(&mut cursor).await?;
+        task::spawn(&sessions, cursor, grace);
+        Ok(sessions)
+    }
+
+    /// Sets the listener that hears once of every stream and tunnel that is ended before its
+    /// time. It must not block. Only the first call has an effect.
+    pub fn on_closed(&self, hear: impl Fn(Closed) + Send + Sync + 'static) {
+        if self.on_closed.set(Box::new(hear)).is_err() {
+            tracing::warn!("streams that are closed are heard of already");
+        }
+    }
+
+    /// Registers an exchange, unless its session may not have one.
+    ///
+    /// The caller holds the result until the response body, upload and tunnel have ended.
+    ///
+    /// # Errors
+    /// The session was revoked, its credential has expired, or the store has been silent for too
+    /// long to tell.
+    pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
+        self.enter_as(access.into(), what)
+    }
+
+    /// As [`Sessions::enter`].
+    pub fn enter_as(self: &Arc<Self>, holder: Holder<'_>, what: Entering) -> Result<Entered, Ending> {
+        let number = self.numbers.fetch_add(1, Ordering::Relaxed);
+        let is_stream = what.kind != Kind::Request;
+        let switch = self.table.enter(&holder, what, number, self.clock.now())?;
+        if is_stream {
+            self.metrics.open_streams.inc();
+        }
+        let entered = Entered {
+            switch,
+            sessions: self.clone(),
+            session: holder.session.clone(),
+            number,
+        };
+        // INVARIANT: this is checked after the exchange is in the table, so that it is either
+        // refused here or ended by `cut_off`.
+        if self.is_cut_off() {
+            return Err(Ending::StoreUnavailable);
+        }
+        Ok(entered)
+    }
+
+    /// Whether the store has been silent for longer than the grace period, so that any session
+    /// may have been revoked.
+    pub fn is_cut_off(&self) -> bool {
+        self.is_cut_off.load(Ordering::SeqCst)
+    }
+
+    /// Ends everything that is open here, and refuses new exchanges.
+    fn cut_off(&self) {
+        self.is_cut_off.store(true, Ordering::SeqCst);
+        let now = self.clock.now();
+        let ended = self.table.end_all(now);
+        self.close(ended, Ending::StoreUnavailable, now);
+    }
+
+    /// Lets exchanges in again, once the store has told of everything that happened meanwhile.
+    fn caught_up(&self) {
+        self.is_cut_off.store(false, Ordering::SeqCst);
+    }
+
+    /// Whether a session was revoked, as far as this process knows.
+    pub fn is_revoked(&self, session: &SessionId) -> bool {
+        self.table.is_revoked(session)
+    }
+
+    /// Revokes a session, first in the store and then here; other processes follow within a
+    /// second. Returns how many streams and tunnels were closed here.
+    ///
+    /// # Errors
+    /// The store failed; nothing is revoked.
+    pub async fn revoke(&self, session: &SessionId, about: &About, by: &Actor) -> Result<u32, store::Error> {
+        let now = self.clock.now();
+        let until = self.end_of(session, now).await?;
+        let revocation = self.store.revoke(session, (until, now), by, about).await?;
+        Ok(self.shut_out(session, revocation.until))
+    }
+
+    /// Returns a page of the sessions active within [`ACTIVE`], and the key after which the next
+    /// page begins, if there is one.
+    ///
+    /// There is one row for each session and agent, merged over all replicas and ordered by key.
+    /// What this process has open is counted as of now; what others have open, as of some seconds
+    /// ago.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn page(
+        &self,
+        owned: &Owned,
+        page: &Page<UsedFor>,
+    ) -> Result<(Vec<SeenSession>, Option<UsedFor>), store::Error> {
+        let now = self.clock.now();
+        let silent = before(now, SILENT);
+        let seen = self.store.active((before(now, ACTIVE), silent), owned, page).await?;
+        let is_full = u32::try_from(seen.len()).is_ok_and(|rows| rows >= page.limit);
+        let end = seen
+            .last()
+            .filter(|_| is_full)
+            .map(|row| (row.session.clone(), row.agent_id));
+        let mut here = self.table.here(owned, self.replica, now);
+        here.retain(|here| {
+            let key = (here.row.session.as_str(), here.row.agent_id);
+            let is_behind = |other: &UsedFor| key > (other.0.as_str(), other.1);
+            page.after.as_ref().is_none_or(is_behind) && !end.as_ref().is_some_and(is_behind)
+        });
+        let mut rows = list::merge(seen, here, silent);
+        rows.retain(|row| {
+            let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
+            !revoked && row.last_at >= before(now, ACTIVE) && row.expires_at.is_none_or(|end| end > now)
+        });
+        rows.sort_by(|one, other| (&one.session, one.agent_id).cmp(&(&other.session, other.agent_id)));
+        Ok((rows, end))
+    }
+
+    /// Returns which of these sessions, given in their text form, were active within [`ACTIVE`].
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn at_work(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
+        let since = before(self.clock.now(), ACTIVE);
+        let mut found: HashSet<_> = self.store.seen_since(since, sessions).await?.into_iter().collect();
+        let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.uses(&id).is_empty());
+        found.extend(sessions.iter().filter(is_here).cloned());
+        Ok(found)
+    }
+
+    /// Every page of active sessions.
+    #[cfg(test)]
+    async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
+        let (mut rows, mut page) = (
+            Vec::new(),
+            Page {
+                limit: 2,
+                ..Page::default()
+            },
+        );
+        loop {
+            let (more, end) = self.page(owned, &page).await?;
+            rows.extend(more);
+            if end.is_none() {
+                return Ok(rows);
+            }
+            page.after = end;
+        }
+    }
+
+    /// Returns the owner of a session, for each agent it was used for within the last day, here
+    /// or in another replica.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn used(&self, session: &SessionId) -> Result<Vec<About>, store::Error> {
+        let mut uses = self.table.uses(session);
+        for row in self.store.seen_of(session).await? {
+            let about = About {
+                user: row.user,
+                agent_id: Some(row.agent_id),
+            };
+            if !uses.contains(&about) {
+                uses.push(about);
+            }
+        }
+        Ok(uses)
+    }
+
+    /// Returns the streams and tunnels a session has open here.
+    pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
+        let open = self.table.open(session);
+        let streams = open.iter().filter(|open| open.kind != Kind::Request);
+        streams.map(|open| OpenStream::from(&**open)).collect()
+    }
+
+    /// Stores at once who was seen, before the process ends.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn flush(&self) -> Result<(), store::Error> {
+        let rows = self.table.changed(self.replica, self.clock.now());
+        let mut sent = Ok(());
+        for rows in rows.chunks(SEEN_AT_ONCE) {
+            if sent.is_ok() {
+                sent = task::answer(task::ANSWER, self.store.seen(rows)).await;
+            }
+            match &sent {
+                Ok(()) => self.table.told(rows),
+                Err(_) => self.table.keep(rows),
+            }
+        }
+        sent
+    }
+
+    /// When a session expires; its revocation must be kept until then.
+    async fn end_of(&self, session: &SessionId, now: Timestamp) -> Result<Timestamp, store::Error> {
+        let id = Uuid::parse_str(session.id()).ok();
+        let end = match (session.access_type(), id) {
+            (AccessType::PersonalAccessToken, Some(id)) => self.store.token(id).await?.map(|one| one.expires_at),
+            (AccessType::SessionCookie, Some(id)) => self.store.browser_session(id).await?.map(|one| one.expires_at),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, None)
+            | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
+        };
+        Ok(end.unwrap_or_else(|| now.checked_add(RENEWABLE).unwrap_or(Timestamp::MAX)))
+    }
+
+    /// Refuses a session from now on and ends everything it has open here.
+    fn shut_out(&self, session: &SessionId, until: Timestamp) -> u32 {
+        let now = self.clock.now();
+        if !self.is_revoked(session) {
+            self.metrics.revocations.inc();
+        }
+        let ended = self.table.revoke(session, until, now);
+        self.close(ended, Ending::Revoked, now)
+    }
+
+    /// Ends the exchanges that were taken out of the table.
+    fn close(&self, ended: Vec<Ended>, ending: Ending, now: Timestamp) -> u32 {
+        let mut streams = 0_u32;
+        for Ended { session, user, open } in ended {
+            open.switch.end(ending);
+            if open.kind == Kind::Request {
+                continue;
+            }
+            streams = streams.saturating_add(1);
+            self.metrics.open_streams.dec();
+            self.metrics.stream_closed(match ending {
+                Ending::Revoked => "revoked",
+                Ending::Expired => "expired",
+                Ending::Withdrawn => "withdrawn",
+                Ending::StoreUnavailable => "store_unavailable",
+            });
+            if let Some(hear) = self.on_closed.get() {
+                hear(Closed {
+                    session,
+                    user,
+                    agent: open.agent,
+                    kind: open.kind,
+                    target: open.target.as_deref().cloned().unwrap_or_default(),
+                    decision: open.decision,
+                    opened_at: open.since,
+                    closed_at: now,
+                    ending,
+                });
+            }
+        }
+        streams
+    }
+}
+
+impl From<&Open> for OpenStream {
+    fn from(open: &Open) -> Self {
+        Self {
+            agent: open.agent,
+            kind: open.kind,
+            target: open.target.as_deref().cloned().unwrap_or_default(),
+            decision: open.decision,
+            opened_at: open.since,
+        }
+    }
+}
+
+/// Proof that an exchange was let in. Dropping it marks the exchange as ended.
+#[derive(Debug)]
+pub struct Entered {
+    switch: Arc<Switch>,
+    sessions: Arc<Sessions>,
+    session: SessionId,
+    number: u64,
+}
+
+impl Entered {
+    /// The signal that ends the exchange before its time.
+    pub fn ending(&self) -> EndSignal {
+        EndSignal::new(&self.switch)
+    }
+
+    /// What ends it.
+    pub fn switch(&self) -> &Arc<Switch> {
+        &self.switch
+    }
+
+    /// Ends the exchange and records that. Returns whether it had not been ended before.
+    pub fn end(&self, ending: Ending) -> bool {
+        let now = self.sessions.clock.now();
+        let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
+            return self.switch.end(ending);
+        };
+        self.sessions.close(vec![ended], ending, now);
+        true
+    }
+}
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        let Self {
+            switch: _,
+            sessions,
+            session,
+            number,
+        } = self;
+        let left = sessions.table.leave(session, *number, sessions.clock.now());
+        if left.is_some_and(|open| open.kind != Kind::Request) {
+            sessions.metrics.open_streams.dec();
+        }
+    }
+}
+
+fn before(now: Timestamp, by: Duration) -> Timestamp {
+    now.checked_sub(by).unwrap_or(Timestamp::MIN)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! Background tasks of sessions: they follow revocations by other processes and ends of
+//! credentials, and store who was seen.
+//!
+//! Invariant: a revocation is not missed when the store does not answer for a while.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::timeout;
+
+use super::{ACTIVE, Ending, Sessions, before};
+use crate::clock::Clock;
+use crate::store;
+
+/// How often the store is asked for revocations of other processes.
+const POLL: Duration = Duration::from_millis(300);
+
+/// How often it is stored who was seen.
+const SEEN: Duration = Duration::from_secs(5);
+
+/// Longest wait for the store to answer one question.
+pub(super) const ANSWER: Duration = Duration::from_secs(3);
+
+/// Longest sleep of the task that ends credentials.
+const REST: Duration = Duration::from_mins(1);
+
+/// Rows per answer of the store.
+const PAGE: usize = 1_000;
+
+/// How often revocations are read again from the first.
+const AGAIN: Duration = Duration::from_mins(5);
+
+/// How far revocations were read. The store never adds one below a number it has given out.
+#[derive(Debug, Default)]
+pub(super) struct Cursor {
+    sequence: i64,
+    /// In running time, when they are read again from the first, since a store that was restored
+    /// from an older copy may reuse numbers.
+    again: Duration,
+}
+
+impl Sessions {
+    /// Shuts out the sessions that were revoked since.
+    pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
+        let now = self.clock.running();
+        let is_older = async || Ok(self.store.latest_revocation().await? < cursor.sequence);
+        if now >= cursor.again || is_older().await? {
+            *cursor = Cursor {
+                sequence: 0,
+                again: now.saturating_add(AGAIN),
+            };
+        }
+        loop {
+            let page = self.store.revocations_after(cursor.sequence).await?;
+            for one in &page {
+                self.shut_out(&one.session, one.until);
+                cursor.sequence = one.sequence;
+            }
+            if page.len() < PAGE {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Starts the tasks; they end when only they hold the value.
+pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
+    tokio::spawn(follow(
+        Arc::downgrade(sessions),
+        sessions.clock.clone(),
+        (cursor, grace),
+    ));
+    tokio::spawn(expire(Arc::downgrade(sessions), sessions.clock.clone()));
+    tokio::spawn(see(Arc::downgrade(sessions), sessions.clock.clone()));
+}
+
+async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
+    let mut health = Health::new("revocations cannot be read");
+    // In running time, up to when all revocations are known.
+    let mut known = clock.running();
+    loop {
+        clock.sleep(POLL).await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        let asked = clock.running();
+        let end = known.saturating_add(grace);
+        // A query under way when the grace period ends is given up then. After the grace period,
+        // and after the process was suspended, each has its full time.
+        let left = end.saturating_sub(asked);
+        let limit = if left.is_zero() { ANSWER } else { left.min(ANSWER) };
+        let learned = answer(limit, sessions.learn(&mut cursor)).await;
+        match &learned {
+            Ok(()) => {
+                known = asked;
+                sessions.caught_up();
+            }
+            Err(_) if clock.running() >= end => {
+                if !sessions.is_cut_off() {
+                    tracing::error!(
+                        ?grace,
+                        "the store is unavailable: streams are closed and nobody is let in"
+                    );
+                }
+                sessions.cut_off();
+            }
+            Err(_) => {}
+        }
+        health.note(&sessions, "revocations", learned);
+    }
+}
+
+async fn expire(sessions: Weak<Sessions>, clock: Clock) {
+    loop {
+        let Some(here) = sessions.upgrade() else { return };
+        let now = clock.now();
+        let ended = here.table.expire(now);
+        here.close(ended, Ending::Expired, now);
+        let rest = now.checked_add(REST).unwrap_or(Timestamp::MAX);
+        let next = here.table.next_end().map_or(rest, |end| end.min(rest));
+        let sooner = here.table.sooner.clone();
+        // Others end when only this task is left.
+        drop(here);
+        tokio::select! {
+            () = clock.sleep_until(next) => {}
+            () = sooner.notified() => {}
+        }
+    }
+}
+
+async fn see(sessions: Weak<Sessions>, clock: Clock) {
+    let mut health = Health::new("active sessions cannot be written");
+    loop {
+        clock.sleep(SEEN).await;
+        let Some(sessions) = sessions.upgrade() else { return };
+        let sent = sessions.flush().await;
+        health.note(&sessions, "seen", sent);
+        let now = clock.now();
+        sessions.table.forget(before(now, ACTIVE), now);
+    }
+}
+
+/// Waits for the store's answer, with a time limit.
+pub(super) async fn answer(
+    limit: Duration,
+    asked: impl Future<Output = Result<(), store::Error>>,
+) -> Result<(), store::Error> {
+    let late = |_| store::Error::Failed {
+        detail: format!("no answer within {limit:?}"),
+    };
+    timeout(limit, asked).await.map_err(late).flatten()
+}
+
+/// Whether the store answers; logged once whenever that changes.
+struct Health {
+    good: bool,
+    text: &'static str,
+}
+
+impl Health {
+    fn new(text: &'static str) -> Self {
+        Self { good: true, text }
+    }
+
+    fn note(&mut self, sessions: &Sessions, operation: &'static str, result: Result<(), store::Error>) {
+        match result {
+            Ok(()) if !self.good => tracing::info!("the store answers again"),
+            Ok(()) => {}
+            Err(error) => {
+                sessions.metrics.store_failed(operation);
+                if self.good {
+                    tracing::error!(%error, "{}; trying again until it works", self.text);
+                }
+                self.good = false;
+                return;
+            }
+        }
+        self.good = true;
+    }
+}

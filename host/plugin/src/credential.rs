@@ -1,0 +1,373 @@
+//! Credentials that the gateway presents to clusters, and the sources that make them. A source
+//! returns a [`Credential`] that may be used now, or the reason why there is none.
+//!
+//! Security: a secret never reaches an error, a log, a metric or the disk.
+
+pub mod cache;
+mod metrics;
+mod pod;
+pub mod source;
+
+use std::fmt;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use http::{HeaderName, HeaderValue, StatusCode};
+use jiff::Timestamp;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use zeroize::Zeroize as _;
+
+pub use metrics::Metrics;
+use tollgate_core::diagnostic::one_line;
+
+/// Longest token, in bytes. Go's server, and so a Kubernetes API server, accepts 1 MiB of header
+/// fields by default; proxies in between accept far less.
+pub const LONGEST_TOKEN: usize = 64 * 1024;
+
+/// Longest [`MintError::message`], in bytes.
+pub const LONGEST_MESSAGE: usize = 512;
+
+/// Longest [`MintError::code`], in bytes.
+pub const LONGEST_CODE: usize = 64;
+
+/// Longest wait that an identity provider may ask for.
+pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
+
+/// Why a text is not a bearer token. The error contains no part of the text.
+#[derive(Debug, thiserror::Error)]
+#[cfg_attr(test, derive(PartialEq))]
+pub enum TokenError {
+    /// There is no token.
+    #[error("the token is empty")]
+    Empty,
+    /// The token is longer than [`LONGEST_TOKEN`].
+    #[error("the token has {observed} bytes, of {LONGEST_TOKEN} allowed")]
+    Long {
+        /// Its length in bytes.
+        observed: usize,
+    },
+    /// A byte that is not visible ASCII: a header field would end or change.
+    #[error("byte {position} of the token is not visible ASCII")]
+    Byte {
+        /// Which byte, from 0.
+        position: usize,
+    },
+}
+
+/// A bearer token: 1 to [`LONGEST_TOKEN`] bytes of visible ASCII (0x21 to
+/// 0x7e). Zeroized on drop.
+#[derive(Clone)]
+pub struct Token(SecretString);
+
+impl Token {
+    /// Takes a token over. A refused text is zeroized.
+    ///
+    /// # Errors
+    /// [`TokenError`]: empty, too long, or with a byte that is not visible
+    /// ASCII.
+    pub fn parse(mut text: String) -> Result<Self, TokenError> {
+        let refused = if text.is_empty() {
+            Some(TokenError::Empty)
+        } else if text.len() > LONGEST_TOKEN {
+            Some(TokenError::Long { observed: text.len() })
+        } else {
+            text.bytes()
+                .position(|byte| !byte.is_ascii_graphic())
+                .map(|position| TokenError::Byte { position })
+        };
+        if let Some(refused) = refused {
+            text.zeroize();
+            return Err(refused);
+        }
+        Ok(Self(SecretString::from(text)))
+    }
+
+    /// The token itself, for sending it.
+    #[must_use]
+    pub fn expose(&self) -> &str {
+        self.0.expose_secret()
+    }
+
+    /// `Bearer <token>`, marked sensitive. The value is a copy that hyper does
+    /// not zeroize: make it per request and let it go.
+    #[must_use]
+    pub fn to_authorization(&self) -> Option<HeaderValue> {
+        sensitive("Bearer ", self.expose())
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(redacted)")
+    }
+}
+
+/// A header value made of a prefix and a secret, without leaving a copy in memory. `None` if a
+/// header cannot carry it.
+pub fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
+    let mut text = zeroize::Zeroizing::new(Vec::with_capacity(prefix.len() + secret.len()));
+    text.extend_from_slice(prefix.as_bytes());
+    text.extend_from_slice(secret.as_bytes());
+    let mut value = HeaderValue::from_bytes(&text).ok()?;
+    value.set_sensitive(true);
+    Some(value)
+}
+
+/// A TLS client certificate and its key.
+#[derive(Clone)]
+pub struct ClientCertificate {
+    /// The certificate and its issuers in PEM, the certificate first.
+    pub chain_pem: String,
+    /// The private key in PEM.
+    pub key_pem: SecretString,
+}
+
+impl fmt::Debug for ClientCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("ClientCertificate(redacted)")
+    }
+}
+
+/// User and password of a cluster Secret that names them itself. No provider
+/// mints these.
+#[derive(Clone)]
+pub struct Basic {
+    /// The user.
+    pub username: String,
+    /// The password.
+    pub password: SecretString,
+}
+
+impl fmt::Debug for Basic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Basic(redacted)")
+    }
+}
+
+/// A credential that was minted, or read from a cluster Secret.
+#[derive(Clone)]
+pub struct Credential {
+    /// Sent as `Authorization: Bearer`.
+    pub token: Option<Token>,
+    /// Shown in the TLS handshake.
+    pub certificate: Option<ClientCertificate>,
+    /// Sent with every request beside the token.
+    pub headers: Vec<(HeaderName, SecretString)>,
+    /// Sent as `Authorization: Basic`; of static cluster secrets only.
+    pub basic: Option<Basic>,
+    /// When it expires: the earliest time known. `None` if unknown.
+    pub expires_at: Option<Timestamp>,
+    /// Whether it may serve more than one request.
+    pub cacheable: bool,
+    /// What [`Mint::revoke`] needs to revoke it.
+    pub revocation: Option<SecretString>,
+    /// Warnings of the provider for the operator. They contain no secret.
+    pub warnings: Vec<String>,
+}
+
+impl Credential {
+    /// A cacheable credential that is only a token, without a known expiry.
+    #[must_use]
+    pub fn of_token(token: Token) -> Self {
+        Self {
+            token: Some(token),
+            ..Self::empty()
+        }
+    }
+
+    /// An anonymous credential: it presents nothing to the cluster.
+    #[must_use]
+    pub fn empty() -> Self {
+        Self {
+            token: None,
+            certificate: None,
+            headers: Vec::new(),
+            basic: None,
+            expires_at: None,
+            cacheable: true,
+            revocation: None,
+            warnings: Vec::new(),
+        }
+    }
+
+    /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
+    #[must_use]
+    pub fn shows_the_same(&self, other: &Self) -> bool {
+        same_token(self, other) && same_certificate(self, other) && same_headers(self, other) && same_basic(self, other)
+    }
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Credential")
+            .field("token", &self.token.is_some())
+            .field("certificate", &self.certificate.is_some())
+            .field(
+                "headers",
+                &self.headers.iter().map(|(name, _)| name).collect::<Vec<_>>(),
+            )
+            .field("basic", &self.basic.is_some())
+            .field("expires_at", &self.expires_at)
+            .field("cacheable", &self.cacheable)
+            .field("revocation", &self.revocation.is_some())
+            .field("warnings", &self.warnings.len())
+            .finish()
+    }
+}
+
+/// The class of a mint's failure. It decides how long to wait before the next attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// A temporary failure: an answer of 429 or 5xx, or a lost connection.
+    Retryable,
+    /// The identity provider refused: a person or a new secret is needed.
+    Denied,
+    /// The configuration, the manifest or the grant is wrong.
+    Config,
+    /// The provider answered something unusable, or the plugin failed.
+    Permanent,
+}
+
+impl Class {
+    /// The word used in metrics, answers and cases.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Retryable => "retryable",
+            Self::Denied => "denied",
+            Self::Config => "config",
+            Self::Permanent => "permanent",
+        }
+    }
+}
+
+/// Why a mint returned no credential. Contains no secret: whoever makes it redacts it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{code}: {message}")]
+pub struct MintError {
+    /// The kind of failure.
+    pub class: Class,
+    /// A word for machines, such as `plugin.trap` or `invalid_grant`.
+    pub code: String,
+    /// A sentence for people, up to [`LONGEST_MESSAGE`] bytes.
+    pub message: String,
+    /// Status of the identity provider's answer, when there was one.
+    pub http_status: Option<u16>,
+    /// How long the identity provider asked to wait, up to
+    /// [`LONGEST_RETRY_AFTER`].
+    pub retry_after: Option<Duration>,
+    /// The identity provider's own name for the request.
+    pub correlation: Option<String>,
+}
+
+impl MintError {
+    /// An error of a class. Both texts are cut to their limits, and control
+    /// characters become spaces.
+    #[must_use]
+    pub fn new(class: Class, code: &str, message: &str) -> Self {
+        Self {
+            class,
+            code: one_line(code, LONGEST_CODE),
+            message: one_line(message, LONGEST_MESSAGE),
+            http_status: None,
+            retry_after: None,
+            correlation: None,
+        }
+    }
+}
+
+/// Why a mint runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Reason {
+    /// There is no usable credential.
+    Initial,
+    /// The present one ends soon.
+    Refresh,
+    /// The cluster answered 401 to the present one.
+    Unauthorized,
+}
+
+impl Reason {
+    /// The word used in metrics and by guests.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Initial => "initial",
+            Self::Refresh => "refresh",
+            Self::Unauthorized => "unauthorized",
+        }
+    }
+}
+
+/// The parameters of a mint.
+#[derive(Clone, Copy, Debug)]
+pub struct MintRequest {
+    /// Why it runs.
+    pub reason: Reason,
+    /// When the previous credential expires, if there is one with a known expiry.
+    pub previous_expiry: Option<Timestamp>,
+    /// How long it may take; a longer one is dropped.
+    pub budget: Duration,
+}
+
+/// Makes credentials of one cluster and one configuration.
+pub trait Mint: Send + Sync + 'static {
+    /// Makes a credential. The future is dropped when its budget is over or
+    /// the gateway stops.
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>>;
+
+    /// Revokes a credential. Best effort: it is called once, and nobody waits long for it.
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>>;
+
+    /// The cluster, as operators know it: for the log.
+    fn label(&self) -> &str {
+        ""
+    }
+}
+
+/// Whether a cluster's answer means that it rejects the credential. Only 401 does: a 403 is the
+/// normal answer of its RBAC to a known caller.
+#[must_use]
+pub fn is_refusal(status: StatusCode) -> bool {
+    status == StatusCode::UNAUTHORIZED
+}
+
+fn same_token(one: &Credential, other: &Credential) -> bool {
+    one.token.as_ref().map(Token::expose) == other.token.as_ref().map(Token::expose)
+}
+
+/// Whether both show the same certificate in a handshake, or none.
+pub fn same_certificate(one: &Credential, other: &Credential) -> bool {
+    match (&one.certificate, &other.certificate) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.chain_pem == other.chain_pem && one.key_pem.expose_secret() == other.key_pem.expose_secret()
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+fn same_headers(one: &Credential, other: &Credential) -> bool {
+    one.headers.len() == other.headers.len()
+        && one
+            .headers
+            .iter()
+            .zip(&other.headers)
+            .all(|(one, other)| one.0 == other.0 && one.1.expose_secret() == other.1.expose_secret())
+}
+
+fn same_basic(one: &Credential, other: &Credential) -> bool {
+    match (&one.basic, &other.basic) {
+        (None, None) => true,
+        (Some(one), Some(other)) => {
+            one.username == other.username && one.password.expose_secret() == other.password.expose_secret()
+        }
+        (None, Some(_)) | (Some(_), None) => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,150 @@
+//! Metrics of cluster credentials.
+//!
+//! Security: no label contains a secret or a value that a caller chooses freely.
+
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::cache::health::{Health, Totals};
+
+/// Bounds of Argo CD's own histogram, in seconds.
+const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+fn histogram() -> Histogram {
+    Histogram::new(DURATION_BUCKETS)
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ClusterLabel {
+    cluster: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct MintLabels {
+    cluster: String,
+    /// `ok`, a class of failure, or `cut-off`.
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ErrorLabels {
+    cluster: String,
+    class: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct EntryLabel {
+    /// `slots` or `live`.
+    kind: &'static str,
+}
+
+/// Metrics of cluster credentials.
+#[derive(Debug)]
+pub struct Metrics {
+    mints: Family<MintLabels, Counter>,
+    duration: Family<ClusterLabel, Histogram, fn() -> Histogram>,
+    expiry: Family<ClusterLabel, Gauge<f64, AtomicU64>>,
+    last_error: Family<ErrorLabels, Gauge<f64, AtomicU64>>,
+    entries: Family<EntryLabel, Gauge>,
+}
+
+impl Default for Metrics {
+    /// Metrics that no registry shows.
+    fn default() -> Self {
+        Self {
+            mints: Family::default(),
+            duration: Family::new_with_constructor(histogram),
+            expiry: Family::default(),
+            last_error: Family::default(),
+            entries: Family::default(),
+        }
+    }
+}
+
+impl Metrics {
+    /// Registers every metric of this crate.
+    pub fn register(registry: &mut Registry) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            "tollgate_credential_mints",
+            "Mints of cluster credentials by result",
+            metrics.mints.clone(),
+        );
+        registry.register(
+            "tollgate_credential_mint_seconds",
+            "Time a mint took, good or bad",
+            metrics.duration.clone(),
+        );
+        registry.register(
+            "tollgate_credential_expiry_seconds",
+            "Time the present credential has left; absent when there is none or its end is not known",
+            metrics.expiry.clone(),
+        );
+        registry.register(
+            "tollgate_credential_last_error",
+            "When a mint failed last, in seconds since 1970, by class",
+            metrics.last_error.clone(),
+        );
+        registry.register(
+            "tollgate_credential_cache_entries",
+            "Clusters with a place in the cache (slots) and credentials in memory (live)",
+            metrics.entries.clone(),
+        );
+        metrics
+    }
+
+    /// Counts an attempt to mint a cluster's credential.
+    ///
+    /// - `cluster`: a name or server of the state folder.
+    /// - `result`: `ok`, a class of failure, or `cut-off`.
+    pub fn minted(&self, cluster: &str, result: &'static str, seconds: f64) {
+        let Self { mints, duration, .. } = self;
+        let cluster = cluster.to_owned();
+        mints
+            .get_or_create(&MintLabels {
+                cluster: cluster.clone(),
+                result,
+            })
+            .inc();
+        duration.get_or_create(&ClusterLabel { cluster }).observe(seconds);
+    }
+
+    /// Replaces what is known of the credentials of all clusters.
+    pub fn replace<'a>(&self, health: impl Iterator<Item = (&'a str, Health)>, totals: Totals) {
+        let Self {
+            expiry,
+            last_error,
+            entries,
+            ..
+        } = self;
+        // Removes the series of clusters that are gone.
+        expiry.clear();
+        last_error.clear();
+        let now = jiff::Timestamp::now();
+        for (cluster, health) in health {
+            if let Some(end) = health.expires_at {
+                let cluster = cluster.to_owned();
+                let left = end.duration_since(now).as_secs_f64();
+                expiry.get_or_create(&ClusterLabel { cluster }).set(left);
+            }
+            if let Some(error) = health.last_error {
+                let labels = ErrorLabels {
+                    cluster: cluster.to_owned(),
+                    class: error.class.as_str(),
+                };
+                let at = error.at.duration_since(jiff::Timestamp::UNIX_EPOCH).as_secs_f64();
+                last_error.get_or_create(&labels).set(at);
+            }
+        }
+        for (kind, number) in [("slots", totals.slots), ("live", totals.live)] {
+            let number = i64::try_from(number).unwrap_or(i64::MAX);
+            entries.get_or_create(&EntryLabel { kind }).set(number);
+        }
+    }
+}

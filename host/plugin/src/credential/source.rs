@@ -1,0 +1,268 @@
+//! Decides, when a cluster is loaded, where its credential comes from. The result is a [`Supply`].
+//!
+//! Loading asks no plugin for a credential.
+//!
+//! Security: a finding contains no value of the Secret.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret as _, SecretString};
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use super::cache::{Cache, Lease, Slot};
+use super::pod::PodToken;
+use super::{Basic, Class, ClientCertificate, Credential, Metrics, Mint, MintError, MintRequest, Token};
+use crate::{ClusterName, Material};
+use tollgate_config::Ambient;
+use tollgate_state::{Cluster, ClusterAuth, ClusterConfig};
+
+/// Version of the interface between host and credential providers, in keys.
+const ABI: &str = "tollgate:plugin@0.1.0";
+
+/// The plugin behind `webAPIProviderConfig`, whose configuration are templates.
+const WEB_API: &str = "webapi";
+
+/// Where the credential of a cluster comes from.
+#[derive(Clone, Debug)]
+pub enum Supply {
+    /// Its Secret. The credential is the same for every request.
+    Fixed(Lease),
+    /// A provider, through the cache.
+    Minted(Minted),
+    /// There is none, for this reason.
+    Unusable(MintError),
+}
+
+/// A cluster whose credential is minted.
+#[derive(Clone, Debug)]
+pub struct Minted {
+    /// Its place in the cache.
+    pub slot: Arc<Slot>,
+    /// The plugin's source of it. `None` for the pod's own token.
+    pub source: Option<crate::Source>,
+    /// Warnings of the plugin's `check` for the operator.
+    pub warnings: Vec<String>,
+}
+
+/// What is needed to make supplies.
+#[derive(Clone, Copy, Debug)]
+pub struct Makers<'a> {
+    /// The one cache of the process.
+    pub cache: &'a Cache,
+    /// Loaded plugins.
+    pub plugins: &'a crate::Set,
+    /// The pod's own identities.
+    pub ambient: &'a Ambient,
+    /// Counts mints.
+    pub metrics: &'a Arc<Metrics>,
+}
+
+/// A supply, or a source whose configuration the plugin must still check.
+#[derive(Debug)]
+pub enum Draft {
+    /// Nothing is left to check.
+    Done(Supply),
+    /// The plugin must check `source`, whose credentials are kept under `key`.
+    Check {
+        /// The key in the cache.
+        key: Key,
+        /// The source.
+        source: crate::Source,
+    },
+}
+
+impl Makers<'_> {
+    /// Decides the supply of a cluster from its settings.
+    pub fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> Draft {
+        match &config.auth {
+            ClusterAuth::Anonymous => Draft::Done(fixed(Credential::empty())),
+            ClusterAuth::InCluster => Draft::Done(self.pod(cluster, label)),
+            ClusterAuth::Bearer(token) => Draft::Done(bearer(token)),
+            ClusterAuth::Basic { username, password } => Draft::Done(fixed(Credential {
+                basic: Some(Basic {
+                    username: username.expose_secret().to_owned(),
+                    password: password.clone(),
+                }),
+                ..Credential::empty()
+            })),
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => Draft::Done(fixed(Credential {
+                certificate: Some(ClientCertificate {
+                    chain_pem: chain_pem.clone(),
+                    key_pem: key_pem.clone(),
+                }),
+                ..Credential::empty()
+            })),
+            ClusterAuth::Provider {
+                name,
+                config: settings,
+                public,
+            } => self.provider(cluster, (name, settings, public), config),
+            ClusterAuth::Unusable { reason } => Draft::Done(unusable("config.cluster", reason)),
+        }
+    }
+
+    /// The slot of a checked source.
+    pub fn minted(&self, key: Key, source: crate::Source, warnings: Vec<String>, label: &Arc<str>) -> Supply {
+        let mint = self.measured(Arc::new(source.clone()), label);
+        Supply::Minted(Minted {
+            slot: self.cache.slot(key, mint),
+            source: Some(source),
+            warnings,
+        })
+    }
+
+    fn pod(&self, cluster: &Cluster, label: &Arc<str>) -> Supply {
+        let Some(api) = &self.ambient.kubernetes else {
+            let reason = "the gateway runs in no pod, so the control plane's own cluster needs a cluster Secret";
+            return unusable("ambient.unavailable", reason);
+        };
+        let key = Key::of(&Parts {
+            abi: "pod",
+            plugin: "in-cluster",
+            config: &json!({ "file": api.token_file.display().to_string() }),
+            secrets: &[],
+            tenancy: Tenancy::Cluster(&cluster.server),
+            policy: "",
+        });
+        let mint = PodToken {
+            file: api.token_file.clone(),
+        };
+        Supply::Minted(Minted {
+            slot: self.cache.slot(key, self.measured(Arc::new(mint), label)),
+            source: None,
+            warnings: Vec::new(),
+        })
+    }
+
+    fn provider(
+        &self,
+        cluster: &Cluster,
+        (name, settings, public): (&str, &Value, &BTreeSet<String>),
+        config: &ClusterConfig,
+    ) -> Draft {
+        let Some(provider) = self.plugins.provider(name) else {
+            let reason = format!("no credential provider `{name}` is loaded");
+            return Draft::Done(unusable("config.provider", &reason));
+        };
+        let public = if name == WEB_API {
+            // What the templates look at, or put where a secret cannot be.
+            crate::webapi_public_values(settings)
+        } else {
+            public.clone()
+        };
+        let secrets: Vec<_> = config.values.iter().map(version).collect();
+        let key = Key::of(&Parts {
+            abi: ABI,
+            plugin: &provider.manifest().sha256,
+            config: &json!({ "config": settings, "public": public }),
+            secrets: &secrets,
+            tenancy: Tenancy::Cluster(&cluster.server),
+            policy: provider.grant_digest(),
+        });
+        let named = ClusterName {
+            name: cluster.name.clone(),
+            server: cluster.server.clone(),
+        };
+        let material = Material {
+            values: config.values.clone(),
+            public,
+        };
+        Draft::Check {
+            key,
+            source: provider.source(named, settings, material),
+        }
+    }
+
+    fn measured(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
+        Arc::new(Measured {
+            mint,
+            label: Arc::clone(label),
+            metrics: Arc::clone(self.metrics),
+        })
+    }
+}
+
+/// Identifies a value by its bytes. A `resourceVersion` would not do: in a file, it stays when a
+/// person edits the value, and in Kubernetes it changes when a label does.
+fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'a> {
+    SecretVersion::Bytes {
+        name,
+        bytes: value.expose_secret().as_bytes(),
+    }
+}
+
+fn fixed(credential: Credential) -> Supply {
+    Supply::Fixed(Lease {
+        credential: Arc::new(credential),
+        generation: 1,
+    })
+}
+
+fn bearer(token: &SecretString) -> Supply {
+    match Token::parse(token.expose_secret().to_owned()) {
+        Ok(token) => fixed(Credential::of_token(token)),
+        Err(error) => unusable("config.cluster", &error.to_string()),
+    }
+}
+
+/// A supply without a credential.
+pub fn unusable(code: &str, reason: &str) -> Supply {
+    Supply::Unusable(MintError::new(Class::Config, code, reason))
+}
+
+/// A mint that is counted and timed, even if it is cut off.
+struct Measured {
+    mint: Arc<dyn Mint>,
+    label: Arc<str>,
+    metrics: Arc<Metrics>,
+}
+
+/// Counts a mint when it is dropped.
+struct Count {
+    label: Arc<str>,
+    metrics: Arc<Metrics>,
+    started: Instant,
+    result: &'static str,
+}
+
+impl Drop for Count {
+    fn drop(&mut self) {
+        let seconds = self.started.elapsed().as_secs_f64();
+        self.metrics.minted(&self.label, self.result, seconds);
+    }
+}
+
+impl Mint for Measured {
+    fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
+        let minting = self.mint.mint(request);
+        let (label, metrics) = (Arc::clone(&self.label), Arc::clone(&self.metrics));
+        async move {
+            let mut count = Count {
+                label,
+                metrics,
+                started: Instant::now(),
+                result: "cut-off",
+            };
+            let minted = minting.await;
+            count.result = match &minted {
+                Ok(_) => "ok",
+                Err(error) => error.class.as_str(),
+            };
+            minted
+        }
+        .boxed()
+    }
+
+    fn revoke(&self, revocation: SecretString) -> BoxFuture<'static, Result<(), MintError>> {
+        self.mint.revoke(revocation)
+    }
+
+    fn label(&self) -> &str {
+        &self.label
+    }
+}

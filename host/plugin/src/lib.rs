@@ -1,0 +1,309 @@
+//! Runs plugins, which are sandboxed WASM components. [`Set`] holds the plugins of one folder,
+//! each with its manifest and the operator's grants; a call of a plugin returns edits or a refusal.
+//!
+//! A plugin's capabilities are the intersection of manifest and grant. Every call gets a fresh
+//! instance in a fresh store, so a call that fails affects no other call.
+//!
+//! Invariant: no call outlives its budget.
+//!
+//! Security: the host checks everything that a guest returns before using it.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tollgate_core::diagnostic::{Diagnostic, Location};
+use tollgate_core::plugin::Import;
+use tollgate_core::plugin::World;
+
+mod bindings;
+mod budget;
+mod cache;
+pub mod certificates;
+pub mod credential;
+mod edits;
+pub mod egress;
+mod engine;
+mod error;
+mod filter;
+#[cfg(any(test, feature = "fuzz"))]
+pub mod fuzz;
+mod generator;
+mod imports;
+mod inspect;
+mod load;
+mod manifest;
+mod plan;
+pub(crate) mod provider;
+pub mod replay;
+mod sandbox;
+mod wasi;
+mod yaml;
+
+pub use budget::Budget;
+pub use cache::Origin;
+pub use engine::Allocation;
+pub use error::{CallError, Error, Lie, TrapCause};
+pub use filter::{HeaderFilter, RequestContext};
+pub use generator::Generator;
+pub use inspect::{Inspection, ManifestSummary, ProviderSummary, ReachSummary, inspect};
+pub use manifest::{ContextPart, Direction, Manifest};
+pub use plan::HeaderPlan;
+pub use provider::{
+    Ambient, AmbientError, AwsCredentials, Bearer, ClusterName, Exchange, Material, PodIdentities, Provider, Source,
+    SystemClock, WallClock, World as ProviderWorld, webapi_public_values,
+};
+
+use egress::Sender;
+
+/// The engine, the cache of compiled guests, and the settings.
+#[derive(Debug)]
+pub struct Runtime {
+    host: Arc<engine::Host>,
+    cache: Result<cache::Cache, Diagnostic>,
+    config: tollgate_config::Plugins,
+    world: ProviderWorld,
+}
+
+impl Runtime {
+    /// Starts the engine. A cache that cannot be used is a warning of each
+    /// [`Self::load`], not an error.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn new(config: &tollgate_config::Plugins) -> Result<Self, Error> {
+        Self::with_allocation(config, Allocation::Pool)
+    }
+
+    /// Like [`Self::new`], with a choice of allocation. [`Allocation::OnDemand`] never tries a
+    /// pool; the same happens where address space is limited.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn with_allocation(config: &tollgate_config::Plugins, wanted: Allocation) -> Result<Self, Error> {
+        let world = ProviderWorld {
+            sender: Arc::new(Sender::new()),
+            ambient: Arc::new(PodIdentities::new(&config.ambient)),
+            clock: Arc::new(SystemClock),
+        };
+        Self::with_world(config, wanted, world)
+    }
+
+    /// Like [`Self::new`], with another network, pod or clock for credential providers. For tests
+    /// and replays.
+    ///
+    /// # Errors
+    /// [`Error`]: the engine or its clock does not start.
+    pub fn with_world(
+        config: &tollgate_config::Plugins,
+        wanted: Allocation,
+        world: ProviderWorld,
+    ) -> Result<Self, Error> {
+        let host = engine::Host::start(wanted)?;
+        let folder = config.cache.clone().unwrap_or_else(default_cache);
+        let cache = cache::Cache::open(&folder).map_err(|error| {
+            let place = Location::new(folder.display().to_string(), 0);
+            Diagnostic::warning(place, format!("compiled plugins are not kept: {error}"))
+                .with_hint("name a private folder in `plugins.cache`")
+        });
+        Ok(Self {
+            host,
+            cache,
+            config: config.clone(),
+            world,
+        })
+    }
+
+    /// Loads the folder. Plugins whose files did not change are taken over from `previous`, a
+    /// plugin that cannot be loaded keeps its previous version, and a plugin whose component was
+    /// deleted is removed. Calls in flight on a replaced plugin finish on the version they started
+    /// with.
+    ///
+    /// Blocks: it compiles, and runs each new guest's `plan`. In async code,
+    /// call it on a blocking thread.
+    pub fn load(&self, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+        self.load_some(None, previous)
+    }
+
+    /// Like [`Self::load`], for the plugin `name` only.
+    pub(crate) fn load_only(&self, name: &str) -> (Set, Vec<Diagnostic>) {
+        self.load_some(Some(name), None)
+    }
+
+    fn load_some(&self, only: Option<&str>, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+        // Another engine's guests cannot be taken over.
+        let before = previous
+            .filter(|set| Arc::ptr_eq(&set.host, &self.host))
+            .map(|set| &set.entries);
+        let nothing = BTreeMap::new();
+        let loader = load::Loader {
+            host: &self.host,
+            cache: self.cache.as_ref().ok(),
+            config: &self.config,
+            world: &self.world,
+            only,
+        };
+        let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
+            Ok(loaded) => loaded,
+            Err(error) => {
+                let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
+                (before.cloned().unwrap_or_default(), vec![finding])
+            }
+        };
+        diagnostics.extend(
+            self.cache
+                .as_ref()
+                .err()
+                .filter(|_| self.config.directory.is_some())
+                .cloned(),
+        );
+        let missing = self.config.required.iter().filter(|name| !entries.contains_key(*name));
+        let missing: Vec<String> = missing.cloned().collect();
+        for name in &missing {
+            let message = format!("the required plugin `{name}` is not loaded");
+            diagnostics.push(Diagnostic::error(None, message).with_hint("nothing passes until it is"));
+        }
+        (
+            Set {
+                host: self.host.clone(),
+                entries,
+                missing,
+            },
+            diagnostics,
+        )
+    }
+
+    /// How instances get their memory.
+    pub fn allocation(&self) -> Allocation {
+        self.host.allocation
+    }
+}
+
+/// The folder for compiled guests if the settings name none. Its name contains the user, so that
+/// the gateways of two users do not share it.
+fn default_cache() -> PathBuf {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let user = std::fs::metadata("/proc/self").map(|own| own.uid());
+    match user {
+        Ok(0) => PathBuf::from("/var/cache/tollgate/plugins"),
+        Ok(user) => std::env::temp_dir().join(format!("tollgate-plugins-{user}")),
+        Err(_) => std::env::temp_dir().join("tollgate-plugins"),
+    }
+}
+
+/// Runs async work to completion on its own thread, so it can be called inside or outside an async
+/// runtime.
+pub fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
+    let run = || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
+        Ok(runtime.block_on(work()))
+    };
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new()
+            .name("plugin-load".to_owned())
+            .spawn_scoped(scope, run)?;
+        thread
+            .join()
+            .unwrap_or_else(|_| Err(std::io::Error::other("the loader panicked")))
+    })
+}
+
+/// The plugins of one load. Cheap to keep, because guest instances exist only during calls.
+#[derive(Debug)]
+pub struct Set {
+    host: Arc<engine::Host>,
+    entries: BTreeMap<String, load::Entry>,
+    missing: Vec<String>,
+}
+
+/// One line of [`Set::list`].
+#[derive(Clone, Debug, serde::Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Listing {
+    /// Plugin name.
+    pub name: String,
+    /// Its version.
+    pub version: String,
+    /// What kind it is.
+    pub world: World,
+    /// Digest of the component, lower-case hex.
+    pub sha256: String,
+    /// Directions in which it is called for each message.
+    pub filters: Vec<Direction>,
+    /// Host interfaces it may use.
+    pub imports: Vec<Import>,
+    /// Extensions it is applied to; empty for all.
+    pub extensions: Vec<String>,
+    /// What a credential provider asks for. `None` for other plugins.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub provider: Option<ProviderSummary>,
+    /// Whether it was compiled for this load.
+    pub origin: Origin,
+}
+
+impl Set {
+    /// The header filters of `extension`, in the order of their names, which is
+    /// the order they are applied in.
+    pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
+        self.entries
+            .values()
+            .filter_map(|entry| match &entry.plugin {
+                load::Plugin::Filter(filter) => Some(filter),
+                load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
+            })
+            .filter(move |filter| filter.applies_to(extension))
+    }
+
+    /// The header filter of that name.
+    pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
+        match &self.entries.get(name)?.plugin {
+            load::Plugin::Filter(filter) => Some(filter),
+            load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
+        }
+    }
+
+    /// The credential provider of that name.
+    pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
+        match &self.entries.get(name)?.plugin {
+            load::Plugin::Provider(provider) => Some(provider),
+            load::Plugin::Filter(_) | load::Plugin::Generator(_) => None,
+        }
+    }
+
+    /// The plugin that provides generators of `kind`. If there are several, the first by name.
+    pub fn generator(&self, kind: tollgate_applicationset::KindName) -> Option<&Arc<Generator>> {
+        self.entries.values().find_map(|entry| match &entry.plugin {
+            load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
+            load::Plugin::Generator(_) | load::Plugin::Filter(_) | load::Plugin::Provider(_) => None,
+        })
+    }
+
+    /// Every plugin, by name.
+    pub fn list(&self) -> impl Iterator<Item = Listing> {
+        self.entries.values().map(|entry| {
+            let manifest = entry.plugin.manifest();
+            Listing {
+                name: manifest.name.clone(),
+                version: manifest.version.to_string(),
+                world: manifest.world,
+                sha256: manifest.sha256.clone(),
+                filters: manifest.filters.iter().copied().collect(),
+                imports: manifest.imports.iter().copied().collect(),
+                extensions: match &entry.plugin {
+                    load::Plugin::Filter(filter) => filter.extensions().to_vec(),
+                    load::Plugin::Provider(_) | load::Plugin::Generator(_) => Vec::new(),
+                },
+                provider: match manifest.world {
+                    World::CredentialProvider | World::Generator => Some(ProviderSummary::new(&manifest.provider)),
+                    World::HeaderFilter => None,
+                },
+                origin: entry.plugin.origin(),
+            }
+        })
+    }
+
+    /// Required plugins that are not loaded. While there is one, every request is denied.
+    pub fn missing_required(&self) -> &[String] {
+        &self.missing
+    }
+}

@@ -1,0 +1,421 @@
+//! A plugin's [`Manifest`], read from `<name>.yaml` before any of its code runs. Every mistake is
+//! reported with its line; an unknown key is a mistake.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use tollgate_core::plugin::World;
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::provider::ProviderTerms;
+use tollgate_applicationset::KindName;
+use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::plugin::Import;
+
+mod provider;
+
+use provider::{RawAudience, RawCapture, RawSecret};
+
+/// Fields a manifest may ask to see in one direction.
+const FIELDS_MOST: usize = 64;
+
+/// A direction messages go in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Direction {
+    /// To the backend.
+    Request,
+    /// To the client.
+    Response,
+}
+
+/// A part of the context a plugin may ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ContextPart {
+    /// Name of the caller.
+    User,
+    /// Groups of the caller.
+    Groups,
+    /// Application, as `namespace:name`.
+    Application,
+    /// Project of the application.
+    Project,
+    /// Cluster of the application.
+    Cluster,
+}
+
+/// A manifest, checked.
+#[derive(Clone, Debug)]
+pub struct Manifest {
+    /// Plugin name: also the names of its two files.
+    pub name: String,
+    /// Version of the plugin.
+    pub version: semver::Version,
+    /// What it does, in the author's words.
+    pub description: String,
+    /// Digest of the component, lower-case hex.
+    pub sha256: String,
+    /// What kind of plugin it is.
+    pub world: World,
+    /// Host interfaces it may import.
+    pub imports: BTreeSet<Import>,
+    /// Request fields it may see.
+    pub request_fields: Vec<HeaderName>,
+    /// Response fields it may see.
+    pub response_fields: Vec<HeaderName>,
+    /// Parts of the context it may see.
+    pub context: BTreeSet<ContextPart>,
+    /// Directions in which it is called for each message.
+    pub filters: BTreeSet<Direction>,
+    /// Kinds of generators it provides.
+    pub generators: BTreeSet<KindName>,
+    /// What it says as a credential provider or generator.
+    pub(crate) provider: ProviderTerms,
+    /// JSON Schema of its configuration.
+    pub config_schema: Option<serde_json::Value>,
+    /// Positions of its parts, for findings that need the component too.
+    pub places: Places,
+}
+
+/// Lines of a manifest that the component may contradict.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The file.
+    pub file: Location,
+    /// `sha256`.
+    pub sha256: Location,
+    /// `world`.
+    pub world: Location,
+    /// `imports`, or the file.
+    pub imports: Location,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawManifest {
+    name: Spanned<String>,
+    version: Spanned<String>,
+    #[serde(default)]
+    description: String,
+    sha256: Spanned<String>,
+    world: Spanned<String>,
+    #[serde(default)]
+    minimum_host_version: Option<Spanned<String>>,
+    #[serde(default)]
+    imports: Vec<Spanned<String>>,
+    #[serde(default)]
+    request_fields: Vec<Spanned<String>>,
+    #[serde(default)]
+    response_fields: Vec<Spanned<String>>,
+    #[serde(default)]
+    context: Vec<Spanned<String>>,
+    #[serde(default)]
+    filters: Vec<Spanned<String>>,
+    #[serde(default)]
+    generators: Vec<Spanned<String>>,
+    #[serde(default)]
+    config_schema: Option<Spanned<serde_json::Value>>,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    #[serde(default)]
+    secrets: Vec<RawSecret>,
+    #[serde(default)]
+    audiences: Vec<RawAudience>,
+    #[serde(default)]
+    captures: Vec<RawCapture>,
+    #[serde(default)]
+    visible: Vec<Spanned<String>>,
+    #[serde(default)]
+    response_headers: Vec<Spanned<String>>,
+    #[serde(default)]
+    output_headers: Vec<Spanned<String>>,
+}
+
+/// Reads the manifest `text` of the file `file`, which should describe the
+/// plugin `stem`.
+pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
+    let file: Arc<str> = file.into();
+    let raw: RawManifest = match crate::yaml::from_str(text) {
+        Ok(raw) => raw,
+        Err(error) => return Loaded::refused(vec![crate::yaml::diagnostic(&error, &file)]),
+    };
+    let mut check = Check {
+        file,
+        diagnostics: Vec::new(),
+    };
+    let manifest = check.manifest(raw, stem);
+    match manifest {
+        Some(manifest) => Loaded::new(manifest, check.diagnostics),
+        None => Loaded::refused(check.diagnostics),
+    }
+}
+
+/// Collects findings while the parts are checked.
+struct Check {
+    file: Arc<str>,
+    diagnostics: Vec<Diagnostic>,
+}
+
+impl Check {
+    fn at<T>(&self, part: &Spanned<T>) -> Location {
+        crate::yaml::location(&part.referenced, &self.file)
+    }
+
+    fn refuse<T>(&mut self, part: &Spanned<T>, message: String, hint: &str) {
+        self.diagnostics
+            .push(Diagnostic::error(self.at(part), message).with_hint(hint));
+    }
+
+    fn manifest(&mut self, raw: RawManifest, stem: &str) -> Option<Manifest> {
+        if raw.name.value != stem {
+            let message = format!("the plugin is named `{}`, its files `{stem}`", raw.name.value);
+            self.refuse(&raw.name, message, "both must be the same");
+        }
+        let good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+        if raw.name.value.is_empty() || raw.name.value.len() > 63 || !raw.name.value.bytes().all(good) {
+            self.refuse(
+                &raw.name,
+                format!("`{}` is not a plugin name", raw.name.value),
+                NAME_HINT,
+            );
+        }
+        let version = self.version(&raw.version);
+        let sha256 = self.digest(&raw.sha256);
+        let world = World::named(&raw.world.value);
+        if world.is_none() {
+            self.refuse(
+                &raw.world,
+                format!("there is no world `{}`", raw.world.value),
+                "known: `header-filter`, `credential-provider`, `generator`",
+            );
+        }
+        self.host_version(raw.minimum_host_version.as_ref());
+        let places = Places {
+            file: Location::new(self.file.clone(), 0),
+            sha256: self.at(&raw.sha256),
+            world: self.at(&raw.world),
+            imports: raw
+                .imports
+                .first()
+                .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
+        };
+        let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::named);
+        let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::named);
+        let filters = self.words(&raw.filters, "direction", FILTERS, Direction::named);
+        let generators = self.words(&raw.generators, "kind of generator", GENERATORS, guest_kind);
+        self.generators_fit(world, &raw.generators, &raw.world);
+        let request_fields = self.fields(&raw.request_fields);
+        let response_fields = self.fields(&raw.response_fields);
+        let config_schema = self.schema(raw.config_schema);
+        if let Some(world) = world {
+            self.imports_fit(world, &raw.imports);
+        }
+        let filter = [&raw.request_fields, &raw.response_fields, &raw.context, &raw.filters];
+        let asks = provider::Asked {
+            hosts: raw.hosts,
+            secrets: raw.secrets,
+            audiences: raw.audiences,
+            captures: raw.captures,
+            visible: raw.visible,
+            response_headers: raw.response_headers,
+            output_headers: raw.output_headers,
+        };
+        self.fits_world(world, filter.into_iter().flatten().next(), &asks);
+        let provider = self.provider(asks);
+        Some(Manifest {
+            name: raw.name.value,
+            version: version?,
+            description: raw.description,
+            sha256: sha256?,
+            world: world?,
+            imports,
+            request_fields,
+            response_fields,
+            context,
+            filters,
+            generators,
+            provider,
+            config_schema,
+            places,
+        })
+    }
+
+    fn version(&mut self, part: &Spanned<String>) -> Option<semver::Version> {
+        match semver::Version::parse(&part.value) {
+            Ok(version) => Some(version),
+            Err(error) => {
+                self.refuse(
+                    part,
+                    format!("`{}` is not a version: {error}", part.value),
+                    "such as `1.0.0`",
+                );
+                None
+            }
+        }
+    }
+
+    /// The host must be at least as new as the plugin wants.
+    fn host_version(&mut self, part: Option<&Spanned<String>>) {
+        let Some(part) = part else { return };
+        let Some(wanted) = self.version(part) else { return };
+        let host = semver::Version::parse(env!("CARGO_PKG_VERSION"));
+        if host.as_ref().map_or(true, |host| *host < wanted) {
+            let message = format!("the plugin needs version `{wanted}` of the gateway");
+            self.refuse(
+                part,
+                message,
+                concat!("this is version `", env!("CARGO_PKG_VERSION"), "`"),
+            );
+        }
+    }
+
+    fn digest(&mut self, part: &Spanned<String>) -> Option<String> {
+        let hex = part.value.to_ascii_lowercase();
+        if hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return Some(hex);
+        }
+        self.refuse(
+            part,
+            "`sha256` is not a digest".to_owned(),
+            "64 hex digits, as `sha256sum` prints them",
+        );
+        None
+    }
+
+    /// Known words of one list.
+    fn words<T: Ord>(
+        &mut self,
+        parts: &[Spanned<String>],
+        what: &str,
+        hint: &str,
+        named: fn(&str) -> Option<T>,
+    ) -> BTreeSet<T> {
+        let mut words = BTreeSet::new();
+        for part in parts {
+            match named(&part.value) {
+                Some(word) => {
+                    words.insert(word);
+                }
+                None => self.refuse(part, format!("there is no {what} `{}`", part.value), hint),
+            }
+        }
+        words
+    }
+
+    /// Fields a plugin may see; credentials are not among them.
+    fn fields(&mut self, parts: &[Spanned<String>]) -> Vec<HeaderName> {
+        let mut fields = Vec::new();
+        for part in parts {
+            match HeaderName::from_bytes(part.value.as_bytes()) {
+                Ok(name) if is_host_owned(&name) || name == http::header::SET_COOKIE => {
+                    let message = format!("no plugin may see the field `{name}`");
+                    self.refuse(part, message, "credentials, identity and framing stay in the gateway");
+                }
+                Ok(name) if fields.contains(&name) => {}
+                Ok(name) => fields.push(name),
+                Err(_) => self.refuse(
+                    part,
+                    format!("`{}` is not a field name", part.value),
+                    "such as `x-tenant`",
+                ),
+            }
+        }
+        if let (true, Some(part)) = (fields.len() > FIELDS_MOST, parts.first()) {
+            self.refuse(part, format!("`{}` fields are too many", fields.len()), "at most 64");
+        }
+        fields
+    }
+
+    fn schema(&mut self, part: Option<Spanned<serde_json::Value>>) -> Option<serde_json::Value> {
+        let part = part?;
+        if let Err(error) = jsonschema::validator_for(&part.value) {
+            self.refuse(
+                &part,
+                format!("`configSchema` is not a JSON Schema: {error}"),
+                "draft 2020-12",
+            );
+        }
+        Some(part.value)
+    }
+}
+
+impl Check {
+    /// Checks that a generator names the kinds it provides, and that no other plugin does.
+    fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
+        match (world, kinds.first()) {
+            (Some(World::Generator), None) => {
+                self.refuse(
+                    at,
+                    "the plugin provides no kind of generator".to_owned(),
+                    "such as `generators: [plugin]`",
+                );
+            }
+            (Some(World::HeaderFilter | World::CredentialProvider), Some(part)) => {
+                self.refuse(
+                    part,
+                    "only a `generator` has `generators`".to_owned(),
+                    "remove the key, or change `world`",
+                );
+            }
+            (_, _) => {}
+        }
+    }
+
+    /// Checks that a guest of one world asks for no interface of another.
+    fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
+        for part in parts {
+            if Import::named(&part.value).is_some_and(|import| !import.is_of(world)) {
+                let message = format!("a `{}` cannot have `{}`", world.name(), part.value);
+                self.refuse(part, message, "remove it, or change `world`");
+            }
+        }
+    }
+}
+
+const NAME_HINT: &str = "1 to 63 lower-case letters, digits and `-`";
+const IMPORTS: &str =
+    "known: `clock`, `log`, `random`; for credential providers also `crypto`, `ambient`, `memo`, `reveal`";
+const GENERATORS: &str = "known: `scmProvider`, `pullRequest`, `clusterDecisionResource`, `plugin`";
+const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `cluster`";
+const FILTERS: &str = "known: `request`, `response`";
+
+/// A kind the host does not have itself.
+fn guest_kind(name: &str) -> Option<KindName> {
+    let kinds = [
+        KindName::ScmProvider,
+        KindName::PullRequest,
+        KindName::ClusterDecisionResource,
+        KindName::Plugin,
+    ];
+    kinds.into_iter().find(|kind| kind.as_str() == name)
+}
+
+impl Direction {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "request" => Some(Self::Request),
+            "response" => Some(Self::Response),
+            _ => None,
+        }
+    }
+}
+
+impl ContextPart {
+    fn named(name: &str) -> Option<Self> {
+        match name {
+            "user" => Some(Self::User),
+            "groups" => Some(Self::Groups),
+            "application" => Some(Self::Application),
+            "project" => Some(Self::Project),
+            "cluster" => Some(Self::Cluster),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! The part of a manifest that only credential providers have: hosts, secrets, audiences and
+//! captures. It becomes [`ProviderTerms`], or a finding with its line for every mistake.
+//!
+//! Security: a secret may go only where the manifest says that it may.
+
+use http::HeaderName;
+use serde::Deserialize;
+use serde_saphyr::Spanned;
+
+use super::Check;
+use crate::provider::{AudienceTerm, CaptureTerm, HostTemplate, ProviderTerms, SecretTerm, TextTemplate};
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::json_path::SingularPath;
+use tollgate_core::plugin::World;
+
+/// One entry of `secrets`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawSecret {
+    name: Spanned<String>,
+    #[serde(default)]
+    hosts: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    cluster: bool,
+    #[serde(default)]
+    public: bool,
+    #[serde(default)]
+    public_fields: Vec<Spanned<String>>,
+}
+
+/// One entry of `audiences`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawAudience {
+    audience: Spanned<String>,
+    #[serde(default)]
+    hosts: Option<Vec<Spanned<String>>>,
+    #[serde(default)]
+    cluster: bool,
+}
+
+/// One entry of `captures`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawCapture {
+    host: Spanned<String>,
+    #[serde(default)]
+    hosts: Vec<Spanned<String>>,
+    #[serde(default)]
+    cluster: bool,
+}
+
+/// Everything of it.
+#[derive(Debug)]
+pub(super) struct Asked {
+    pub(super) hosts: Vec<Spanned<String>>,
+    pub(super) secrets: Vec<RawSecret>,
+    pub(super) audiences: Vec<RawAudience>,
+    pub(super) captures: Vec<RawCapture>,
+    pub(super) visible: Vec<Spanned<String>>,
+    pub(super) response_headers: Vec<Spanned<String>>,
+    pub(super) output_headers: Vec<Spanned<String>>,
+}
+
+impl Asked {
+    /// The position of its first part, if there is any.
+    fn first(&self) -> Option<&Spanned<String>> {
+        let texts = [&self.hosts, &self.visible, &self.response_headers, &self.output_headers];
+        let texts = texts.into_iter().flatten();
+        texts
+            .chain(self.secrets.iter().map(|secret| &secret.name))
+            .chain(self.audiences.iter().map(|audience| &audience.audience))
+            .chain(self.captures.iter().map(|capture| &capture.host))
+            .next()
+    }
+}
+
+impl Check {
+    /// Each world has keys of its own.
+    pub(super) fn fits_world(&mut self, world: Option<World>, filter: Option<&Spanned<String>>, asked: &Asked) {
+        match (world, filter, asked.first()) {
+            (Some(World::HeaderFilter), _, Some(part)) => {
+                let message = "header filters have no hosts, secrets, audiences and captures".to_owned();
+                self.refuse(part, message, "remove the key, or change `world`");
+            }
+            (Some(World::CredentialProvider | World::Generator), Some(part), _) => {
+                let message = "only header filters have fields, context and filters".to_owned();
+                self.refuse(part, message, "remove the key, or change `world`");
+            }
+            (_, _, _) => {}
+        }
+    }
+
+    pub(super) fn provider(&mut self, asked: Asked) -> ProviderTerms {
+        let Asked {
+            hosts,
+            secrets,
+            audiences,
+            captures,
+            visible,
+            response_headers,
+            output_headers,
+        } = asked;
+        ProviderTerms {
+            hosts: self.hosts(&hosts),
+            secrets: secrets.into_iter().map(|secret| self.secret(secret)).collect(),
+            audiences: audiences
+                .iter()
+                .filter_map(|audience| self.audience(audience))
+                .collect(),
+            captures: captures.iter().filter_map(|capture| self.capture(capture)).collect(),
+            visible: visible.iter().filter_map(|path| self.visible_path(path)).collect(),
+            response_headers: response_headers
+                .iter()
+                .filter_map(|name| self.response_name(name))
+                .collect(),
+            output_headers: output_headers
+                .iter()
+                .filter_map(|name| self.output_name(name))
+                .collect(),
+        }
+    }
+
+    fn hosts(&mut self, parts: &[Spanned<String>]) -> Vec<HostTemplate> {
+        parts.iter().filter_map(|part| self.host(part)).collect()
+    }
+
+    fn host(&mut self, part: &Spanned<String>) -> Option<HostTemplate> {
+        HostTemplate::parse(&part.value)
+            .inspect_err(|error| {
+                let message = format!("`{}` is no host of a manifest: {error}", part.value);
+                self.refuse(
+                    part,
+                    message,
+                    "such as `auth.example.com`, `sts.{region}.example.com`, `{endpoint}`",
+                );
+            })
+            .ok()
+    }
+
+    fn secret(&mut self, raw: RawSecret) -> SecretTerm {
+        let RawSecret {
+            name,
+            hosts,
+            cluster,
+            public,
+            public_fields,
+        } = raw;
+        let fields = public_fields.iter().filter_map(|part| self.path(part)).collect();
+        SecretTerm {
+            hosts: hosts.map(|hosts| self.hosts(&hosts)),
+            name: name.value,
+            cluster,
+            public,
+            public_fields: fields,
+        }
+    }
+
+    fn audience(&mut self, raw: &RawAudience) -> Option<AudienceTerm> {
+        let hosts = raw.hosts.as_ref().map(|hosts| self.hosts(hosts));
+        Some(AudienceTerm {
+            audience: self.template(&raw.audience)?,
+            hosts,
+            cluster: raw.cluster,
+        })
+    }
+
+    fn capture(&mut self, raw: &RawCapture) -> Option<CaptureTerm> {
+        let hosts = self.hosts(&raw.hosts);
+        Some(CaptureTerm {
+            host: self.host(&raw.host)?,
+            hosts,
+            cluster: raw.cluster,
+        })
+    }
+
+    /// A path that may have members of the configuration in it.
+    fn visible_path(&mut self, part: &Spanned<String>) -> Option<TextTemplate> {
+        if !part.value.contains('{') {
+            self.path(part)?;
+        }
+        self.template(part)
+    }
+
+    fn template(&mut self, part: &Spanned<String>) -> Option<TextTemplate> {
+        TextTemplate::parse(&part.value)
+            .inspect_err(|error| self.refuse(part, format!("`{}`: {error}", part.value), "such as `{audience}`"))
+            .ok()
+    }
+
+    fn path(&mut self, part: &Spanned<String>) -> Option<SingularPath> {
+        SingularPath::parse(&part.value)
+            .inspect_err(|error| {
+                self.refuse(
+                    part,
+                    error.to_string(),
+                    "an RFC 9535 singular query, such as `$.a.b[0]`",
+                )
+            })
+            .ok()
+    }
+
+    fn response_name(&mut self, part: &Spanned<String>) -> Option<HeaderName> {
+        let name = HeaderName::from_bytes(part.value.as_bytes()).ok();
+        let name = name.filter(|name| !matches!(name.as_str(), "set-cookie" | "authorization" | "location"));
+        if name.is_none() {
+            let message = format!("no plugin may read the field `{}`", part.value);
+            self.refuse(
+                part,
+                message,
+                "such as `x-request-id`; fields that carry credentials stay in the gateway",
+            );
+        }
+        name
+    }
+
+    fn output_name(&mut self, part: &Spanned<String>) -> Option<HeaderName> {
+        let name = HeaderName::from_bytes(part.value.as_bytes()).ok();
+        let name = name.filter(|name| !is_host_owned(name));
+        if name.is_none() {
+            let message = format!("no credential may carry the field `{}`", part.value);
+            self.refuse(part, message, "the gateway's own fields are not for plugins");
+        }
+        name
+    }
+}

@@ -1,0 +1,171 @@
+//! The guest interface to the identities of the gateway's pod. Guests get tokens and keys as
+//! handles.
+//!
+//! Security: an audience must be granted by name.
+
+use std::fmt;
+
+use futures_util::future::BoxFuture;
+use secrecy::{ExposeSecret, SecretString};
+use wasmtime::component::Resource;
+use zeroize::Zeroizing;
+
+use super::call::{Call, Phase};
+use super::reach::Reach;
+use super::secret::Secret;
+use crate::bindings::provider::tollgate::plugin::ambient as wit;
+use crate::budget::State;
+
+/// A source of the pod's identities. The real one reads projected files and asks link-local
+/// addresses; tests replace it.
+pub trait Ambient: Send + Sync + fmt::Debug + 'static {
+    /// A projected ServiceAccount token for `audience`, read again each time.
+    fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+
+    /// Credentials of the EKS Pod Identity agent.
+    fn eks_pod_identity(&self) -> BoxFuture<'_, Result<AwsCredentials, AmbientError>>;
+
+    /// An access token of the GCE metadata server.
+    fn gce_metadata_token(&self, scopes: Vec<String>) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+
+    /// An access token of Azure's instance metadata service.
+    fn azure_imds_token(
+        &self,
+        application: String,
+        client_id: Option<String>,
+    ) -> BoxFuture<'_, Result<Bearer, AmbientError>>;
+}
+
+/// A token of the pod's.
+#[derive(Debug)]
+pub struct Bearer {
+    /// The token.
+    pub token: SecretString,
+    /// When it ends, as far as known.
+    pub expires_at: Option<jiff::Timestamp>,
+}
+
+/// AWS credentials of the pod's.
+#[derive(Debug)]
+pub struct AwsCredentials {
+    /// Not secret.
+    pub access_key_id: String,
+    /// The key.
+    pub secret_access_key: SecretString,
+    /// The session, for temporary credentials.
+    pub session_token: Option<SecretString>,
+    /// When they end.
+    pub expires_at: Option<jiff::Timestamp>,
+}
+
+/// Why there is no identity.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AmbientError {
+    /// It is not available now, or not in this environment.
+    #[error("{0}")]
+    Unavailable(String),
+    /// Its source refuses.
+    #[error("{0}")]
+    Denied(String),
+}
+
+impl From<AmbientError> for wit::AmbientError {
+    fn from(error: AmbientError) -> Self {
+        match error {
+            AmbientError::Unavailable(text) => Self::Unavailable(text),
+            AmbientError::Denied(text) => Self::Denied(text),
+        }
+    }
+}
+
+type Answer<T> = wasmtime::Result<Result<T, wit::AmbientError>>;
+
+impl wit::Host for State {
+    async fn service_account_token(&mut self, audience: String) -> Answer<wit::Bearer> {
+        let call = self.provider_call()?;
+        let reach = call.terms.audience(&audience).cloned();
+        let (Some(reach), true) = (reach, call.outside.audiences.contains(&audience)) else {
+            return Ok(Err(wit::AmbientError::NotGranted));
+        };
+        if call.phase == Phase::Check {
+            return Ok(Err(wit::AmbientError::NotGranted));
+        }
+        let source = call.outside.ambient.clone();
+        let bearer = source.service_account_token(audience).await;
+        self.provider()?.bearer(bearer, &reach)
+    }
+
+    async fn eks_pod_identity(&mut self) -> Answer<wit::AwsCredentials> {
+        let Some(source) = self.provider_call()?.ambient() else {
+            return Ok(Err(wit::AmbientError::NotGranted));
+        };
+        let credentials = source.eks_pod_identity().await;
+        let call = self.provider()?;
+        let reach = call.terms.everywhere();
+        let AwsCredentials {
+            access_key_id,
+            secret_access_key,
+            session_token,
+            expires_at,
+        } = match credentials {
+            Ok(credentials) => credentials,
+            Err(error) => return Ok(Err(error.into())),
+        };
+        let key = call.hold(&secret_access_key, &reach)?;
+        let session = session_token.map(|token| call.hold(&token, &reach)).transpose()?;
+        Ok(Ok(wit::AwsCredentials {
+            access_key_id,
+            secret_access_key: key,
+            session_token: session,
+            expires_at: expires_at.and_then(milliseconds),
+        }))
+    }
+
+    async fn gce_metadata_token(&mut self, scopes: Vec<String>) -> Answer<wit::Bearer> {
+        let Some(source) = self.provider_call()?.ambient() else {
+            return Ok(Err(wit::AmbientError::NotGranted));
+        };
+        let bearer = source.gce_metadata_token(scopes).await;
+        let call = self.provider()?;
+        let reach = call.terms.everywhere();
+        call.bearer(bearer, &reach)
+    }
+
+    async fn azure_imds_token(&mut self, application: String, client_id: Option<String>) -> Answer<wit::Bearer> {
+        let Some(source) = self.provider_call()?.ambient() else {
+            return Ok(Err(wit::AmbientError::NotGranted));
+        };
+        let bearer = source.azure_imds_token(application, client_id).await;
+        let call = self.provider()?;
+        let reach = call.terms.everywhere();
+        call.bearer(bearer, &reach)
+    }
+}
+
+impl Call {
+    /// The pod's identities. `None` during `check`.
+    fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
+        (self.phase != Phase::Check).then(|| self.outside.ambient.clone())
+    }
+
+    fn bearer(&mut self, bearer: Result<Bearer, AmbientError>, reach: &Reach) -> Answer<wit::Bearer> {
+        match bearer {
+            Ok(Bearer { token, expires_at }) => Ok(Ok(wit::Bearer {
+                token: self.hold(&token, reach)?,
+                expires_at: expires_at.and_then(milliseconds),
+            })),
+            Err(error) => Ok(Err(error.into())),
+        }
+    }
+
+    fn hold(&mut self, secret: &SecretString, reach: &Reach) -> wasmtime::Result<Resource<Secret>> {
+        let bytes = Zeroizing::new(secret.expose_secret().as_bytes().to_vec());
+        let secret = Secret::new(bytes, reach.clone()).and_then(|secret| self.keep(secret));
+        secret.map_err(|error| wasmtime::Error::msg(error.to_string()))
+    }
+}
+
+/// Milliseconds since 1970; nothing for a time before.
+pub(crate) fn milliseconds(time: jiff::Timestamp) -> Option<u64> {
+    u64::try_from(time.as_millisecond()).ok()
+}

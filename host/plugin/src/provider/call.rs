@@ -1,0 +1,264 @@
+//! The host's state during one call of a provider: the terms, the values of the cluster's Secret,
+//! and the handles and secrets that the call creates.
+//!
+//! Invariant: nothing outlives the call except what the guest stored through `memo`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::sync::Arc;
+
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+use wasmtime::component::{Resource, ResourceTable};
+use zeroize::Zeroizing;
+
+use super::Transcript;
+use super::ambient::{Ambient, milliseconds};
+use super::memo::Memo;
+use super::reach::Reach;
+use super::redact::Redactor;
+use super::secret::{SECRET_MOST_BYTES, Secret, encode};
+use super::terms::Terms;
+use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
+use crate::egress::{Rules, Sender};
+
+/// Maximum secrets of one call. Dropped ones count, because every response is searched for them
+/// until the call ends.
+const SECRETS_MOST: usize = 256;
+/// Bytes of them all.
+const SECRETS_MOST_BYTES: usize = 1 << 20;
+/// Requests of one call.
+pub(crate) const REQUESTS_MOST: u32 = 8;
+
+/// The clock guests and expiry times see.
+pub trait WallClock: Send + Sync + fmt::Debug + 'static {
+    /// Now.
+    fn now(&self) -> jiff::Timestamp;
+}
+
+/// The machine's clock.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct SystemClock;
+
+impl WallClock for SystemClock {
+    fn now(&self) -> jiff::Timestamp {
+        jiff::Timestamp::now()
+    }
+}
+
+/// The export that runs. It decides which functions the guest may call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Phase {
+    /// `check`: nothing but pure functions.
+    Check,
+    /// `mint`; [`Freshness::Fresh`] hides what was remembered.
+    Mint(Freshness),
+    /// `revoke`.
+    Revoke,
+}
+
+/// Whether credentials stored through `memo` may be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Freshness {
+    /// They may.
+    Any,
+    /// They may not: the cluster refused a credential made from them.
+    Fresh,
+}
+
+/// Values of a cluster's Secret, for its provider.
+#[derive(Clone, Default)]
+pub struct Material {
+    /// By name.
+    pub values: BTreeMap<String, SecretString>,
+    /// Names the cluster's configuration uses where a secret cannot be: in the
+    /// URL, or in a condition.
+    pub public: BTreeSet<String>,
+}
+
+impl fmt::Debug for Material {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let names: Vec<&String> = self.values.keys().collect();
+        f.debug_struct("Material")
+            .field("names", &names)
+            .field("public", &self.public)
+            .finish()
+    }
+}
+
+/// What the host uses to reach the outside.
+#[derive(Clone, Debug)]
+pub(crate) struct Outside {
+    pub(crate) rules: Arc<Rules>,
+    pub(crate) sender: Arc<Sender>,
+    pub(crate) ambient: Arc<dyn Ambient>,
+    pub(crate) audiences: Arc<BTreeSet<String>>,
+    pub(crate) clock: Arc<dyn WallClock>,
+}
+
+/// One request of a call, as an operator may see it. Bodies, queries and fields
+/// are not in it.
+#[derive(Clone, Debug, Serialize, PartialEq, Eq)]
+#[serde(rename_all = "camelCase")]
+pub struct Exchange {
+    /// Method.
+    pub method: &'static str,
+    /// Host, with a port other than 443.
+    pub host: String,
+    /// Path.
+    pub path: String,
+    /// Status of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// Why there is none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
+    /// Milliseconds it took.
+    pub milliseconds: u64,
+}
+
+/// Concatenated parts, and where they may be sent: anywhere if they contain no secret.
+pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
+
+/// What the host refused in a call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nothing.
+    Nothing,
+    /// A request, by manifest, grant or address: a code, `: ` and a sentence.
+    Refused(String),
+    /// More requests than a call may send.
+    OverBudget,
+}
+
+/// State of one call.
+pub(crate) struct Call {
+    pub(crate) phase: Phase,
+    pub(crate) terms: Arc<Terms>,
+    pub(crate) material: Arc<Material>,
+    pub(crate) outside: Outside,
+    pub(crate) memo: Arc<Memo>,
+    pub(crate) redactor: Redactor,
+    pub(crate) transcript: Transcript,
+    /// What the host itself refused. It decides the class of a failure.
+    pub(crate) verdict: Verdict,
+    pub(crate) requests_left: u32,
+    /// Whether bodies reach the guest unchanged.
+    pub(crate) reveals: bool,
+    table: ResourceTable,
+    secrets_left: usize,
+    secret_bytes_left: usize,
+}
+
+impl fmt::Debug for Call {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Call")
+            .field("phase", &self.phase)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Call {
+    pub(crate) fn new(
+        phase: Phase,
+        (terms, material): (Arc<Terms>, Arc<Material>),
+        memo: Arc<Memo>,
+        outside: Outside,
+    ) -> Self {
+        let mut table = ResourceTable::new();
+        table.set_max_capacity(SECRETS_MOST);
+        let mut redactor = Redactor::default();
+        // What the guest never asks for can still come back in an answer.
+        for (name, value) in &material.values {
+            let public = material.public.contains(name) || terms.secret(name).is_some_and(|named| named.public);
+            if !public {
+                redactor.add(Arc::new(Zeroizing::new(value.expose_secret().as_bytes().to_vec())));
+            }
+        }
+        Self {
+            phase,
+            terms,
+            material,
+            outside,
+            memo,
+            redactor,
+            transcript: Transcript::default(),
+            verdict: Verdict::Nothing,
+            requests_left: REQUESTS_MOST,
+            reveals: false,
+            table,
+            secrets_left: SECRETS_MOST,
+            secret_bytes_left: SECRETS_MOST_BYTES,
+        }
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        milliseconds(self.outside.clock.now()).unwrap_or_default()
+    }
+
+    /// A handle of `secret`.
+    pub(crate) fn keep(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
+        let left = (
+            self.secrets_left.checked_sub(1),
+            self.secret_bytes_left.checked_sub(secret.bytes().len()),
+        );
+        let (Some(secrets), Some(bytes)) = left else {
+            return Err(SecretError::TooLarge);
+        };
+        (self.secrets_left, self.secret_bytes_left) = (secrets, bytes);
+        self.redactor.add(secret.shared());
+        self.table.push(secret).map_err(|_| SecretError::TooLarge)
+    }
+
+    /// The secret of a handle. A handle that the guest never received traps.
+    pub(crate) fn secret(&self, handle: &Resource<Secret>) -> wasmtime::Result<&Secret> {
+        Ok(self.table.get(handle)?)
+    }
+
+    /// Removes a secret when the guest hands it over or drops it.
+    pub(crate) fn take(&mut self, handle: Resource<Secret>) -> wasmtime::Result<Secret> {
+        Ok(self.table.delete(handle)?)
+    }
+
+    /// Concatenates texts and encoded secrets, and computes where the result may be sent.
+    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
+        // Never grows beyond the bound, so that no copy is left behind.
+        let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
+        let mut reach: Option<Reach> = None;
+        for part in parts {
+            match part {
+                Part::Text(text) => out.extend_from_slice(text.as_bytes()),
+                Part::Secret(part) => {
+                    let secret = self.secret(&part.value)?;
+                    if let Err(error) = encode(secret.bytes(), part.encoding, &mut out) {
+                        return Ok(Err(error));
+                    }
+                    reach = Some(reach.map_or_else(|| secret.reach().clone(), |reach| reach.and(secret.reach())));
+                }
+            }
+            if out.len() > SECRET_MOST_BYTES {
+                return Ok(Err(SecretError::TooLarge));
+            }
+        }
+        Ok(Ok((out, reach)))
+    }
+
+    /// An upper bound for the length of the concatenated parts.
+    fn length(&self, parts: &[Part]) -> wasmtime::Result<usize> {
+        let mut length: usize = 0;
+        for part in parts {
+            length = length.saturating_add(match part {
+                Part::Text(text) => text.len(),
+                // `\u00xx` is the longest form of a byte.
+                Part::Secret(part) => self
+                    .secret(&part.value)?
+                    .bytes()
+                    .len()
+                    .saturating_mul(6)
+                    .saturating_add(2),
+            });
+        }
+        Ok(length.min(SECRET_MOST_BYTES.saturating_mul(7)))
+    }
+}

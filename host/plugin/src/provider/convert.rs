@@ -1,0 +1,237 @@
+//! Converts what a guest's `mint` returned into a [`Credential`] or a [`MintError`], checked and
+//! redacted.
+//!
+//! Security: a credential cannot set a field that only the gateway may write, and cannot contain
+//! a secret that may not go to the cluster.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use jiff::Timestamp;
+use secrecy::{ExposeSecret, SecretString};
+use wasmtime::component::Resource;
+use zeroize::Zeroize as _;
+
+use super::call::{Call, Verdict};
+use super::redact::MESSAGE_BYTES;
+use super::secret::Secret;
+use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
+use crate::bindings::provider::tollgate::plugin::provider_types as wit;
+use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
+use tollgate_core::header_names::is_host_owned;
+
+/// Warnings of one mint that are kept.
+const WARNINGS_MOST: usize = 8;
+/// Fields of one credential, and bytes of all their values.
+const FIELDS_MOST: usize = 16;
+const FIELDS_MOST_BYTES: usize = 32 << 10;
+/// Bytes of a certificate and its issuers.
+const CHAIN_MOST_BYTES: usize = 64 << 10;
+/// Reason reported when a guest exceeded its requests, whatever it says itself.
+const OVER_BUDGET: &str = "more requests than a call may send";
+
+impl Call {
+    /// The credential that a guest made, checked against the rules.
+    pub(crate) fn credential(&mut self, made: exports::Credential) -> Result<Credential, MintError> {
+        let exports::Credential {
+            token,
+            certificate,
+            headers,
+            expires_at,
+            cacheable,
+            revocation,
+            warnings,
+        } = made;
+        let token = token.map(|handle| self.token(&handle)).transpose()?;
+        let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
+        let certificate = certificate
+            .map(|exports::ClientCertificate { chain_pem, key_pem }| {
+                let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
+                if chain_pem.len() > CHAIN_MOST_BYTES {
+                    let observed = chain_pem.len();
+                    return Err(lie(&format!(
+                        "a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed"
+                    )));
+                }
+                Ok::<_, MintError>(ClientCertificate { chain_pem, key_pem })
+            })
+            .transpose()?;
+        if token.is_none() && certificate.is_none() {
+            return Err(lie("neither a token nor a certificate"));
+        }
+        let fields = self.fields_for_cluster(headers)?;
+        let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
+        let told = expires_at.and_then(timestamp);
+        Ok(Credential {
+            token,
+            certificate,
+            headers: fields,
+            basic: None,
+            // What a token says of itself is unverified: fit to shorten only.
+            expires_at: match (told, jwt_end) {
+                (Some(told), Some(jwt)) => Some(told.min(jwt)),
+                (told, jwt) => told.or(jwt),
+            },
+            cacheable,
+            revocation,
+            warnings: self.warnings(&warnings),
+        })
+    }
+
+    /// The fields that the cluster gets in addition to the token.
+    fn fields_for_cluster(
+        &mut self,
+        headers: Vec<(String, Resource<Secret>)>,
+    ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
+        let observed = headers.len();
+        if observed > FIELDS_MOST {
+            return Err(lie(&format!(
+                "`{observed}` fields; at most `{FIELDS_MOST}` are allowed"
+            )));
+        }
+        let mut bytes: usize = 0;
+        let mut fields = Vec::with_capacity(observed);
+        for (name, value) in headers {
+            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
+            if is_host_owned(&name) || !self.terms.may_carry(&name) {
+                return Err(lie(&format!(
+                    "the field `{name}`, which is not among its `outputHeaders`"
+                )));
+            }
+            let value = self.for_cluster(&value, "the value of a field")?;
+            let text = value.expose_secret();
+            bytes = bytes.saturating_add(text.len());
+            if bytes > FIELDS_MOST_BYTES {
+                return Err(lie(&format!(
+                    "fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed"
+                )));
+            }
+            if text.bytes().any(|byte| byte.is_ascii_control()) {
+                return Err(lie(&format!("a control character in the field `{name}`")));
+            }
+            fields.push((name, value));
+        }
+        Ok(fields)
+    }
+
+    /// The secret for `revoke`, with the hosts it may be sent to. `revoke` is a separate call, and
+    /// must not send the secret further than this call could.
+    fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
+        let secret = self.taken(handle)?;
+        let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
+        let reach = secret.reach().to_line();
+        let mut kept = String::with_capacity(reach.len() + 1 + value.len());
+        kept.push_str(&reach);
+        kept.push('\n');
+        kept.push_str(value);
+        Ok(SecretString::from(kept))
+    }
+
+    /// Warnings of a guest, redacted for display.
+    pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
+        let kept = warnings.iter().take(WARNINGS_MOST);
+        kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
+    }
+
+    /// A guest's error, redacted. What the host itself refused decides the class.
+    pub(crate) fn mint_error(&self, error: wit::MintError) -> MintError {
+        let (class, info) = match error {
+            wit::MintError::Retryable(info) => (Class::Retryable, info),
+            wit::MintError::Denied(info) => (Class::Denied, info),
+            wit::MintError::Config(info) => (Class::Config, info),
+            wit::MintError::Permanent(info) => (Class::Permanent, info),
+        };
+        let wit::ErrorInfo {
+            code,
+            message,
+            http_status,
+            retry_after_ms,
+            correlation,
+        } = info;
+        let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+        let good = !code.is_empty() && code.len() <= LONGEST_CODE && code.bytes().all(word);
+        let code = if good {
+            self.redactor.line(&code, LONGEST_CODE)
+        } else {
+            "plugin.code".to_owned()
+        };
+        let message = self.redactor.line(&message, MESSAGE_BYTES);
+        let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(LONGEST_RETRY_AFTER));
+        let (error, wait) = match &self.verdict {
+            Verdict::Nothing => (MintError::new(class, &code, &message), wait),
+            Verdict::Refused(reason) => {
+                let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
+                (MintError::new(Class::Config, code, &beside(reason, &message)), None)
+            }
+            Verdict::OverBudget => {
+                let text = beside(OVER_BUDGET, &message);
+                (MintError::new(Class::Permanent, "plugin.budget", &text), None)
+            }
+        };
+        MintError {
+            http_status: http_status.filter(|status| (100..=599).contains(status)),
+            retry_after: wait,
+            correlation: correlation.map(|text| self.redactor.line(&text, 128)),
+            ..error
+        }
+    }
+
+    fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
+        let secret = self.taken(handle)?;
+        if !secret.reach().cluster() {
+            return Err(reach("the token"));
+        }
+        let end = secret
+            .jwt_times()
+            .and_then(|times| times.expires_at)
+            .and_then(timestamp);
+        let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
+            refused.into_bytes().zeroize();
+            lie("a token that is not text")
+        })?;
+        let token =
+            Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
+        Ok((token, end))
+    }
+
+    fn for_cluster(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
+        let secret = self.taken(handle)?;
+        if !secret.reach().cluster() {
+            return Err(reach(what));
+        }
+        text(&secret)
+    }
+
+    fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
+        self.take(Resource::new_own(handle.rep()))
+            .map_err(|_| lie("a handle that is no secret"))
+    }
+}
+
+/// The host's reason, followed by the guest's message if that is different.
+fn beside(reason: &str, message: &str) -> String {
+    if message.is_empty() || message.contains(reason) || reason.contains(message) {
+        reason.to_owned()
+    } else {
+        format!("{reason}; the plugin says: {message}")
+    }
+}
+
+fn text(secret: &Secret) -> Result<SecretString, MintError> {
+    let text = secret.text().map_err(|_| lie("a secret that is not text"))?;
+    Ok(SecretString::from(text))
+}
+
+fn timestamp(milliseconds: u64) -> Option<Timestamp> {
+    Timestamp::from_millisecond(i64::try_from(milliseconds).ok()?).ok()
+}
+
+fn lie(what: &str) -> MintError {
+    MintError::new(Class::Permanent, "plugin.lie", &format!("the plugin returned {what}"))
+}
+
+fn reach(what: &str) -> MintError {
+    let message =
+        format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
+    MintError::new(Class::Permanent, "plugin.reach", &message)
+}

@@ -1,0 +1,90 @@
+//! The interface `crypto`: digests, signatures and derived keys, computed from handles and parts.
+//!
+//! Security: a guest never sees the bytes of a key.
+
+use aws_lc_rs::rand::SystemRandom;
+use aws_lc_rs::signature::{
+    ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, RSA_PKCS1_SHA256, RSA_PSS_SHA256, RsaKeyPair,
+};
+use aws_lc_rs::{digest, hmac};
+use rustls::pki_types::pem::PemObject as _;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use wasmtime::component::Resource;
+use zeroize::Zeroizing;
+
+use super::reach::Reach;
+use super::secret::Secret;
+use crate::bindings::provider::tollgate::plugin::crypto as wit;
+use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
+use crate::budget::State;
+
+type Handle = Resource<Secret>;
+type Bytes = wasmtime::Result<Result<Vec<u8>, SecretError>>;
+
+impl wit::Host for State {
+    fn sha256(&mut self, data: Vec<Part>) -> Bytes {
+        let written = self.provider_call()?.write(&data)?;
+        Ok(written.map(|(bytes, _)| digest::digest(&digest::SHA256, &bytes).as_ref().to_vec()))
+    }
+
+    fn derive_hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> wasmtime::Result<Result<Handle, SecretError>> {
+        let call = self.provider_call()?;
+        let tag = mac(call.secret(&key)?, &data);
+        let derived = Zeroizing::new(tag.as_ref().to_vec());
+        Ok(Secret::new(derived, Reach::nowhere()).and_then(|secret| call.keep(secret)))
+    }
+
+    fn hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> Bytes {
+        let call = self.provider_call()?;
+        Ok(Ok(mac(call.secret(&key)?, &data).as_ref().to_vec()))
+    }
+
+    fn sign(&mut self, alg: wit::Algorithm, key: Handle, data: Vec<u8>) -> Bytes {
+        let call = self.provider_call()?;
+        let key = PrivateKeyDer::from_pem_slice(call.secret(&key)?.bytes());
+        Ok(key
+            .ok()
+            .and_then(|key| sign(alg, &key, &data))
+            .ok_or(SecretError::BadFormat))
+    }
+
+    fn certificate_sha256(&mut self, pem: Handle) -> Bytes {
+        let call = self.provider_call()?;
+        let certificate = CertificateDer::from_pem_slice(call.secret(&pem)?.bytes());
+        Ok(certificate
+            .map(|der| digest::digest(&digest::SHA256, &der).as_ref().to_vec())
+            .map_err(|_| SecretError::BadFormat))
+    }
+}
+
+fn mac(key: &Secret, data: &[u8]) -> hmac::Tag {
+    hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key.bytes()), data)
+}
+
+fn sign(alg: wit::Algorithm, key: &PrivateKeyDer<'_>, data: &[u8]) -> Option<Vec<u8>> {
+    let random = SystemRandom::new();
+    let scheme = match alg {
+        wit::Algorithm::Rs256 => &RSA_PKCS1_SHA256,
+        wit::Algorithm::Ps256 => &RSA_PSS_SHA256,
+        wit::Algorithm::Es256 => {
+            let pair = match key {
+                PrivateKeyDer::Pkcs8(der) => {
+                    EcdsaKeyPair::from_pkcs8(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_pkcs8_der()).ok()?
+                }
+                PrivateKeyDer::Sec1(der) => {
+                    EcdsaKeyPair::from_private_key_der(&ECDSA_P256_SHA256_FIXED_SIGNING, der.secret_sec1_der()).ok()?
+                }
+                _ => return None,
+            };
+            return Some(pair.sign(&random, data).ok()?.as_ref().to_vec());
+        }
+    };
+    let pair = match key {
+        PrivateKeyDer::Pkcs8(der) => RsaKeyPair::from_pkcs8(der.secret_pkcs8_der()).ok()?,
+        PrivateKeyDer::Pkcs1(der) => RsaKeyPair::from_der(der.secret_pkcs1_der()).ok()?,
+        _ => return None,
+    };
+    let mut signature = vec![0; pair.public_modulus_len()];
+    pair.sign(scheme, &random, data, &mut signature).ok()?;
+    Some(signature)
+}

@@ -1,0 +1,172 @@
+//! Keeps a guest's intermediate credentials between calls for the same cluster, until they expire.
+//!
+//! Security: an entry is never returned for another cluster, configuration or secret, and never
+//! written to disk.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use wasmtime::component::Resource;
+
+use super::ambient::milliseconds;
+use super::call::{Freshness, Phase, WallClock};
+use super::secret::Secret;
+use crate::bindings::provider::tollgate::plugin::memo as wit;
+use crate::budget::State;
+
+/// Entries of one cluster.
+const ENTRIES_MOST: usize = 8;
+/// Texts and secrets of one entry.
+const FIELDS_MOST: usize = 16;
+/// Bytes of a name or text.
+const TEXT_MOST_BYTES: usize = 4 << 10;
+/// Bytes of an entry: a gateway has hundreds of clusters.
+const ENTRY_MOST_BYTES: usize = 128 << 10;
+/// How often entries that ended are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+
+/// One entry.
+struct Entry {
+    key: String,
+    fields: Vec<(String, String)>,
+    values: Vec<(String, Secret)>,
+    /// Milliseconds since 1970.
+    expires_at: u64,
+}
+
+/// The entries that a cluster's provider stored. They and their secrets are dropped with the
+/// cluster's configuration.
+#[derive(Default)]
+pub(crate) struct Memo {
+    entries: Mutex<Vec<Entry>>,
+    /// Whether somebody waits for the entries to end.
+    swept: AtomicBool,
+}
+
+impl fmt::Debug for Memo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Memo").finish_non_exhaustive()
+    }
+}
+
+impl Memo {
+    fn entries(&self) -> std::sync::MutexGuard<'_, Vec<Entry>> {
+        // Entries are put in whole, so a panic elsewhere leaves nothing half done.
+        self.entries.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Forgets everything.
+    pub(crate) fn clear(&self) {
+        self.entries().clear();
+    }
+
+    /// Drops the entries that expired by `now`. Returns whether any are left.
+    fn sweep(&self, now: u64) -> bool {
+        let mut entries = self.entries();
+        entries.retain(|entry| entry.expires_at > now);
+        !entries.is_empty()
+    }
+
+    /// Makes sure that entries are dropped when they expire, even if nobody asks for them any more.
+    /// At most one task runs, until no entry is left.
+    fn watch(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
+        if memo.swept.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let memo = Arc::downgrade(memo);
+        tokio::spawn(async move {
+            loop {
+                tokio::time::sleep(SWEEP_EVERY).await;
+                let Some(memo) = memo.upgrade() else { return };
+                if !memo.sweep(milliseconds(clock.now()).unwrap_or_default()) {
+                    memo.swept.store(false, Ordering::Release);
+                    // What came meanwhile found somebody waiting.
+                    if memo.entries().is_empty() || memo.swept.swap(true, Ordering::AcqRel) {
+                        return;
+                    }
+                }
+            }
+        });
+    }
+}
+
+impl wit::Host for State {
+    fn load(&mut self, key: String) -> wasmtime::Result<Option<wit::Entry>> {
+        let call = self.provider_call()?;
+        if call.phase != Phase::Mint(Freshness::Any) {
+            return Ok(None);
+        }
+        let now = call.now_ms();
+        let found = {
+            let mut entries = call.memo.entries();
+            entries.retain(|entry| entry.expires_at > now);
+            entries
+                .iter()
+                .find(|entry| entry.key == key)
+                .map(|entry| (entry.fields.clone(), entry.values.clone(), entry.expires_at))
+        };
+        let Some((fields, values, expires_at)) = found else {
+            return Ok(None);
+        };
+        let mut handles = Vec::with_capacity(values.len());
+        for (name, secret) in values {
+            match call.keep(secret) {
+                Ok(handle) => handles.push((name, handle)),
+                Err(_) => return Ok(None),
+            }
+        }
+        Ok(Some(wit::Entry {
+            fields,
+            values: handles,
+            expires_at,
+        }))
+    }
+
+    fn store(&mut self, key: String, entry: wit::Entry) -> wasmtime::Result<()> {
+        let call = self.provider_call()?;
+        let wit::Entry {
+            fields,
+            values,
+            expires_at,
+        } = entry;
+        let mut secrets = Vec::with_capacity(values.len());
+        for (name, handle) in values {
+            secrets.push((name, call.take(Resource::new_own(handle.rep()))?));
+        }
+        let texts = fields.iter().flat_map(|(name, value)| [name, value]);
+        let small = texts.chain([&key]).all(|text| text.len() <= TEXT_MOST_BYTES);
+        if !small || fields.len() > FIELDS_MOST || secrets.len() > FIELDS_MOST || call.phase == Phase::Check {
+            return Err(wasmtime::Error::msg("an entry that cannot be kept"));
+        }
+        let texts: usize = fields.iter().map(|(name, value)| name.len() + value.len()).sum();
+        let bytes = secrets
+            .iter()
+            .fold(texts, |sum, (name, secret)| sum + name.len() + secret.bytes().len());
+        if bytes > ENTRY_MOST_BYTES {
+            return Err(wasmtime::Error::msg("an entry that cannot be kept"));
+        }
+        let now = call.now_ms();
+        let mut entries = call.memo.entries();
+        entries.retain(|entry| entry.key != key && entry.expires_at > now);
+        if entries.len() >= ENTRIES_MOST {
+            entries.remove(0);
+        }
+        entries.push(Entry {
+            key,
+            fields,
+            values: secrets,
+            expires_at,
+        });
+        drop(entries);
+        Memo::watch(&call.memo, call.outside.clock.clone());
+        Ok(())
+    }
+
+    fn forget(&mut self, key: String) -> wasmtime::Result<()> {
+        let call = self.provider_call()?;
+        call.memo.entries().retain(|entry| entry.key != key);
+        Ok(())
+    }
+}

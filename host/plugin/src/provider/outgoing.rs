@@ -1,0 +1,302 @@
+//! The interface `egress`: the host builds one request from a guest's parts and handles, sends it
+//! and returns a response without secrets. It refuses hosts that manifest or grant do not name,
+//! secrets that may not go to that host, and more requests than a call may send.
+//!
+//! Security: the transcript contains no body, query or header field.
+
+use std::time::Duration;
+
+use http::HeaderName;
+use tokio::time::Instant;
+use wasmtime::component::Resource;
+use zeroize::Zeroizing;
+
+use super::answer::{Answer, Shown, successful};
+use super::call::{Call, Exchange, Phase, Verdict};
+use super::secret::{Secret, encode};
+use crate::bindings::provider::tollgate::plugin::egress as wit;
+use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
+use crate::budget::State;
+use crate::egress::{Error, Method, Request, Response, Target};
+use tollgate_core::json_path::SingularPath;
+
+/// Maximum fields and query parameters that are written at all, and maximum bytes of their values,
+/// because a small handle can stand for many bytes. The limits of a request are lower, and are
+/// checked on the whole request.
+const FIELDS_MOST: usize = 256;
+const FIELDS_MOST_BYTES: usize = 256 << 10;
+/// Paths of one request.
+const CAPTURES_MOST: usize = 16;
+/// Time that a guest has left after its last request timed out.
+const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Bytes of one response field that reach the guest.
+const FIELD_MOST_BYTES: usize = 4 << 10;
+
+impl wit::Host for State {
+    async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
+        let deadline = self.deadline();
+        let call = self.provider_call()?;
+        let prepared = match call.prepare(&request, deadline)? {
+            Ok(prepared) => prepared,
+            Err(error) => return Ok(Err(call.refused(error))),
+        };
+        let Prepared { request, capture } = prepared;
+        let (method, target) = (request.method, request.target.clone());
+        let sender = call.outside.sender.clone();
+        let started = Instant::now();
+        let sent = sender.send(request).await;
+        let call = self.provider()?;
+        call.note(method, &target, &sent, started);
+        Ok(match sent {
+            Ok(response) => call.answer(&target, &capture, &response),
+            Err(error) => {
+                let error = call.failed(&error);
+                Err(call.refused(error))
+            }
+        })
+    }
+}
+
+/// A request, ready to go.
+struct Prepared {
+    request: Request,
+    capture: Vec<SingularPath>,
+}
+
+type Written<T> = wasmtime::Result<Result<T, wit::EgressError>>;
+
+impl Call {
+    /// Records that the host refused, so that a guest cannot report the failure as temporary.
+    fn refused(&mut self, error: wit::EgressError) -> wit::EgressError {
+        // The first one: what follows may be made up to hide it.
+        if self.verdict == Verdict::Nothing {
+            match &error {
+                wit::EgressError::Denied(reason) => self.verdict = Verdict::Refused(reason.clone()),
+                wit::EgressError::Budget => self.verdict = Verdict::OverBudget,
+                _ => {}
+            }
+        }
+        error
+    }
+
+    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> Written<Prepared> {
+        if self.phase == Phase::Check {
+            return Ok(Err(denied("egress.phase", "`check` may send nothing")));
+        }
+        let Some(left) = self.requests_left.checked_sub(1) else {
+            return Ok(Err(wit::EgressError::Budget));
+        };
+        self.requests_left = left;
+        let target = match self.target(&wanted.url) {
+            Ok(target) => target,
+            Err(error) => return Ok(Err(error)),
+        };
+        let capture = match paths(&wanted.capture) {
+            Ok(capture) => capture,
+            Err(error) => return Ok(Err(error)),
+        };
+        if wanted.headers.len() > FIELDS_MOST || wanted.query.len() > FIELDS_MOST {
+            let message = format!("more than `{FIELDS_MOST}` fields or parameters");
+            return Ok(Err(wit::EgressError::InvalidRequest(message)));
+        }
+        let query = match self.query(&wanted.query, &target)? {
+            Ok(query) => query,
+            Err(error) => return Ok(Err(error)),
+        };
+        let mut headers = Vec::with_capacity(wanted.headers.len());
+        let mut bytes: usize = 0;
+        for wit::Header { name, value } in &wanted.headers {
+            match self.parts(value, &target)? {
+                Ok(value) => {
+                    bytes = bytes.saturating_add(value.len());
+                    headers.push((name.clone(), value));
+                }
+                Err(error) => return Ok(Err(error)),
+            }
+            if bytes > FIELDS_MOST_BYTES {
+                return Ok(Err(too_long("fields")));
+            }
+        }
+        let body = match self.parts(&wanted.body, &target)? {
+            Ok(body) => body,
+            Err(error) => return Ok(Err(error)),
+        };
+        // A guest needs a moment to say what it made of a timeout.
+        let left = deadline.saturating_duration_since(Instant::now() + LAST_WORDS);
+        let timeout = match wanted.timeout_ms {
+            0 => left,
+            asked => left.min(Duration::from_millis(asked.into())),
+        };
+        let method = match wanted.method {
+            wit::Method::Get => Method::Get,
+            wit::Method::Post => Method::Post,
+            wit::Method::Put => Method::Put,
+        };
+        let request = Request {
+            method,
+            target,
+            query,
+            headers,
+            body,
+            timeout,
+        };
+        Ok(Ok(Prepared { request, capture }))
+    }
+
+    /// The host must be in the grant, and in the manifest.
+    fn target(&self, url: &str) -> Result<Target, wit::EgressError> {
+        let target = self.outside.rules.allow(url).map_err(|refused| {
+            let message = self.redactor.line(&refused.message, 256);
+            denied(&format!("egress.{}", refused.code.as_str()), &message)
+        })?;
+        if self.terms.host(target.host(), target.port()) {
+            return Ok(target);
+        }
+        let host = target.host();
+        let message = format!("`{host}` is granted, but not among the hosts of the manifest");
+        Err(denied("egress.manifest", &message))
+    }
+
+    /// The parts as bytes, if all their secrets may be sent to `target`.
+    fn parts(&self, parts: &[Part], target: &Target) -> Written<Zeroizing<Vec<u8>>> {
+        let (bytes, reach) = match self.write(parts)? {
+            Ok(written) => written,
+            Err(error) => return Ok(Err(wit::EgressError::Secret(error))),
+        };
+        if reach.is_some_and(|reach| !reach.host(target.host(), target.port())) {
+            let message = format!("a secret may not be sent to `{}`", target.host());
+            return Ok(Err(denied("egress.secret-host", &message)));
+        }
+        Ok(Ok(bytes))
+    }
+
+    fn query(&self, pairs: &[(String, Vec<Part>)], target: &Target) -> Written<Option<Zeroizing<String>>> {
+        let mut query = Zeroizing::new(Vec::with_capacity(4 << 10));
+        for (name, value) in pairs {
+            let value = match self.parts(value, target)? {
+                Ok(value) => value,
+                Err(error) => return Ok(Err(error)),
+            };
+            let mut pair = Zeroizing::new(Vec::with_capacity(name.len() * 3 + value.len() + 2));
+            if !query.is_empty() {
+                pair.push(b'&');
+            }
+            if let Err(error) = encode(name.as_bytes(), Encoding::Form, &mut pair) {
+                return Ok(Err(wit::EgressError::Secret(error)));
+            }
+            pair.push(b'=');
+            pair.extend_from_slice(&value);
+            query.extend_from_slice(&pair);
+            if query.len() > FIELDS_MOST_BYTES {
+                return Ok(Err(too_long("parameters")));
+            }
+        }
+        if pairs.is_empty() {
+            return Ok(Ok(None));
+        }
+        Ok(match std::str::from_utf8(&query) {
+            Ok(text) => Ok(Some(Zeroizing::new(text.to_owned()))),
+            Err(_) => Err(wit::EgressError::InvalidRequest("the query is not text".to_owned())),
+        })
+    }
+
+    fn note(&mut self, method: Method, target: &Target, sent: &Result<Response, Error>, started: Instant) {
+        let (status, error) = match sent {
+            Ok(response) => (Some(response.status.as_u16()), None),
+            Err(error) => (None, Some(self.redactor.line(&error.to_string(), 256))),
+        };
+        let host = match target.port() {
+            443 => target.host().to_string(),
+            port => format!("{}:{port}", target.host()),
+        };
+        self.transcript.push(Exchange {
+            method: method.as_str(),
+            host,
+            path: self.redactor.line(target.path(), 1024),
+            status,
+            error,
+            milliseconds: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
+        });
+    }
+
+    /// Converts a response for the guest.
+    fn answer(
+        &mut self,
+        target: &Target,
+        capture: &[SingularPath],
+        response: &Response,
+    ) -> Result<wit::Response, wit::EgressError> {
+        let reach = self.terms.captured(target.host(), target.port());
+        let shown = if self.reveals {
+            Shown::All
+        } else {
+            Shown::Named(self.terms.visible())
+        };
+        let Answer { mut body, captured } = if response.status.is_success() {
+            successful(&response.body, capture, shown)
+        } else {
+            Answer {
+                body: response.body.to_vec(),
+                captured: capture.iter().map(|_| None).collect(),
+            }
+        };
+        let mut handles: Vec<Option<Resource<Secret>>> = Vec::with_capacity(captured.len());
+        for bytes in captured {
+            let secret = bytes.map(|bytes| Secret::new(bytes, reach.clone()).and_then(|secret| self.keep(secret)));
+            handles.push(secret.transpose().map_err(wit::EgressError::Secret)?);
+        }
+        self.redactor.cut(&mut body, b"");
+        Ok(wit::Response {
+            status: response.status.as_u16(),
+            headers: self.fields(response),
+            body,
+            captured: handles,
+        })
+    }
+
+    fn fields(&self, response: &Response) -> Vec<(String, String)> {
+        let shown = response
+            .headers
+            .iter()
+            .filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
+        shown
+            .filter_map(|(name, value)| {
+                let text = value.to_str().ok()?;
+                Some((name.as_str().to_owned(), self.redactor.line(text, FIELD_MOST_BYTES)))
+            })
+            .collect()
+    }
+
+    fn failed(&self, error: &Error) -> wit::EgressError {
+        let text = self.redactor.line(&error.to_string(), 256);
+        match error {
+            Error::Denied(refused) => denied(&format!("egress.{}", refused.code.as_str()), &text),
+            Error::InvalidRequest { .. } => wit::EgressError::InvalidRequest(text),
+            Error::Dns { .. } => wit::EgressError::Dns(text),
+            Error::Connect { .. } => wit::EgressError::Connect(text),
+            Error::Tls { .. } => wit::EgressError::Tls(text),
+            Error::Timeout { .. } => wit::EgressError::Timeout,
+            Error::Truncated { .. } => wit::EgressError::Truncated,
+            Error::TooLarge { .. } => wit::EgressError::TooLarge,
+        }
+    }
+}
+
+fn too_long(what: &str) -> wit::EgressError {
+    wit::EgressError::InvalidRequest(format!("the {what} have more than `{FIELDS_MOST_BYTES}` bytes"))
+}
+
+fn denied(code: &str, message: &str) -> wit::EgressError {
+    wit::EgressError::Denied(format!("{code}: {message}"))
+}
+
+fn paths(texts: &[String]) -> Result<Vec<SingularPath>, wit::EgressError> {
+    if texts.len() > CAPTURES_MOST {
+        let message = format!("`{}` captures; at most `{CAPTURES_MOST}` are allowed", texts.len());
+        return Err(wit::EgressError::InvalidRequest(message));
+    }
+    let parsed = texts.iter().map(|text| SingularPath::parse(text));
+    parsed
+        .collect::<Result<_, _>>()
+        .map_err(|error| wit::EgressError::InvalidRequest(format!("a capture is no singular path: {error}")))
+}

@@ -1,0 +1,261 @@
+//! Signs short-lived statements of who calls, each for one extension.
+//!
+//! A statement is a JWT in a header value; extensions verify it with the public key.
+//!
+//! Security: the private key stays in this module. A statement for one audience, person or
+//! application is never given to another.
+
+use std::fmt;
+use std::time::Duration;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, Ed25519KeyPair};
+use http::HeaderValue;
+use jsonwebtoken::jwk::{Jwk, JwkSet, PublicKeyUse, ThumbprintHash};
+use jsonwebtoken::{Algorithm, EncodingKey, Header};
+use moka::sync::Cache;
+use secrecy::{ExposeSecret, SecretString};
+use serde::Serialize;
+
+use tollgate_state::extensions::AssertionSpec;
+
+/// Most statements cached at once.
+const CACHED: u64 = 10_000;
+
+/// Longest lifetime of a statement.
+pub const LONGEST: Duration = Duration::from_secs(300);
+
+/// Why there is no signer or no statement.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No key could be made.
+    #[error("no signing key could be made")]
+    Generate,
+    /// The configured key is neither a P-256 nor an Ed25519 key in PKCS#8 PEM.
+    #[error("the signing key is neither a P-256 nor an Ed25519 private key in PKCS#8 PEM")]
+    Key,
+    /// Signing failed.
+    #[error("signing failed")]
+    Sign(#[source] jsonwebtoken::errors::Error),
+}
+
+/// The content of a statement, except who signed it and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Statement<'a> {
+    /// `sub`: the caller's user id.
+    pub subject: &'a str,
+    /// `preferred_username`; may be empty.
+    pub username: &'a str,
+    /// `groups`.
+    pub groups: &'a [String],
+    /// `app`: namespace and name, when the request is about one.
+    pub application: Option<(&'a str, &'a str)>,
+    /// `project`, when the request is about one.
+    pub project: Option<&'a str>,
+    /// End of the caller's own credential in seconds since 1970; no statement outlives it.
+    pub caller_expires_at: Option<i64>,
+}
+
+#[derive(Serialize)]
+struct Claims<'a> {
+    iss: &'a str,
+    aud: &'a str,
+    sub: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    preferred_username: &'a str,
+    groups: &'a [String],
+    #[serde(skip_serializing_if = "Option::is_none")]
+    app: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    project: Option<&'a str>,
+    iat: i64,
+    nbf: i64,
+    exp: i64,
+    jti: String,
+}
+
+/// Signs statements with one key.
+pub struct Signer {
+    issuer: String,
+    header: Header,
+    key: EncodingKey,
+    jwks: JwkSet,
+    /// By digest of everything a statement says.
+    cache: Cache<[u8; 32], Signed>,
+}
+
+/// A statement and the time from which a fresh one is made.
+#[derive(Clone)]
+struct Signed {
+    value: HeaderValue,
+    renew_at: i64,
+}
+
+impl fmt::Debug for Signer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Signer")
+            .field("issuer", &self.issuer)
+            .field("kid", &self.header.kid)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Signer {
+    /// Makes a signer with a new P-256 key that lives as long as the process.
+    ///
+    /// - `issuer`: `iss`, normally the gateway's URL.
+    ///
+    /// # Errors
+    /// [`Error::Generate`].
+    pub fn generate(issuer: String) -> Result<Self, Error> {
+        let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).map_err(|_| Error::Generate)?;
+        let der = pair.to_pkcs8v1().map_err(|_| Error::Generate)?;
+        Self::new(issuer, Algorithm::ES256, EncodingKey::from_ec_der(der.as_ref()))
+    }
+
+    /// Makes a signer with the operator's key, so that several replicas can share it.
+    ///
+    /// # Errors
+    /// [`Error::Key`].
+    pub fn from_pem(issuer: String, pem: &SecretString) -> Result<Self, Error> {
+        let pem = pem.expose_secret().as_bytes();
+        let (algorithm, key) = match EncodingKey::from_ec_pem(pem) {
+            Ok(key) => (Algorithm::ES256, key),
+            Err(_) => (
+                Algorithm::EdDSA,
+                EncodingKey::from_ed_pem(pem)
+                    .map_err(|_| Error::Key)
+                    .and_then(|key| private_only(&key))?,
+            ),
+        };
+        Self::new(issuer, algorithm, key)
+    }
+
+    fn new(issuer: String, algorithm: Algorithm, key: EncodingKey) -> Result<Self, Error> {
+        let mut jwk = Jwk::from_encoding_key(&key, algorithm).map_err(|_| Error::Key)?;
+        let kid = jwk.thumbprint(ThumbprintHash::SHA256).map_err(|_| Error::Key)?;
+        jwk.common.key_id = Some(kid.clone());
+        jwk.common.public_key_use = Some(PublicKeyUse::Signature);
+        let header = Header {
+            kid: Some(kid),
+            ..Header::new(algorithm)
+        };
+        let cache = Cache::builder().max_capacity(CACHED).time_to_live(LONGEST).build();
+        let signer = Self {
+            issuer,
+            header,
+            key,
+            jwks: JwkSet { keys: vec![jwk] },
+            cache,
+        };
+        // A key that cannot sign is found here, not at the first request.
+        jsonwebtoken::encode(&signer.header, &serde_json::json!({}), &signer.key).map_err(|_| Error::Key)?;
+        Ok(signer)
+    }
+
+    /// The public key, for `/.well-known/jwks.json`.
+    pub fn jwks(&self) -> &JwkSet {
+        &self.jwks
+    }
+
+    /// Returns a statement for one extension: a new one, or a cached one in the first half of its
+    /// lifetime.
+    ///
+    /// # Errors
+    /// [`Error::Sign`].
+    pub fn sign(&self, spec: &AssertionSpec, statement: &Statement<'_>) -> Result<HeaderValue, Error> {
+        self.sign_at(spec, statement, jiff::Timestamp::now().as_second())
+    }
+
+    fn sign_at(&self, spec: &AssertionSpec, statement: &Statement<'_>, now: i64) -> Result<HeaderValue, Error> {
+        let key = digest(spec, statement);
+        if let Some(signed) = self.cache.get(&key).filter(|signed| now < signed.renew_at) {
+            return Ok(signed.value);
+        }
+        let lifetime = i64::try_from(spec.lifetime.min(LONGEST).as_secs())
+            .unwrap_or_default()
+            .max(1);
+        let exp = statement
+            .caller_expires_at
+            .unwrap_or(i64::MAX)
+            .min(now.saturating_add(lifetime));
+        let claims = Claims {
+            iss: &self.issuer,
+            aud: &spec.audience,
+            sub: statement.subject,
+            preferred_username: statement.username,
+            groups: statement.groups,
+            app: statement
+                .application
+                .map(|(namespace, name)| format!("{namespace}:{name}")),
+            project: statement.project,
+            iat: now,
+            nbf: now,
+            exp,
+            jti: uuid::Uuid::now_v7().to_string(),
+        };
+        let token = jsonwebtoken::encode(&self.header, &claims, &self.key).map_err(Error::Sign)?;
+        let mut value = HeaderValue::try_from(token)
+            .map_err(|_| Error::Sign(jsonwebtoken::errors::ErrorKind::InvalidToken.into()))?;
+        value.set_sensitive(true);
+        let renew_at = now.saturating_add(exp.saturating_sub(now) / 2);
+        self.cache.insert(
+            key,
+            Signed {
+                value: value.clone(),
+                renew_at,
+            },
+        );
+        Ok(value)
+    }
+}
+
+/// Returns the same Ed25519 key without its public half, which newer PKCS#8 files add and the JWK
+/// encoder does not expect.
+fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
+    let pair = Ed25519KeyPair::from_pkcs8(key.as_bytes()).map_err(|_| Error::Key)?;
+    let der = pair.to_pkcs8v1().map_err(|_| Error::Key)?;
+    Ok(EncodingKey::from_ed_der(der.as_ref()))
+}
+
+/// A digest of everything a statement says: equal digests mean equal statements.
+fn digest(spec: &AssertionSpec, statement: &Statement<'_>) -> [u8; 32] {
+    let Statement {
+        subject,
+        username,
+        groups,
+        application,
+        project,
+        caller_expires_at,
+    } = *statement;
+    let mut context = Context::new(&SHA256);
+    let mut part = |tag: u8, text: &str| {
+        context.update(&[tag]);
+        context.update(&text.len().to_le_bytes());
+        context.update(text.as_bytes());
+    };
+    part(0, &spec.audience);
+    part(1, subject);
+    part(2, username);
+    for group in groups {
+        part(3, group);
+    }
+    if let Some((namespace, name)) = application {
+        part(4, namespace);
+        part(5, name);
+    }
+    if let Some(project) = project {
+        part(6, project);
+    }
+    context.update(&spec.lifetime.as_secs().to_le_bytes());
+    context.update(&caller_expires_at.unwrap_or(i64::MAX).to_le_bytes());
+    let mut digest = [0; 32];
+    digest
+        .iter_mut()
+        .zip(context.finish().as_ref())
+        .for_each(|(to, from)| *to = *from);
+    digest
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,279 @@
+//! Streams a sealed request ([`crate::headers::Outbound`]) to its backend, and the response back.
+//!
+//! Statuses: 400, 408 and 413 for the client's content; 401 when the caller's credential expires or
+//! is revoked; 408 when the backend is silent; 502 when it cannot be reached or breaks off; 504
+//! when the whole exchange takes too long.
+//!
+//! Invariant: content is never buffered as a whole, and a request that a backend may have seen is
+//! never repeated.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper_util::client::legacy::{self, ResponseFuture};
+use tokio::time::{Instant, sleep_until};
+
+use crate::headers::{Outbound, clean_response};
+use tollgate_identity::sessions::Connection;
+
+mod backend;
+mod body;
+mod cluster;
+mod end;
+mod lanes;
+mod limits;
+pub mod timeout;
+pub mod tls;
+mod upgrade;
+
+pub use backend::{Backend, BuildError};
+pub use body::{Body, BodyError, Gathered};
+pub use cluster::ClusterBackend;
+pub use limits::{Exhausted, Limiter, Permit, Refused};
+
+use body::{Failure, Progress};
+use end::{End, Ends, Signal};
+
+/// Why there is no response from the backend.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// No connection: refused, unknown name, failed TLS, or too slow. (502)
+    #[error("the backend cannot be reached")]
+    Connect(#[source] legacy::Error),
+    /// The connection broke before a response head came. (502)
+    #[error("the backend broke off before its response")]
+    Broken(#[source] legacy::Error),
+    /// The backend sent nothing for too long before the response head. (408, as Argo CD's proposal
+    /// asks)
+    #[error("the backend sent nothing for {waited:?}")]
+    Silent {
+        /// The bound.
+        waited: Duration,
+    },
+    /// No response head before the end of the whole exchange. (504)
+    #[error("the backend did not answer within {allowed:?}")]
+    Total {
+        /// The bound.
+        allowed: Duration,
+    },
+    /// The caller's credential ended before the response head. (401)
+    #[error("the caller's credential ended")]
+    CredentialEnded,
+    /// Somebody revoked the caller's session before the response head. (401)
+    #[error("the caller's session was revoked")]
+    Revoked,
+    /// The caller lost access to the agent before the response head. (401)
+    #[error("the caller's access was withdrawn")]
+    Withdrawn,
+    /// The store stopped answering before the response head, so the caller may have been revoked.
+    /// (503)
+    #[error("the store is unavailable")]
+    StoreUnavailable,
+    /// The client's content is too long. (413)
+    #[error("content is longer than allowed")]
+    ContentTooLarge,
+    /// The client stopped sending its content. (408)
+    #[error("the client stopped sending its content")]
+    ClientSilent,
+    /// The client's content ended early or is framed wrongly. (400)
+    #[error("the client's content is incomplete")]
+    ClientBroken,
+    /// The backend switches protocols without being asked, or to another one. (502)
+    #[error("the backend switched to a protocol that was not asked for")]
+    Protocol,
+    /// The backend answers an upgrade request like an ordinary request. (502)
+    #[error("the backend answered a request to switch protocols with `{status}`")]
+    Unswitched {
+        /// Its status, below 400.
+        status: StatusCode,
+    },
+    /// The request was sealed for another backend: a mistake in the gateway. (500)
+    #[error("the request was made for another backend")]
+    OtherBackend,
+}
+
+impl Error {
+    /// The status the client gets.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::Unswitched { .. } => StatusCode::BAD_GATEWAY,
+            Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
+            Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::CredentialEnded | Self::Revoked | Self::Withdrawn => StatusCode::UNAUTHORIZED,
+            Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
+            Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::ClientBroken => StatusCode::BAD_REQUEST,
+            Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl Backend {
+    /// Forwards one request. The content is not read before the connection is established.
+    ///
+    /// Values held by the request are dropped when the response's content or the tunnel has ended,
+    /// and immediately on an error.
+    ///
+    /// # Errors
+    /// [`Error`]. After the response head, the content ends in a [`BodyError`]
+    /// instead, which aborts the client's connection or stream.
+    ///
+    /// Cancel safe: dropping the future drops the request.
+    pub async fn forward(&self, outbound: Outbound, mut body: Body) -> Result<Response<Body>, Error> {
+        if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
+            return Err(Error::OtherBackend);
+        }
+        let (left, decision) = (outbound.left(), outbound.decision());
+        let signal = outbound.signal().cloned().map(|signal| Signal { signal, decision });
+        let (head, upgrade, peer, mut held) = outbound.into_parts();
+        let timeouts = self.timeouts();
+        let credential = left.and_then(|left| End::credential(left, decision));
+        let end = End::earlier(timeouts.total.and_then(End::total), credential);
+        if credential.is_some_and(|end| end.at <= Instant::now()) {
+            return Err(Error::CredentialEnded);
+        }
+        if let Some(signal) = &signal {
+            signal.signal.close(Arc::clone(&peer) as Arc<dyn Connection>);
+        }
+        // The upload may outlast the response.
+        body.end_with(Ends {
+            end: credential,
+            signal: signal.clone(),
+        });
+        let ends = Ends { end, signal };
+        let progress = body.watch();
+        let (client, place) = self.client(upgrade.is_some());
+        if let Some(place) = place {
+            held.push(Box::new(place));
+        }
+        let call = client.request(head.map(|()| body));
+        let response = Waiting {
+            call,
+            progress,
+            idle: timeouts.idle,
+            ends: ends.clone(),
+        }
+        .head()
+        .await?;
+        match upgrade {
+            Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                // Measured from now: the answer may have taken its time.
+                let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
+                let bounds = upgrade::Bounds::new(timeouts, left);
+                upgrade::Tunnel {
+                    protocol,
+                    client,
+                    bounds,
+                    signal: ends.signal.map(|one| one.signal),
+                    peer,
+                    held,
+                }
+                .open(response, self.upstream())
+            }
+            _ if response.status() == StatusCode::SWITCHING_PROTOCOLS => Err(Error::Protocol),
+            _ => {
+                let (mut parts, incoming) = response.into_parts();
+                clean_response(&mut parts.headers, self.upstream().extension());
+                let mut body = Body::download(incoming, timeouts.idle, ends);
+                body.hold_all(held);
+                if let Some(due) = end.and_then(|end| peer.due(end.at)) {
+                    body.hold(due);
+                }
+                Ok(Response::from_parts(parts, body))
+            }
+        }
+    }
+}
+
+/// The time between a request and its response head.
+struct Waiting {
+    call: ResponseFuture,
+    progress: Option<Arc<Progress>>,
+    idle: Option<Duration>,
+    ends: Ends,
+}
+
+impl Waiting {
+    async fn head(mut self) -> Result<Response<Incoming>, Error> {
+        let answer = match self.ends.signal.take() {
+            None => self.timed().await?,
+            Some(Signal { signal, .. }) => tokio::select! {
+                // SECURITY: a response that arrives together with the end of the exchange is not
+                // returned.
+                biased;
+                ending = signal.ended() => return Err(Signal::error(ending)),
+                answer = self.timed() => answer?,
+            },
+        };
+        answer.map_err(|error| self.explain(error))
+    }
+
+    async fn timed(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
+        match (self.idle, self.ends.end) {
+            (None, None) => Ok((&mut self.call).await),
+            _ => self.bounded().await,
+        }
+    }
+
+    /// Waits within the limits. Progress of the upload resets the idle timeout, because a backend
+    /// cannot be expected to answer before it has everything.
+    async fn bounded(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
+        let mut seen = self.frames();
+        let mut silent_at = self.idle.and_then(|idle| Instant::now().checked_add(idle));
+        loop {
+            let next = [silent_at, self.ends.end.map(|end| end.at)].into_iter().flatten().min();
+            let Some(next) = next else {
+                return Ok((&mut self.call).await);
+            };
+            tokio::select! {
+                biased;
+                answer = &mut self.call => return Ok(answer),
+                () = sleep_until(next) => {}
+            }
+            let now = Instant::now();
+            if let Some(end) = self.ends.end.filter(|end| now >= end.at) {
+                return Err(end.error());
+            }
+            if let (Some(waited), true) = (self.idle, silent_at.is_some_and(|at| now >= at)) {
+                let frames = self.frames();
+                if frames == seen {
+                    return Err(Error::Silent { waited });
+                }
+                seen = frames;
+                silent_at = now.checked_add(waited);
+            }
+        }
+    }
+
+    fn frames(&self) -> u64 {
+        self.progress.as_ref().map_or(0, |progress| progress.frames())
+    }
+
+    /// Finds the cause of an error. A client whose content failed looks like a broken connection to
+    /// the backend.
+    fn explain(&self, error: legacy::Error) -> Error {
+        match self.progress.as_ref().and_then(|progress| progress.failure()) {
+            Some(Failure::TooLarge) => Error::ContentTooLarge,
+            Some(Failure::Silent) => Error::ClientSilent,
+            Some(Failure::Broken) => Error::ClientBroken,
+            Some(Failure::CredentialEnded) => Error::CredentialEnded,
+            Some(Failure::Revoked) => Error::Revoked,
+            Some(Failure::Withdrawn) => Error::Withdrawn,
+            Some(Failure::StoreUnavailable) => Error::StoreUnavailable,
+            None if error.is_connect() => Error::Connect(error),
+            None => Error::Broken(error),
+        }
+    }
+}
+
+/// The fields that make a response switch protocols.
+fn switch(headers: &mut http::HeaderMap, protocol: HeaderValue) {
+    headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
+    headers.insert(UPGRADE, protocol);
+}
+
+#[cfg(test)]
+pub mod tests;

@@ -1,0 +1,314 @@
+//! One service of an extension ([`ExtensionSpec`], [`ServiceSpec`]): its address and its connection
+//! pool. URLs and fields that would not have the effect they suggest are refused.
+//!
+//! Invariant: backends share no connections, so a backend that hangs does not affect the others.
+
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use http::uri::{Authority, Scheme};
+use http::{HeaderName, Uri};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::{TokioExecutor, TokioTimer};
+use rustls::{ClientConfig, RootCertStore};
+use tower::Service;
+
+use super::lanes::{Lanes, Place};
+use super::{Body, tls};
+use crate::headers::{RequestHeader, Upstream};
+use tollgate_plugin::certificates;
+use tollgate_state::extensions::{ConnectionSpec, ExtensionSpec, ServiceSpec, TimeoutSpec};
+
+/// Bytes of one HTTP/2 stream a backend may send before the client reads them.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Time between two HTTP/2 keep-alive pings, as in client-go.
+const PING_EVERY: Duration = Duration::from_secs(30);
+/// Time to wait for the answer to a ping.
+const PING_WITHIN: Duration = Duration::from_secs(15);
+
+/// Why a backend cannot be made from its configuration.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// Neither `http` nor `https`.
+    #[error("scheme `{scheme}` is neither `http` nor `https`")]
+    Scheme {
+        /// The scheme.
+        scheme: String,
+    },
+    /// No host, or one that is no authority.
+    #[error("url has no host")]
+    Host,
+    /// User, password, query or fragment: none of them would be used.
+    #[error("url has a user, password, query or fragment")]
+    Superfluous,
+    /// The base path breaks a rule for paths.
+    #[error("path of the url is refused")]
+    Path(#[source] crate::target::Error),
+    /// A configured field is the gateway's own.
+    #[error("header `{name}` is the gateway's own and cannot be configured")]
+    ReservedHeader {
+        /// Its name.
+        name: HeaderName,
+    },
+    /// `X-Remote-*` without a client certificate: the backend could not authenticate the sender.
+    #[error("`requestHeader` needs an https url and a client certificate")]
+    RequestHeaderWithoutCertificate,
+    /// TLS cannot be set up.
+    #[error(transparent)]
+    Tls(#[from] certificates::Error),
+}
+
+/// One service, with its own connections. Cheap to share in an `Arc`; dropping
+/// it closes the idle connections.
+pub struct Backend {
+    upstream: Arc<Upstream>,
+    timeouts: TimeoutSpec,
+    client: Clients,
+    /// HTTP/1.1 only, because only there a connection becomes a tunnel.
+    upgrades: Client<Connector, Body>,
+}
+
+/// The clients for requests that do not change protocol.
+enum Clients {
+    /// One pool, whose bounds are the configured ones.
+    One(Box<Client<Connector, Body>>),
+    /// As many as long exchanges need.
+    Many(Lanes),
+}
+
+impl fmt::Debug for Backend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Backend")
+            .field("upstream", &self.upstream)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Backend {
+    /// Checks the configuration and makes an empty pool. Connects nowhere.
+    ///
+    /// # Errors
+    /// [`BuildError`], for the first thing found.
+    pub fn build(spec: &ExtensionSpec, service: &ServiceSpec) -> Result<Self, BuildError> {
+        let target = target(&service.url)?;
+        let secure = target.0 == Scheme::HTTPS;
+        crate::target::check_path(service.url.path()).map_err(BuildError::Path)?;
+        if let Some((name, _)) = service.headers.iter().find(|(name, _)| !Upstream::may_configure(name)) {
+            return Err(BuildError::ReservedHeader { name: name.clone() });
+        }
+        let request_header = match (spec.identity.request_header, secure, &spec.tls.client_certificate_pem) {
+            (false, _, _) => RequestHeader::Absent,
+            (true, true, Some(_)) => RequestHeader::Sent,
+            (true, _, _) => return Err(BuildError::RequestHeaderWithoutCertificate),
+        };
+        let mut headers = service.headers.clone();
+        for (_, value) in &mut headers {
+            // Operators put credentials here; they stay out of Debug and HPACK.
+            value.set_sensitive(true);
+        }
+        let upstream = Upstream::new(target, service.url.path().to_owned(), headers, request_header)
+            .map_err(|_| BuildError::Host)?
+            .of_extension(&spec.name);
+        let tls = if secure {
+            tls::client_config(&spec.tls)?
+        } else {
+            unused_tls()
+        };
+        let name = tls::server_name(spec.tls.server_name.as_deref())?;
+        let connection = &spec.connection;
+        let connector = |versions| Connector::new(connection, (tls.clone(), name.clone()), versions);
+        Ok(Self {
+            upstream: Arc::new(upstream),
+            timeouts: spec.timeouts,
+            client: Clients::One(Box::new(pool(connection, connector(Versions::Both), Pings::None))),
+            upgrades: pool(connection, connector(Versions::Http1), Pings::None),
+        })
+    }
+
+    /// Empty pools, for exchanges that can be long and many.
+    pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): Identity) -> Self {
+        let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
+        let upgrades = pool(&connection, connector(Versions::Http1), Pings::None);
+        let both = connector(Versions::Both);
+        Self {
+            upstream: Arc::new(upstream),
+            timeouts: TimeoutSpec::default(),
+            client: Clients::Many(Lanes::new(move || pool(&connection, both.clone(), Pings::Sent))),
+            upgrades,
+        }
+    }
+
+    /// What all requests to this backend share, for
+    /// [`crate::headers::Cleaned::seal`].
+    pub fn upstream(&self) -> &Arc<Upstream> {
+        &self.upstream
+    }
+
+    pub(super) fn timeouts(&self) -> &TimeoutSpec {
+        &self.timeouts
+    }
+
+    /// A client for one exchange, and the exchange's slot in it.
+    pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<Place>) {
+        match &self.client {
+            _ if upgrade => (self.upgrades.clone(), None),
+            Clients::One(client) => (Client::clone(client), None),
+            Clients::Many(lanes) => {
+                let (client, place) = lanes.take();
+                (client, Some(place))
+            }
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn lanes(&self) -> Option<&Lanes> {
+        match &self.client {
+            Clients::One(_) => None,
+            Clients::Many(lanes) => Some(lanes),
+        }
+    }
+}
+
+pub(super) fn target(url: &url::Url) -> Result<(Scheme, Authority), BuildError> {
+    let scheme = match url.scheme() {
+        "http" => Scheme::HTTP,
+        "https" => Scheme::HTTPS,
+        other => {
+            return Err(BuildError::Scheme {
+                scheme: other.to_owned(),
+            });
+        }
+    };
+    let named = !url.username().is_empty() || url.password().is_some();
+    if named || url.query().is_some() || url.fragment().is_some() {
+        return Err(BuildError::Superfluous);
+    }
+    let host = url.host_str().ok_or(BuildError::Host)?;
+    let authority = match url.port() {
+        Some(port) => format!("{host}:{port}"),
+        None => host.to_owned(),
+    };
+    Ok((
+        scheme,
+        Authority::from_maybe_shared(authority).map_err(|_| BuildError::Host)?,
+    ))
+}
+
+/// A configuration for plain HTTP that trusts nobody. The connector never uses it, so reading the
+/// system's authorities would be a waste.
+pub(super) fn unused_tls() -> ClientConfig {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    match versions {
+        Ok(builder) => builder
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth(),
+        // The provider above supports the default versions; rustls' own default
+        // is the same.
+        Err(_) => ClientConfig::builder()
+            .with_root_certificates(RootCertStore::empty())
+            .with_no_client_auth(),
+    }
+}
+
+/// Whether HTTP/2 keep-alive pings are sent.
+#[derive(Clone, Copy)]
+enum Pings {
+    None,
+    Sent,
+}
+
+fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Connector, Body> {
+    let mut builder = Client::builder(TokioExecutor::new());
+    if let Pings::Sent = pings {
+        // Without pings, a server that vanished blocks everything on its connection until TCP gives
+        // up a quarter of an hour later, and an idle watch never notices.
+        builder
+            .http2_keep_alive_interval(PING_EVERY)
+            .http2_keep_alive_timeout(PING_WITHIN)
+            .http2_keep_alive_while_idle(true);
+    }
+    // One pool has one host, so "per host" is the total.
+    builder
+        .pool_idle_timeout(spec.idle_connection_timeout)
+        .pool_max_idle_per_host(spec.max_idle_connections)
+        .pool_timer(TokioTimer::new())
+        .timer(TokioTimer::new())
+        .set_host(false)
+        .http2_initial_stream_window_size(STREAM_WINDOW_BYTES)
+        .http2_adaptive_window(false)
+        // Repeats only what was never written to a connection.
+        .retry_canceled_requests(true)
+        .build(connector)
+}
+
+#[derive(Clone, Copy)]
+enum Versions {
+    Http1,
+    Both,
+}
+
+/// Connects within a time that covers TCP and TLS together.
+#[derive(Clone)]
+pub(super) struct Connector {
+    inner: HttpsConnector<HttpConnector>,
+    bound: Duration,
+}
+
+pub(super) type Identity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
+
+impl Connector {
+    fn new(spec: &ConnectionSpec, (tls, name): Identity, versions: Versions) -> Self {
+        let mut tcp = HttpConnector::new();
+        tcp.enforce_http(false);
+        tcp.set_nodelay(true);
+        let keep_alive = (!spec.keep_alive.is_zero()).then_some(spec.keep_alive);
+        tcp.set_keepalive(keep_alive);
+        tcp.set_keepalive_interval(keep_alive);
+        // Bounds one address, so that a dead one leaves time for the next.
+        tcp.set_connect_timeout(Some(spec.connect_timeout));
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+        let builder = match name {
+            Some(name) => builder.with_server_name_resolver(FixedServerNameResolver::new(name)),
+            None => builder,
+        };
+        let inner = match versions {
+            Versions::Http1 => builder.enable_http1().wrap_connector(tcp),
+            Versions::Both => builder.enable_http1().enable_http2().wrap_connector(tcp),
+        };
+        Self {
+            inner,
+            bound: spec.connect_timeout,
+        }
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+impl Service<Uri> for Connector {
+    type Response = <HttpsConnector<HttpConnector> as Service<Uri>>::Response;
+    type Error = BoxError;
+    type Future = Pin<Box<dyn Future<Output = Result<Self::Response, BoxError>> + Send>>;
+
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), BoxError>> {
+        self.inner.poll_ready(cx)
+    }
+
+    fn call(&mut self, uri: Uri) -> Self::Future {
+        let connecting = self.inner.call(uri);
+        let bound = self.bound;
+        Box::pin(async move {
+            match tokio::time::timeout(bound, connecting).await {
+                Ok(connected) => connected,
+                Err(elapsed) => Err(elapsed.into()),
+            }
+        })
+    }
+}

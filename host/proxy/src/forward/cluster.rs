@@ -1,0 +1,198 @@
+//! The connections to one cluster, from its server, its TLS settings and a request's credential.
+//!
+//! Security: a connection opened with one client certificate is never used with another credential.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use url::Url;
+
+use super::backend::{Backend, BuildError, target, unused_tls};
+use super::tls;
+use crate::headers::{RequestHeader, Upstream};
+use tollgate_plugin::credential::cache::Lease;
+use tollgate_plugin::credential::{ClientCertificate, Credential, same_certificate};
+use tollgate_state::ClusterTls;
+use tollgate_state::extensions::ConnectionSpec;
+
+/// Longest wait for a connection to a cluster, which may be far away.
+const CONNECT_WITHIN: Duration = Duration::from_secs(10);
+
+/// A cluster's API server. Requests with a token share connections; a client
+/// certificate has connections of its own, and idle ones close when another
+/// certificate follows. Requests in progress finish on them.
+pub struct ClusterBackend {
+    server: Url,
+    tls: ClusterTls,
+    plain: Arc<Backend>,
+    certified: ArcSwapOption<Certified>,
+}
+
+/// Connections of one client certificate.
+struct Certified {
+    credential: Arc<Credential>,
+    backend: Arc<Backend>,
+}
+
+impl fmt::Debug for ClusterBackend {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ClusterBackend")
+            .field("server", &self.server.as_str())
+            .finish_non_exhaustive()
+    }
+}
+
+impl ClusterBackend {
+    /// Checks the settings and makes an empty pool. Connects nowhere.
+    ///
+    /// # Errors
+    /// [`BuildError`], for the first thing found.
+    pub fn build(server: &str, tls: &ClusterTls) -> Result<Self, BuildError> {
+        let server = Url::parse(server).map_err(|_| BuildError::Host)?;
+        Ok(Self {
+            plain: Arc::new(connect(&server, tls, None)?),
+            server,
+            tls: tls.clone(),
+            certified: ArcSwapOption::const_empty(),
+        })
+    }
+
+    #[cfg(test)]
+    pub(super) fn without_certificate(&self) -> Arc<Backend> {
+        Arc::clone(&self.plain)
+    }
+
+    /// Whether the connection is unencrypted.
+    pub fn is_plain_text(&self) -> bool {
+        self.server.scheme() != "https"
+    }
+
+    /// The connections for a credential.
+    ///
+    /// # Errors
+    /// [`BuildError::Tls`]: its certificate cannot be used.
+    pub fn for_credential(&self, lease: &Lease) -> Result<Arc<Backend>, BuildError> {
+        let Some(certificate) = &lease.credential.certificate else {
+            return Ok(Arc::clone(&self.plain));
+        };
+        let present = self.certified.load();
+        if let Some(present) = present
+            .as_ref()
+            .filter(|it| same_certificate(&it.credential, &lease.credential))
+        {
+            return Ok(Arc::clone(&present.backend));
+        }
+        let backend = Arc::new(connect(&self.server, &self.tls, Some(certificate))?);
+        // A request that still has the certificate before costs one handshake more.
+        self.certified.store(Some(Arc::new(Certified {
+            credential: Arc::clone(&lease.credential),
+            backend: Arc::clone(&backend),
+        })));
+        Ok(backend)
+    }
+}
+
+fn connect(
+    server: &Url,
+    settings: &ClusterTls,
+    certificate: Option<&ClientCertificate>,
+) -> Result<Backend, BuildError> {
+    let target = target(server)?;
+    crate::target::check_path(server.path()).map_err(BuildError::Path)?;
+    let config = if server.scheme() == "https" {
+        tls::cluster_config(settings, certificate)?
+    } else {
+        unused_tls()
+    };
+    let name = tls::server_name(settings.server_name.as_deref())?;
+    let upstream = Upstream::new(target, server.path().to_owned(), Vec::new(), RequestHeader::Absent)
+        .map_err(|_| BuildError::Host)?;
+    // No idle timeout: a watch may be silent for long. TCP's own probes detect a server that is
+    // gone.
+    let connection = ConnectionSpec {
+        connect_timeout: CONNECT_WITHIN,
+        ..ConnectionSpec::default()
+    };
+    Ok(Backend::with_lanes(upstream, connection, (config, name)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use rcgen::{CertificateParams, KeyPair};
+    use secrecy::SecretString;
+
+    use super::ClusterBackend;
+    use tollgate_plugin::credential::cache::Lease;
+    use tollgate_plugin::credential::{ClientCertificate, Credential, Token};
+    use tollgate_state::{ClusterTls, Verification};
+
+    fn lease(generation: u64, certificate: Option<ClientCertificate>) -> Lease {
+        let token = Token::parse("t0ken".to_owned()).unwrap();
+        let credential = Credential {
+            certificate,
+            ..Credential::of_token(token)
+        };
+        Lease {
+            credential: Arc::new(credential),
+            generation,
+        }
+    }
+
+    fn certificate() -> Option<ClientCertificate> {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec!["gateway".to_owned()]).unwrap();
+        Some(ClientCertificate {
+            chain_pem: params.self_signed(&key).unwrap().pem(),
+            key_pem: SecretString::from(key.serialize_pem()),
+        })
+    }
+
+    #[test]
+    fn connections_belong_to_one_certificate() {
+        let tls = ClusterTls {
+            verification: Verification::Off,
+            ..ClusterTls::default()
+        };
+        let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
+        let of = |lease: &Lease| cluster.for_credential(lease).unwrap();
+        // Tokens share connections, whichever they are.
+        assert!(Arc::ptr_eq(&of(&lease(1, None)), &of(&lease(2, None))));
+        let (first, second) = (lease(3, certificate()), lease(4, certificate()));
+        let before = of(&first);
+        assert!(Arc::ptr_eq(&before, &of(&first)));
+        assert!(!Arc::ptr_eq(&before, &of(&lease(1, None))));
+        let after = of(&second);
+        assert!(!Arc::ptr_eq(&before, &after));
+        // Nothing but this test holds the connections of the one before.
+        assert_eq!(Arc::strong_count(&before), 1);
+        // A straggler shows its own certificate, the next one its own again.
+        let straggler = of(&first);
+        assert!(!Arc::ptr_eq(&straggler, &after));
+        assert!(!Arc::ptr_eq(&of(&second), &straggler));
+        // Another slot counts from one again: what is shown decides, not the number.
+        let other = lease(4, certificate());
+        let present = of(&second);
+        assert!(!Arc::ptr_eq(&of(&other), &present));
+    }
+
+    #[test]
+    fn a_certificate_that_is_none_is_refused() {
+        let cluster = ClusterBackend::build(
+            "https://k8s.example",
+            &ClusterTls {
+                verification: Verification::Off,
+                ..ClusterTls::default()
+            },
+        );
+        let broken = ClientCertificate {
+            chain_pem: "none".to_owned(),
+            key_pem: SecretString::from("none"),
+        };
+        assert!(cluster.unwrap().for_credential(&lease(1, Some(broken))).is_err());
+        assert!(ClusterBackend::build("not a url", &ClusterTls::default()).is_err());
+    }
+}

@@ -1,0 +1,273 @@
+//! Limits the use of one extension, as a whole and by each person. A [`Permit`] is released when
+//! dropped; a request over the limit gets 429 with the time to wait.
+//!
+//! Invariant: every table is bounded, and a limit of one extension does not affect another one.
+
+use std::collections::HashMap;
+use std::num::NonZeroU32;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use tollgate_state::extensions::LimitSpec;
+
+/// Tables of persons, so that few callers wait for the same lock.
+const SHARDS: usize = 16;
+
+/// Persons remembered at once, per shard. A person is forgotten as soon as they have no open
+/// request and their rate is unused.
+const SHARD_PERSONS: usize = 4096;
+
+/// What was exhausted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Exhausted {
+    /// Requests open at once, of all callers.
+    ExtensionConcurrency,
+    /// Requests a second, of all callers.
+    ExtensionRate,
+    /// Requests open at once, of this caller.
+    PersonConcurrency,
+    /// Requests a second, of this caller.
+    PersonRate,
+}
+
+/// A request over a limit. (429)
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", match .exhausted {
+    Exhausted::ExtensionConcurrency => "too many requests of this extension are open",
+    Exhausted::ExtensionRate => "this extension gets too many requests",
+    Exhausted::PersonConcurrency => "the caller has too many requests open",
+    Exhausted::PersonRate => "the caller sends too many requests",
+})]
+pub struct Refused {
+    /// Which bound.
+    pub exhausted: Exhausted,
+    /// `Retry-After`: whole seconds, at least 1.
+    pub retry_after_seconds: u64,
+}
+
+/// Bounds on one party.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Bounds {
+    concurrency: Option<NonZeroU32>,
+    rate: Option<Rate>,
+}
+
+/// A rate for the generic cell rate algorithm, which keeps one number: how far a caller is ahead of
+/// the rate. Source: ITU-T I.371.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Rate {
+    /// Nanoseconds one request costs.
+    cost: u64,
+    /// Nanoseconds someone may be ahead.
+    ahead: u64,
+}
+
+impl Bounds {
+    fn new(concurrency: Option<NonZeroU32>, per_second: Option<NonZeroU32>, burst: Option<NonZeroU32>) -> Self {
+        let rate = per_second.map(|per_second| {
+            let cost = 1_000_000_000 / u64::from(per_second.get());
+            // Without a burst, a second's worth may come at once.
+            let burst = u64::from(burst.unwrap_or(per_second).get());
+            Rate {
+                cost,
+                ahead: cost.saturating_mul(burst),
+            }
+        });
+        Self { concurrency, rate }
+    }
+
+    fn is_unbounded(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl Rate {
+    /// The next state after one request at `now`, or how long to wait.
+    fn take(self, paid_until: u64, now: u64) -> Result<u64, u64> {
+        let next = paid_until.max(now).saturating_add(self.cost);
+        match next.saturating_sub(now).checked_sub(self.ahead) {
+            None | Some(0) => Ok(next),
+            Some(wait) => Err(wait),
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct Person {
+    open: u32,
+    paid_until: u64,
+}
+
+/// Bounds of one extension, shared by all its requests.
+#[derive(Debug)]
+pub struct Limiter {
+    start: Instant,
+    extension: Bounds,
+    open: AtomicU32,
+    paid_until: AtomicU64,
+    person: Bounds,
+    persons: Vec<Mutex<HashMap<u64, Person>>>,
+}
+
+impl Limiter {
+    /// Counts begin at zero.
+    pub fn new(spec: &LimitSpec) -> Arc<Self> {
+        let person = &spec.per_person;
+        Arc::new(Self {
+            start: Instant::now(),
+            extension: Bounds::new(spec.concurrency, spec.requests_per_second, spec.burst),
+            open: AtomicU32::new(0),
+            paid_until: AtomicU64::new(0),
+            person: Bounds::new(person.concurrency, person.requests_per_second, person.burst),
+            persons: (0..SHARDS).map(|_| Mutex::default()).collect(),
+        })
+    }
+
+    /// Requests open now.
+    pub fn open(&self) -> u32 {
+        self.open.load(Ordering::Relaxed)
+    }
+
+    /// Counts one request of `person` until the permit is dropped.
+    ///
+    /// # Errors
+    /// [`Refused`] for the first limit reached. The caller's limits are checked before the
+    /// extension's, so that one caller's flood does not use up what others may use.
+    pub fn acquire(self: &Arc<Self>, person: u64) -> Result<Permit, Refused> {
+        self.acquire_at(person, self.start.elapsed())
+    }
+
+    /// Like [`Self::acquire`], at a time after the start.
+    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<Permit, Refused> {
+        let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
+        let counted = self.enter_person(person, now)?;
+        let permit = Permit {
+            limiter: self.clone(),
+            person: counted,
+            open: Open::Person,
+        };
+        self.enter_extension(permit, now)
+    }
+
+    fn enter_extension(&self, mut permit: Permit, now: u64) -> Result<Permit, Refused> {
+        let most = self.extension.concurrency.map_or(u32::MAX, NonZeroU32::get);
+        let enter = |open: u32| (open < most).then(|| open + 1);
+        if self
+            .open
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, enter)
+            .is_err()
+        {
+            permit.refund();
+            return Err(refused(Exhausted::ExtensionConcurrency, 0));
+        }
+        permit.open = Open::Both;
+        let Some(rate) = self.extension.rate else {
+            return Ok(permit);
+        };
+        let take = |paid_until: u64| rate.take(paid_until, now).ok();
+        match self.paid_until.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take) {
+            Ok(_) => Ok(permit),
+            Err(paid_until) => {
+                permit.refund();
+                Err(refused(
+                    Exhausted::ExtensionRate,
+                    rate.take(paid_until, now).err().unwrap_or_default(),
+                ))
+            }
+        }
+    }
+
+    fn shard(&self, key: u64) -> Option<&Mutex<HashMap<u64, Person>>> {
+        let shards = u64::try_from(SHARDS).unwrap_or(1);
+        self.persons.get(usize::try_from(key % shards).unwrap_or_default())
+    }
+
+    /// Counts the person. Returns the key if persons are counted at all.
+    fn enter_person(&self, key: u64, now: u64) -> Result<Option<u64>, Refused> {
+        if self.person.is_unbounded() {
+            return Ok(None);
+        }
+        let Some(shard) = self.shard(key) else { return Ok(None) };
+        let mut persons = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if persons.len() >= SHARD_PERSONS && !persons.contains_key(&key) {
+            persons.retain(|_, person| person.open > 0 || person.paid_until > now);
+            if persons.len() >= SHARD_PERSONS {
+                // Every remembered person has open requests or a used rate, so none can be
+                // forgotten.
+                return Err(refused(Exhausted::PersonConcurrency, 0));
+            }
+        }
+        let person = persons.entry(key).or_default();
+        if self.person.concurrency.is_some_and(|most| person.open >= most.get()) {
+            return Err(refused(Exhausted::PersonConcurrency, 0));
+        }
+        if let Some(rate) = self.person.rate {
+            person.paid_until = rate
+                .take(person.paid_until, now)
+                .map_err(|wait| refused(Exhausted::PersonRate, wait))?;
+        }
+        person.open += 1;
+        Ok(Some(key))
+    }
+
+    fn with_person(&self, key: u64, change: impl FnOnce(&mut Person)) {
+        let Some(shard) = self.shard(key) else { return };
+        let mut persons = shard.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(person) = persons.get_mut(&key) {
+            change(person);
+        }
+    }
+}
+
+fn refused(exhausted: Exhausted, wait_nanoseconds: u64) -> Refused {
+    let wait = Duration::from_nanos(wait_nanoseconds);
+    let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+    Refused {
+        exhausted,
+        retry_after_seconds: whole.max(1),
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Open {
+    Person,
+    Both,
+}
+
+/// One open request. Dropping it closes the request.
+#[derive(Debug)]
+pub struct Permit {
+    limiter: Arc<Limiter>,
+    person: Option<u64>,
+    open: Open,
+}
+
+impl Permit {
+    /// Gives back what the person's rate was charged for a request that the
+    /// extension refused.
+    fn refund(&self) {
+        if let (Some(key), Some(rate)) = (self.person, self.limiter.person.rate) {
+            self.limiter.with_person(key, |person| {
+                person.paid_until = person.paid_until.saturating_sub(rate.cost)
+            });
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        if matches!(self.open, Open::Both) {
+            self.limiter.open.fetch_sub(1, Ordering::AcqRel);
+        }
+        if let Some(key) = self.person {
+            self.limiter
+                .with_person(key, |person| person.open = person.open.saturating_sub(1));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

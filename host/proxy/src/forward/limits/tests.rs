@@ -1,0 +1,143 @@
+use std::num::NonZeroU32;
+
+use super::*;
+use tollgate_state::extensions::LimitSpec;
+
+fn some(number: u32) -> Option<NonZeroU32> {
+    NonZeroU32::new(number)
+}
+
+fn refusal(limiter: &Arc<Limiter>, person: u64) -> (Exhausted, u64) {
+    let refused = limiter.acquire(person).expect_err("a refusal");
+    (refused.exhausted, refused.retry_after_seconds)
+}
+
+#[test]
+fn without_bounds_everything_passes() {
+    let limiter = Limiter::new(&LimitSpec::default());
+    let permits: Vec<_> = (0..1000).map(|_| limiter.acquire(1).unwrap()).collect();
+    assert_eq!(limiter.open(), 1000);
+    drop(permits);
+    assert_eq!(limiter.open(), 0);
+    assert!(
+        limiter.persons.iter().all(|shard| shard.lock().unwrap().is_empty()),
+        "nobody is remembered"
+    );
+}
+
+#[test]
+fn concurrency_is_given_back() {
+    let limiter = Limiter::new(&LimitSpec {
+        concurrency: some(2),
+        ..LimitSpec::default()
+    });
+    let first = limiter.acquire(1).unwrap();
+    let _second = limiter.acquire(2).unwrap();
+    assert_eq!(refusal(&limiter, 3), (Exhausted::ExtensionConcurrency, 1));
+    drop(first);
+    limiter.acquire(3).unwrap();
+}
+
+#[test]
+fn one_person_does_not_use_the_others_share() {
+    let mut spec = LimitSpec::default();
+    spec.per_person.concurrency = some(1);
+    let limiter = Limiter::new(&spec);
+    let first = limiter.acquire(1).unwrap();
+    assert_eq!(refusal(&limiter, 1), (Exhausted::PersonConcurrency, 1));
+    let _other = limiter.acquire(2).unwrap();
+    drop(first);
+    limiter.acquire(1).unwrap();
+}
+
+/// Milliseconds after the start.
+fn at(milliseconds: u64) -> Duration {
+    Duration::from_millis(milliseconds)
+}
+
+fn refusal_at(limiter: &Arc<Limiter>, person: u64, milliseconds: u64) -> (Exhausted, u64) {
+    let refused = limiter.acquire_at(person, at(milliseconds)).expect_err("a refusal");
+    (refused.exhausted, refused.retry_after_seconds)
+}
+
+#[test]
+fn rates_allow_the_burst_and_then_the_rate() {
+    let spec = LimitSpec {
+        requests_per_second: some(2),
+        burst: some(3),
+        ..LimitSpec::default()
+    };
+    let limiter = Limiter::new(&spec);
+    for _ in 0..3 {
+        limiter.acquire_at(1, at(0)).unwrap();
+    }
+    assert_eq!(refusal_at(&limiter, 1, 0), (Exhausted::ExtensionRate, 1));
+    assert_eq!(refusal_at(&limiter, 1, 499), (Exhausted::ExtensionRate, 1));
+    limiter.acquire_at(1, at(500)).unwrap();
+    assert_eq!(refusal_at(&limiter, 1, 500).0, Exhausted::ExtensionRate);
+    for _ in 0..3 {
+        limiter.acquire_at(1, at(60_000)).unwrap();
+    }
+    assert_eq!(
+        refusal_at(&limiter, 1, 60_000).0,
+        Exhausted::ExtensionRate,
+        "unused time is not saved up"
+    );
+}
+
+#[test]
+fn a_person_above_the_rate_waits_and_others_do_not() {
+    let mut spec = LimitSpec::default();
+    spec.per_person.requests_per_second = some(1);
+    let limiter = Limiter::new(&spec);
+    limiter.acquire_at(1, at(0)).unwrap();
+    assert_eq!(refusal_at(&limiter, 1, 0), (Exhausted::PersonRate, 1));
+    limiter.acquire_at(2, at(0)).unwrap();
+    limiter.acquire_at(1, at(1000)).unwrap();
+}
+
+#[test]
+fn what_the_extension_refuses_costs_the_person_nothing() {
+    let mut spec = LimitSpec {
+        concurrency: some(1),
+        ..LimitSpec::default()
+    };
+    spec.per_person.requests_per_second = some(1);
+    let limiter = Limiter::new(&spec);
+    let open = limiter.acquire_at(1, at(0)).unwrap();
+    for _ in 0..5 {
+        assert_eq!(refusal_at(&limiter, 2, 0).0, Exhausted::ExtensionConcurrency);
+    }
+    drop(open);
+    limiter.acquire_at(2, at(0)).unwrap();
+}
+
+#[test]
+fn the_table_of_persons_is_bounded() {
+    let mut spec = LimitSpec::default();
+    spec.per_person.concurrency = some(1);
+    let limiter = Limiter::new(&spec);
+    let shards = u64::try_from(SHARDS).unwrap();
+    let persons = u64::try_from(SHARD_PERSONS).unwrap();
+    let mut open: Vec<_> = (0..persons).map(|n| limiter.acquire(n * shards).unwrap()).collect();
+    assert_eq!(refusal(&limiter, persons * shards).0, Exhausted::PersonConcurrency);
+    limiter.acquire(1).expect("another shard has room");
+    open.pop();
+    limiter.acquire(persons * shards).expect("who left makes room");
+}
+
+#[test]
+fn waiting_is_said_in_whole_seconds() {
+    for (nanoseconds, seconds) in [
+        (0, 1),
+        (1, 1),
+        (1_000_000_000, 1),
+        (1_000_000_001, 2),
+        (2_500_000_000, 3),
+    ] {
+        assert_eq!(
+            refused(Exhausted::ExtensionRate, nanoseconds).retry_after_seconds,
+            seconds
+        );
+    }
+}

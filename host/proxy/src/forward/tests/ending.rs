@@ -1,0 +1,226 @@
+//! Exchanges that are ended from outside.
+
+use std::sync::Mutex;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Empty};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+
+use super::*;
+use tollgate_identity::sessions::{EndSignal, Ending};
+
+const EVENT: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
+const ENDINGS: [(Ending, &str); 2] = [
+    (Ending::Revoked, "the caller's session was revoked"),
+    (Ending::Expired, "the caller's credential ended"),
+];
+
+#[tokio::test]
+async fn the_wait_for_a_head_ends() {
+    for (ending, said) in ENDINGS {
+        let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
+        let (end, signal) = EndSignal::for_test();
+        let world = World::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(world.address).await;
+        client.send(&request(GET, "")).await;
+        eventually(|| backend.seen().len() == 1).await;
+        end(ending);
+        let answer = client.answer().await.unwrap();
+        assert_eq!((answer.status, text(&answer)), (401, said));
+        eventually(|| backend.closed() == 1).await;
+        world.idle("metrics").await;
+    }
+}
+
+#[tokio::test]
+async fn nothing_is_sent_after_the_end() {
+    let backend = backend::Backend::start(|_| Reply::ok("x")).await;
+    let (end, signal) = EndSignal::for_test();
+    let world = World::ended_by(backend.address, signal).await;
+    assert_eq!(get(&world).await.status, 200, "before the end all is as ever");
+    end(Ending::Revoked);
+    assert_eq!(get(&world).await.status, 401);
+    assert_eq!(backend.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn a_response_is_cut() {
+    for (ending, _) in ENDINGS {
+        let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
+        let (end, signal) = EndSignal::for_test();
+        let world = World::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(world.address).await;
+        client.send(&request(GET, "")).await;
+        assert_eq!(client.head().await.unwrap().status, 200);
+        client.through(b"a\r\n").await;
+        assert_eq!((backend.closed(), world.open("metrics")), (0, 1), "open until the end");
+        end(ending);
+        assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
+        eventually(|| backend.closed() == 1).await;
+        world.idle("metrics").await;
+    }
+}
+
+#[tokio::test]
+async fn a_response_that_never_pauses_is_cut() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    let stopped = Arc::new(AtomicUsize::new(0));
+    let count = stopped.clone();
+    tokio::spawn(async move {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        let mut head = [0; 4096];
+        assert!(stream.read(&mut head).await.unwrap() > 0);
+        let _ = stream.write_all(EVENT).await;
+        while stream.write_all(b"1\r\na\r\n").await.is_ok() {}
+        count.fetch_add(1, Ordering::SeqCst);
+    });
+    let (end, signal) = EndSignal::for_test();
+    let world = World::ended_by(address, signal).await;
+    let mut client = Client::connect(world.address).await;
+    client.send(&request(GET, "")).await;
+    client.through(b"a\r\n1\r\na\r\n1\r\na\r\n").await;
+    end(Ending::Revoked);
+    assert!(!client.rest().await.ends_with(b"0\r\n\r\n"));
+    eventually(|| stopped.load(Ordering::SeqCst) == 1).await;
+}
+
+#[tokio::test]
+async fn an_upload_is_cut_before_the_response_and_beside_it() {
+    for early in [&b""[..], EVENT] {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (arrived, ended) = (Arc::new(Mutex::new(Vec::new())), Arc::new(AtomicUsize::new(0)));
+        let counts = (arrived.clone(), ended.clone());
+        tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.unwrap();
+            let mut buffer = [0; 4096];
+            while let Ok(length @ 1..) = stream.read(&mut buffer).await {
+                let first = counts.0.lock().unwrap().is_empty();
+                counts.0.lock().unwrap().extend_from_slice(&buffer[..length]);
+                if first {
+                    stream.write_all(early).await.unwrap();
+                }
+            }
+            counts.1.fetch_add(1, Ordering::SeqCst);
+        });
+        let (end, signal) = EndSignal::for_test();
+        let world = World::ended_by(address, signal).await;
+        let mut client = Client::connect(world.address).await;
+        client
+            .send(&request("POST /extensions/metrics/x", "Content-Length: 1000\r\n"))
+            .await;
+        client.send(b"some").await;
+        eventually(|| arrived.lock().unwrap().ends_with(b"some")).await;
+        if !early.is_empty() {
+            assert_eq!(client.head().await.unwrap().status, 200);
+            client.through(b"a\r\n").await;
+            client.send(b"more").await;
+            eventually(|| arrived.lock().unwrap().ends_with(b"more")).await;
+        }
+        assert_eq!(ended.load(Ordering::SeqCst), 0);
+        end(Ending::Revoked);
+        if early.is_empty() {
+            let answer = client.answer().await.unwrap();
+            assert_eq!(
+                (answer.status, text(&answer)),
+                (401, "the caller's session was revoked")
+            );
+        } else {
+            assert_eq!(client.rest().await, b"", "no last chunk: the client sees the break");
+        }
+        eventually(|| ended.load(Ordering::SeqCst) == 1).await;
+    }
+}
+
+#[tokio::test]
+async fn a_tunnel_is_closed_on_both_sides() {
+    let spdy = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nContent-Length: 0\r\n";
+    for (ending, _) in ENDINGS {
+        let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\nhello";
+        let backend = backend::Backend::start(|_| Reply::Stall(tunnel.to_vec())).await;
+        let (end, signal) = EndSignal::for_test();
+        let world = World::ended_by(backend.address, signal).await;
+        let mut client = Client::connect(world.address).await;
+        client.send(&request("POST /extensions/metrics/exec", spdy)).await;
+        assert_eq!(client.head().await.unwrap().status, 101);
+        client.through(b"hello").await;
+        assert_eq!((backend.closed(), world.open("metrics")), (0, 1));
+        end(ending);
+        assert_eq!(client.rest().await, b"");
+        eventually(|| backend.closed() == 1).await;
+        world.idle("metrics").await;
+    }
+}
+
+async fn over_http2(world: &World, window: u32) -> (http2::SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
+    let stream = TcpStream::connect(world.address).await.unwrap();
+    let handshake = http2::Builder::new(TokioExecutor::new())
+        .initial_stream_window_size(window)
+        .handshake(TokioIo::new(stream))
+        .await;
+    let (send, connection) = handshake.unwrap();
+    let ended = tokio::spawn(async move {
+        let _ = connection.await;
+    });
+    (send, ended)
+}
+
+fn http2_get(path: &str) -> http::Request<Empty<Bytes>> {
+    let url = format!("http://gateway/extensions/metrics/{path}");
+    http::Request::get(url).body(Empty::new()).unwrap()
+}
+
+#[tokio::test]
+async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
+    let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
+    let (end, signal) = EndSignal::for_test();
+    let world = World::ended_by(backend.address, signal).await;
+    let (mut send, _connection) = over_http2(&world, 65_535).await;
+    let mut bodies = Vec::new();
+    for path in ["x", "spared"] {
+        let mut body = send.send_request(http2_get(path)).await.unwrap().into_body();
+        assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
+        bodies.push(body);
+    }
+    end(Ending::Revoked);
+    let error = bodies[0].frame().await.expect("no clean end").unwrap_err();
+    assert!(
+        error.to_string().contains("reset") || format!("{error:?}").contains("Reset"),
+        "{error:?}"
+    );
+    eventually(|| backend.closed() == 1).await;
+    let spared = tokio::time::timeout(SHORT, bodies[1].frame()).await;
+    assert!(spared.is_err(), "the other stream was ended too");
+    assert_eq!(world.open("metrics"), 1);
+}
+
+#[tokio::test]
+async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end() {
+    for ended in [true, false] {
+        let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
+        let (end, signal) = EndSignal::for_test();
+        let short = crate::server::Limits {
+            write_stall: SHORT,
+            ..limits()
+        };
+        let world = World::ended_within(backend.address, signal, short).await;
+        let (mut send, connection) = over_http2(&world, 0).await;
+        let response = send.send_request(http2_get("x")).await.unwrap();
+        assert_eq!(response.status(), 200);
+        if ended {
+            end(Ending::Revoked);
+            tokio::time::timeout(Duration::from_secs(20), connection)
+                .await
+                .expect("the end in time")
+                .unwrap();
+            world.idle("metrics").await;
+        } else {
+            // Its twin may wait.
+            assert!(tokio::time::timeout(SHORT * 6, connection).await.is_err());
+            assert_eq!(world.open("metrics"), 1);
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! The TLS client configuration for backends, from a [`TlsSpec`] or a cluster's [`ClusterTls`].
+//! Certificates and keys that cannot be read are refused.
+//!
+//! Security: every connection is verified, except to a cluster whose Secret says `insecure`.
+
+use std::sync::Arc;
+
+use rustls::client::WantsClientCert;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, SignatureScheme, WantsVerifier};
+use secrecy::{ExposeSecret, SecretString};
+
+use tollgate_plugin::certificates::{Error, certificates, own_roots, system_roots};
+use tollgate_plugin::credential::ClientCertificate;
+use tollgate_state::extensions::TlsSpec;
+use tollgate_state::{ClusterTls, Verification};
+
+/// A client configuration without ALPN; the connector adds it.
+pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
+    let roots = match &spec.ca_pem {
+        Some(pem) => own_roots(pem)?,
+        None => system_roots()?,
+    };
+    let builder = builder()?.with_root_certificates(roots);
+    match (&spec.client_certificate_pem, &spec.client_key_pem) {
+        (None, None) => Ok(builder.with_no_client_auth()),
+        (Some(certificate), Some(key)) => with_identity(builder, certificate, key),
+        (Some(_), None) | (None, Some(_)) => Err(Error::HalfIdentity),
+    }
+}
+
+/// Like [`client_config`], for a cluster, with the client certificate of its credential.
+pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
+    let builder = match tls.verification {
+        Verification::On => {
+            let roots = match &tls.ca_pem {
+                Some(pem) => own_roots(pem)?,
+                None => system_roots()?,
+            };
+            builder()?.with_root_certificates(roots)
+        }
+        Verification::Off => builder()?
+            .dangerous()
+            .with_custom_certificate_verifier(Arc::new(AnyCertificate::new())),
+    };
+    match certificate {
+        None => Ok(builder.with_no_client_auth()),
+        Some(ClientCertificate { chain_pem, key_pem }) => with_identity(builder, chain_pem, key_pem),
+    }
+}
+
+fn builder() -> Result<ConfigBuilder<ClientConfig, WantsVerifier>, Error> {
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    Ok(ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?)
+}
+
+fn with_identity(
+    builder: ConfigBuilder<ClientConfig, WantsClientCert>,
+    certificate: &str,
+    key: &SecretString,
+) -> Result<ClientConfig, Error> {
+    let chain = certificates("clientCertificate", certificate)?;
+    let key = PrivateKeyDer::from_pem_slice(key.expose_secret().as_bytes()).map_err(|source| Error::Pem {
+        what: "clientKey",
+        source,
+    })?;
+    Ok(builder.with_client_auth_cert(chain, key)?)
+}
+
+/// Accepts any certificate, as `insecure` asks for. It still checks that the server holds the
+/// certificate's key.
+#[derive(Debug)]
+struct AnyCertificate(CryptoProvider);
+
+impl AnyCertificate {
+    fn new() -> Self {
+        Self(rustls::crypto::aws_lc_rs::default_provider())
+    }
+}
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signed, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signed, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+/// The name a backend's certificate must be for, when it is not the URL's host.
+pub(super) fn server_name(name: Option<&str>) -> Result<Option<ServerName<'static>>, Error> {
+    let Some(name) = name else { return Ok(None) };
+    ServerName::try_from(name.to_owned())
+        .map(Some)
+        .map_err(|_| Error::ServerName { name: name.to_owned() })
+}

@@ -1,0 +1,228 @@
+//! Connections that change protocol: after the backend's 101, bytes are copied in both directions
+//! until the connection ends.
+//!
+//! Security: a tunnel needs a 101 with the protocol that was asked for, and always has a time
+//! limit.
+
+use http::HeaderValue;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::Response;
+use http::header::UPGRADE;
+use hyper::body::Incoming;
+use hyper::upgrade::{OnUpgrade, Upgraded};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep_until, timeout};
+
+use super::{Body, Error, switch};
+use crate::headers::{Held, Upstream, clean_response};
+use crate::server::Peer;
+use tollgate_core::upgrade::Protocol;
+use tollgate_identity::sessions::EndSignal;
+use tollgate_state::extensions::TimeoutSpec;
+
+/// Longest life of a tunnel when none is configured.
+const LIFETIME: Duration = Duration::from_hours(24);
+
+/// Longest silence after one side finished, during which the other side may still send.
+const LINGER: Duration = Duration::from_secs(30);
+
+/// Longest wait for both connections to be handed over after the 101.
+const HANDOVER: Duration = Duration::from_secs(10);
+
+/// Bytes read at once, per direction.
+const BUFFER_BYTES: usize = 16 * 1024;
+
+/// Bounds on a tunnel.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Bounds {
+    idle: Option<Duration>,
+    lifetime: Duration,
+}
+
+impl Bounds {
+    /// - `left`: time until the caller's credential ends.
+    pub(super) fn new(timeouts: &TimeoutSpec, left: Option<Duration>) -> Self {
+        let lifetime = timeouts.upgrade_lifetime.unwrap_or(LIFETIME);
+        Self {
+            idle: timeouts.idle,
+            lifetime: left.map_or(lifetime, |left| left.min(lifetime)),
+        }
+    }
+}
+
+/// A tunnel about to open.
+pub(super) struct Tunnel {
+    pub(super) protocol: Protocol,
+    pub(super) client: OnUpgrade,
+    pub(super) bounds: Bounds,
+    /// Signal that ends it from outside.
+    pub(super) signal: Option<EndSignal>,
+    pub(super) peer: Arc<Peer>,
+    pub(super) held: Vec<Held>,
+}
+
+impl Tunnel {
+    /// Checks the backend's 101 and returns the one for the client.
+    pub(super) fn open(self, mut response: Response<Incoming>, upstream: &Upstream) -> Result<Response<Body>, Error> {
+        let Self {
+            protocol,
+            client,
+            bounds,
+            signal,
+            peer,
+            held,
+        } = self;
+        let wanted = HeaderValue::from_static(protocol.as_str());
+        let given = response.headers().get(UPGRADE);
+        if !given.is_some_and(|given| given.as_bytes().eq_ignore_ascii_case(wanted.as_bytes())) {
+            return Err(Error::Protocol);
+        }
+        let backend = hyper::upgrade::on(&mut response);
+        let (mut parts, _) = response.into_parts();
+        clean_response(&mut parts.headers, upstream.extension());
+        switch(&mut parts.headers, wanted);
+        tokio::spawn(async move {
+            tokio::select! {
+                () = peer.closing().cancelled() => {}
+                () = ended(signal.as_ref()) => {}
+                _ = timeout(bounds.lifetime, run(client, backend, bounds.idle)) => {}
+            }
+            drop(held);
+        });
+        Ok(Response::from_parts(parts, Body::empty()))
+    }
+}
+
+/// Waits for the end from outside. Never returns if there is none.
+async fn ended(signal: Option<&EndSignal>) {
+    match signal {
+        Some(signal) => {
+            signal.ended().await;
+        }
+        None => std::future::pending().await,
+    }
+}
+
+async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
+    let handover = async { tokio::try_join!(client, backend) };
+    let Ok(Ok((client, backend))) = timeout(HANDOVER, handover).await else {
+        return;
+    };
+    let activity = Arc::new(Activity {
+        start: Instant::now(),
+        last: AtomicU64::new(0),
+        ..Activity::default()
+    });
+    let mut client = Watched {
+        io: TokioIo::new(client),
+        activity: activity.clone(),
+    };
+    let mut backend = Watched {
+        io: TokioIo::new(backend),
+        activity: activity.clone(),
+    };
+    let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES);
+    tokio::select! {
+        _ = copy => {}
+        () = activity.silence(idle) => {}
+    }
+}
+
+/// When bytes were last read on either side.
+#[derive(Debug)]
+struct Activity {
+    start: Instant,
+    /// Milliseconds since `start`.
+    last: AtomicU64,
+    half_closed: AtomicBool,
+    changed: Notify,
+}
+
+impl Default for Activity {
+    fn default() -> Self {
+        Self {
+            start: Instant::now(),
+            last: AtomicU64::new(0),
+            half_closed: AtomicBool::new(false),
+            changed: Notify::new(),
+        }
+    }
+}
+
+impl Activity {
+    fn touch(&self) {
+        let elapsed = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.last.store(elapsed, Ordering::Relaxed);
+    }
+
+    fn half_close(&self) {
+        self.touch();
+        if !self.half_closed.swap(true, Ordering::AcqRel) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Returns when nothing was read for the allowed time.
+    async fn silence(&self, idle: Option<Duration>) {
+        loop {
+            let bound = match (idle, self.half_closed.load(Ordering::Acquire)) {
+                (Some(idle), true) => Some(idle.min(LINGER)),
+                (None, true) => Some(LINGER),
+                (idle, false) => idle,
+            };
+            let last = Duration::from_millis(self.last.load(Ordering::Relaxed));
+            let end = bound.and_then(|bound| self.start.checked_add(last)?.checked_add(bound));
+            match end {
+                Some(end) if Instant::now() >= end => return,
+                Some(end) => {
+                    tokio::select! {
+                        () = sleep_until(end) => {}
+                        () = self.changed.notified() => {}
+                    }
+                }
+                None => self.changed.notified().await,
+            }
+        }
+    }
+}
+
+/// One side of a tunnel.
+struct Watched {
+    io: TokioIo<Upgraded>,
+    activity: Arc<Activity>,
+}
+
+impl AsyncRead for Watched {
+    fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
+        if buf.filled().len() == before {
+            self.activity.half_close();
+        } else {
+            self.activity.touch();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for Watched {
+    fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.io).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_flush(cx)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.io).poll_shutdown(cx)
+    }
+}

@@ -1,0 +1,16 @@
+//! The fuzz targets of this crate.
+
+use tollgate_fuzz::Target;
+
+/// Every target of this crate.
+pub fn targets() -> Vec<Target> {
+    crate::server::fuzz::TARGETS.to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn every_target_holds_on_its_seeds_earlier_finds_and_mutations() {
+        tollgate_fuzz::check(&super::targets());
+    }
+}

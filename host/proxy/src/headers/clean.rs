@@ -1,0 +1,242 @@
+//! Removes the header fields that a client may not send to an upstream. The result is [`Cleaned`].
+//!
+//! Security: a removed field never comes back, whatever `Connection` or a plugin says.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, HOST, TE, TRAILER, TRANSFER_ENCODING, UPGRADE, VIA};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version, request};
+use hyper::upgrade::OnUpgrade;
+
+use tollgate_core::upgrade::Protocol;
+
+use super::Error;
+use tollgate_core::header_names::is_host_owned;
+use tollgate_core::header_names::{CONTENT_NAMES, Owner, owner};
+use tollgate_identity::authenticate::agent;
+
+/// Which of a client's fields may reach an upstream. The gateway's own never do.
+#[derive(Clone, Copy, Debug)]
+pub enum ClientFields<'a> {
+    /// All but those that some backend attributes to somebody other than the client.
+    Unlisted,
+    /// These, and those needed to read the content.
+    Listed(&'a [HeaderName]),
+}
+
+impl ClientFields<'_> {
+    fn contains(self, name: &HeaderName) -> bool {
+        let name = name.as_str();
+        match (self, owner(name)) {
+            (_, Owner::Host) | (Self::Unlisted, Owner::Operator) => false,
+            (Self::Unlisted, Owner::Client) => true,
+            (Self::Listed(listed), Owner::Operator | Owner::Client) => {
+                CONTENT_NAMES.binary_search(&name).is_ok() || listed.iter().any(|listed| listed == name)
+            }
+        }
+    }
+}
+
+/// A request head with only what the client may say. Plugins edit its fields, and [`Cleaned::seal`]
+/// completes it for sending.
+#[derive(Clone, Debug)]
+pub struct Cleaned {
+    pub(super) method: Method,
+    pub(super) uri: Uri,
+    pub(super) fields: HeaderMap,
+    /// Authority the client named, for `X-Forwarded-Host`.
+    pub(super) host: HeaderValue,
+    /// Asked for, and supported.
+    pub(super) upgrade: Option<(Protocol, OnUpgrade)>,
+    /// The client takes trailers in the response.
+    pub(super) accepts_trailers: bool,
+    /// Names of trailers the client announced and may send.
+    pub(super) trailer: Option<HeaderValue>,
+    /// Gateways the request came through before, in one line.
+    pub(super) via: Option<HeaderValue>,
+}
+
+impl Cleaned {
+    /// The client's method.
+    pub fn method(&self) -> &Method {
+        &self.method
+    }
+
+    /// The client's target, as it was sent.
+    pub fn uri(&self) -> &Uri {
+        &self.uri
+    }
+
+    /// The fields that will leave, without the host's own.
+    pub fn fields(&self) -> &HeaderMap {
+        &self.fields
+    }
+
+    /// The same, for plugins to edit. Fields of the host's own found here later
+    /// make [`Cleaned::seal`] fail.
+    pub fn fields_mut(&mut self) -> &mut HeaderMap {
+        &mut self.fields
+    }
+
+    /// The protocol this request wants the connection switched to.
+    pub fn upgrade(&self) -> Option<Protocol> {
+        self.upgrade.as_ref().map(|(protocol, _)| *protocol)
+    }
+}
+
+/// As [`clean_for`], for an upstream without a list of its own.
+///
+/// # Errors
+/// As [`clean_for`].
+pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
+    clean_for(head, ClientFields::Unlisted)
+}
+
+/// Removes credentials, identity and forwarding fields in every spelling, hop-by-hop fields, fields
+/// that `Connection` names, and fields that `allowed` does not contain.
+///
+/// # Errors
+/// [`Error::Authority`], [`Error::NotUtf8`], [`Error::ConnectionOption`],
+/// [`Error::UpgradeContent`].
+///
+/// Source: RFC 9110, section 7.6.1.
+pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Cleaned, Error> {
+    let request::Parts {
+        method,
+        uri,
+        version,
+        headers: mut fields,
+        mut extensions,
+        ..
+    } = head;
+    crate::target::authority(&method, &uri, &fields)?;
+    let host = match fields.remove(HOST) {
+        Some(host) => host,
+        None => HeaderValue::from_str(uri.authority().map_or("", |authority| authority.as_str()))
+            .map_err(|_| crate::target::Error::HostInvalid)?,
+    };
+    let upgrade = wanted_upgrade(version, &method, &fields)?
+        .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
+    let accepts_trailers = lists(&fields, &TE, "trailers");
+    let trailer = match allowed {
+        ClientFields::Unlisted => announced_trailers(&fields),
+        // Servers merge trailers into the fields.
+        ClientFields::Listed(_) => None,
+    };
+    remove_named_by_connection(&mut fields)?;
+    let via = joined(&fields, &VIA);
+    remove_foreign(&mut fields, allowed)?;
+    agent::strip_subprotocols(&mut fields);
+    if upgrade.is_none() {
+        fields.remove("sec-websocket-key");
+        fields.remove("sec-websocket-version");
+    }
+    Ok(Cleaned {
+        method,
+        uri,
+        fields,
+        host,
+        upgrade,
+        accepts_trailers,
+        trailer,
+        via,
+    })
+}
+
+/// All lines of the list field `name`, joined into one. `None` without a readable line.
+pub(super) fn joined(fields: &HeaderMap, name: &HeaderName) -> Option<HeaderValue> {
+    let mut lines = fields.get_all(name).iter().filter(|line| !line.is_empty());
+    let first = lines.next()?;
+    let rest: Vec<&str> = lines.filter_map(|line| line.to_str().ok()).collect();
+    let first = first.to_str().ok()?;
+    HeaderValue::try_from([&[first], rest.as_slice()].concat().join(", ")).ok()
+}
+
+fn remove_foreign(fields: &mut HeaderMap, allowed: ClientFields<'_>) -> Result<(), Error> {
+    let mut foreign = Vec::new();
+    for (name, value) in fields.iter() {
+        if !allowed.contains(name) {
+            if foreign.last() != Some(name) {
+                foreign.push(name.clone());
+            }
+        } else if std::str::from_utf8(value.as_bytes()).is_err() {
+            return Err(Error::NotUtf8 { name: name.clone() });
+        }
+    }
+    for name in foreign {
+        fields.remove(name);
+    }
+    Ok(())
+}
+
+/// Removes the fields that any line of `Connection` names. Identity fields are not affected,
+/// because they are written later.
+pub(super) fn remove_named_by_connection(fields: &mut HeaderMap) -> Result<(), Error> {
+    if !fields.contains_key(CONNECTION) {
+        return Ok(());
+    }
+    let lines: Vec<HeaderValue> = fields.get_all(CONNECTION).iter().cloned().collect();
+    for line in &lines {
+        let line = line.to_str().map_err(|_| Error::ConnectionOption)?;
+        for option in line.split(',').map(str::trim).filter(|option| !option.is_empty()) {
+            if option.eq_ignore_ascii_case("keep-alive") || option.eq_ignore_ascii_case("close") {
+                continue;
+            }
+            let name = HeaderName::try_from(option).map_err(|_| Error::ConnectionOption)?;
+            fields.remove(name);
+        }
+    }
+    Ok(())
+}
+
+/// Whether any line of the list field `name` has the item `item`.
+pub(super) fn lists(fields: &HeaderMap, name: &HeaderName, item: &str) -> bool {
+    fields
+        .get_all(name)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .any(|one| one.trim().eq_ignore_ascii_case(item))
+}
+
+fn wanted_upgrade(version: Version, method: &Method, fields: &HeaderMap) -> Result<Option<Protocol>, Error> {
+    let mut lines = fields.get_all(UPGRADE).iter();
+    let (Some(line), None) = (lines.next(), lines.next()) else {
+        return Ok(None);
+    };
+    let Some(protocol) = line.to_str().ok().and_then(Protocol::parse) else {
+        return Ok(None);
+    };
+    if version != Version::HTTP_11 || !lists(fields, &CONNECTION, "upgrade") {
+        return Ok(None);
+    }
+    if protocol == Protocol::WebSocket && method != Method::GET {
+        return Ok(None);
+    }
+    let sized = fields
+        .get(CONTENT_LENGTH)
+        .is_some_and(|length| length.as_bytes().iter().any(|byte| *byte != b'0'));
+    if sized || fields.contains_key(TRANSFER_ENCODING) {
+        return Err(Error::UpgradeContent);
+    }
+    Ok(Some(protocol))
+}
+
+/// The announced trailers that may be forwarded, as one list.
+fn announced_trailers(fields: &HeaderMap) -> Option<HeaderValue> {
+    if !fields.contains_key(TRAILER) {
+        return None;
+    }
+    let names: Vec<HeaderName> = fields
+        .get_all(TRAILER)
+        .iter()
+        .filter_map(|line| line.to_str().ok())
+        .flat_map(|line| line.split(','))
+        .filter_map(|name| HeaderName::try_from(name.trim()).ok())
+        .filter(|name| !is_host_owned(name) && owner(name.as_str()) == Owner::Client)
+        .collect();
+    let list = names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
+    if list.is_empty() {
+        None
+    } else {
+        HeaderValue::try_from(list).ok()
+    }
+}

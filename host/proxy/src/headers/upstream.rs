@@ -1,0 +1,84 @@
+//! The part of the header that all requests to one upstream share: a service's checked address and
+//! fields.
+//!
+//! Security: it contains no field that the host owns.
+
+use http::header::{AUTHORIZATION, COOKIE};
+use http::uri::{Authority, Scheme};
+use http::{HeaderName, HeaderValue};
+
+use tollgate_core::header_names::{Owner, owner};
+
+/// Where requests go and what the operator adds to each. Made by the stage
+/// that connects.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    pub(super) scheme: Scheme,
+    pub(super) authority: Authority,
+    pub(super) host: HeaderValue,
+    pub(super) headers: Vec<(HeaderName, HeaderValue)>,
+    pub(super) request_header: RequestHeader,
+    base: String,
+    extension: Option<String>,
+}
+
+/// Whether an upstream trusts `X-Remote-*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum RequestHeader {
+    /// It does, and authenticates the gateway by its client certificate.
+    Sent,
+    /// It does not, and they are not sent.
+    Absent,
+}
+
+impl Upstream {
+    /// Whether requests to both go to the same URL.
+    pub fn is_at(&self, other: &Self) -> bool {
+        self.scheme == other.scheme && self.authority == other.authority && self.base == other.base
+    }
+
+    /// - `base`: path of the service's URL, `/` or more.
+    /// - `headers`: set on each request, checked by [`Upstream::may_configure`].
+    pub(crate) fn new(
+        (scheme, authority): (Scheme, Authority),
+        base: String,
+        headers: Vec<(HeaderName, HeaderValue)>,
+        request_header: RequestHeader,
+    ) -> Result<Self, http::header::InvalidHeaderValue> {
+        let host = HeaderValue::from_str(authority.as_str())?;
+        Ok(Self {
+            scheme,
+            authority,
+            host,
+            headers,
+            request_header,
+            base,
+            extension: None,
+        })
+    }
+
+    /// Makes it a backend of the extension `name`, whose cookies may pass.
+    #[must_use]
+    pub(crate) fn of_extension(self, name: &str) -> Self {
+        Self {
+            extension: Some(name.to_owned()),
+            ..self
+        }
+    }
+
+    /// The extension it is a backend of.
+    pub fn extension(&self) -> Option<&str> {
+        self.extension.as_deref()
+    }
+
+    /// Path of the service's URL, `/` or more, for [`crate::target::join`].
+    pub fn base(&self) -> &str {
+        &self.base
+    }
+
+    /// Whether an operator may set the field on all requests to a service. The service's own
+    /// credentials are allowed, fields of the gateway are not.
+    pub fn may_configure(name: &HeaderName) -> bool {
+        name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != Owner::Host
+    }
+}

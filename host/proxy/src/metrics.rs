@@ -1,0 +1,296 @@
+//! Metrics of records and reloads for `/metrics` (OpenMetrics text).
+//!
+//! Security: no label contains a secret or a value that a caller chooses freely.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use prometheus_client::encoding::EncodeLabelSet;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use crate::record::Record;
+use tollgate_identity::metrics as identity;
+use tollgate_plugin::credential;
+use tollgate_state::SetAside;
+use tollgate_state::extensions::ExtensionSpec;
+
+mod applications;
+
+pub use applications::ApplicationGrants;
+
+/// Bounds of Argo CD's own histogram, in seconds.
+const DURATION_BUCKETS: [f64; 7] = [0.1, 0.25, 0.5, 1.0, 2.0, 5.0, 10.0];
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ForwardedLabels {
+    extension: String,
+    status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ExtensionLabel {
+    extension: String,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct DecisionLabels {
+    front: &'static str,
+    outcome: &'static str,
+    /// From a fixed list; the type excludes text from callers.
+    reason: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct PartLabel {
+    part: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct KindLabel {
+    /// Kind of the object.
+    kind: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct GrantLabels {
+    cluster: String,
+    /// `granted`, `missing` or `unknown`.
+    state: &'static str,
+}
+
+/// Every metric of the process.
+#[derive(Debug)]
+pub struct Metrics {
+    registry: Registry,
+    forwarded: Family<ForwardedLabels, Counter>,
+    duration: Family<ExtensionLabel, Histogram, fn() -> Histogram>,
+    decisions: Family<DecisionLabels, Counter>,
+    /// Decision lines that were lost because the disk was too slow.
+    pub decision_lines_lost: Counter,
+    reloads_failed: Family<PartLabel, Counter>,
+    broken: Family<PartLabel, Gauge>,
+    generation: Gauge<u64, AtomicU64>,
+    policy_stuck: Gauge,
+    set_aside: Family<KindLabel, Gauge>,
+    /// Mints and expiry of cluster credentials.
+    pub credentials: Arc<credential::Metrics>,
+    /// Streams, revocations, audit and store.
+    pub identity: Arc<identity::Metrics>,
+    impersonation: Family<GrantLabels, Gauge>,
+    /// Requests of mode audit that mode enforce would refuse.
+    pub would_refuse: Counter,
+    /// Grants clusters give the gateway for Applications.
+    pub application_grants: ApplicationGrants,
+}
+
+/// A part of the configuration that is loaded separately.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Part {
+    /// Kubernetes objects, with RBAC and extensions.
+    State,
+    /// Policy bundles.
+    Policies,
+    /// Plugins.
+    Plugins,
+}
+
+impl Part {
+    /// The name used in labels and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::State => "state",
+            Self::Policies => "policies",
+            Self::Plugins => "plugins",
+        }
+    }
+}
+
+fn histogram() -> Histogram {
+    Histogram::new(DURATION_BUCKETS)
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Registers every metric.
+    pub fn new() -> Self {
+        let forwarded = Family::default();
+        let duration: Family<ExtensionLabel, Histogram, fn() -> Histogram> = Family::new_with_constructor(histogram);
+        let decisions = Family::default();
+        let decision_lines_lost = Counter::default();
+        let reloads_failed = Family::default();
+        let broken = Family::default();
+        let generation = Gauge::default();
+        let policy_stuck = Gauge::default();
+        let mut registry = Registry::default();
+        let credentials = Arc::new(credential::Metrics::register(&mut registry));
+        let identity = Arc::new(identity::Metrics::register(&mut registry));
+        let application_grants = ApplicationGrants::register(&mut registry);
+        let impersonation: Family<GrantLabels, Gauge> = Family::default();
+        registry.register(
+            "argocd_proxy_extension_request",
+            "Requests handed to an extension's backend",
+            forwarded.clone(),
+        );
+        registry.register(
+            "argocd_proxy_extension_request_duration_seconds",
+            "Time until the backend's response head",
+            duration.clone(),
+        );
+        registry.register(
+            "tollgate_decisions",
+            "Decisions by outcome and reason",
+            decisions.clone(),
+        );
+        registry.register(
+            "tollgate_decision_lines_lost",
+            "Decision-file lines dropped because the disk was too slow",
+            decision_lines_lost.clone(),
+        );
+        registry.register(
+            "tollgate_reload_failures",
+            "Reloads refused; the last good one stayed",
+            reloads_failed.clone(),
+        );
+        registry.register(
+            "tollgate_configuration_broken",
+            "1 while the files on disk are not in force",
+            broken.clone(),
+        );
+        registry.register(
+            "tollgate_snapshot_generation",
+            "Generation of the configuration in force",
+            generation.clone(),
+        );
+        registry.register(
+            "tollgate_policy_stuck",
+            "1 while a decision that did not come back keeps the policy in force from deciding",
+            policy_stuck.clone(),
+        );
+        registry.register(
+            "tollgate_impersonation_grants",
+            "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
+            impersonation.clone(),
+        );
+        let set_aside: Family<KindLabel, Gauge> = Family::default();
+        registry.register(
+            "tollgate_objects_set_aside",
+            "Objects of tenants that are not used because of a mistake in them",
+            set_aside.clone(),
+        );
+        let would_refuse = Counter::default();
+        registry.register(
+            "tollgate_applications_would_refuse",
+            "Requests for Applications that passed because impersonation is only audited",
+            would_refuse.clone(),
+        );
+        Self {
+            registry,
+            forwarded,
+            duration,
+            decisions,
+            decision_lines_lost,
+            reloads_failed,
+            broken,
+            generation,
+            policy_stuck,
+            set_aside,
+            credentials,
+            identity,
+            impersonation,
+            would_refuse,
+            application_grants,
+        }
+    }
+
+    /// The text of `/metrics`.
+    ///
+    /// # Errors
+    /// Only when the text cannot be built.
+    pub fn text(&self) -> Result<String, std::fmt::Error> {
+        let mut text = String::new();
+        prometheus_client::encoding::text::encode(&mut text, &self.registry)?;
+        Ok(text)
+    }
+
+    /// Counts a closed record.
+    pub fn decided(&self, record: &Record) {
+        let labels = DecisionLabels {
+            front: record.front,
+            outcome: record.outcome.as_str(),
+            reason: record.reason,
+        };
+        self.decisions.get_or_create(&labels).inc();
+    }
+
+    /// Counts a request that was sent to a backend. Takes the extension, not a name, so that only
+    /// registered ones become labels: with a name from a path, callers could create any number of
+    /// series.
+    ///
+    /// - `status`: counted as 0 unless its class is one of HTTP's.
+    /// - `seconds`: until the response head.
+    pub fn forwarded(&self, extension: &ExtensionSpec, status: u16, seconds: f64) {
+        let extension = extension.name.as_str();
+        let labels = ForwardedLabels {
+            extension: extension.to_owned(),
+            status: if (100..600).contains(&status) { status } else { 0 },
+        };
+        self.forwarded.get_or_create(&labels).inc();
+        self.duration
+            .get_or_create(&ExtensionLabel {
+                extension: extension.to_owned(),
+            })
+            .observe(seconds);
+    }
+
+    /// Counts a load of a part; `good` says whether all its files are in force now.
+    pub fn loaded(&self, part: Part, good: bool) {
+        let label = PartLabel { part: part.as_str() };
+        if !good {
+            self.reloads_failed.get_or_create(&label).inc();
+        }
+        self.broken.get_or_create(&label).set(i64::from(!good));
+    }
+
+    /// Replaces, for each cluster, how many of the grants the gateway needs are given, missing
+    /// and unknown.
+    pub fn impersonation<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
+        self.impersonation.clear();
+        for (cluster, counts) in clusters {
+            for (state, count) in ["granted", "missing", "unknown"].into_iter().zip(counts) {
+                let labels = GrantLabels {
+                    cluster: cluster.to_owned(),
+                    state,
+                };
+                let count = i64::try_from(count).unwrap_or(i64::MAX);
+                self.impersonation.get_or_create(&labels).set(count);
+            }
+        }
+    }
+
+    /// Sets whether the policy in force is stuck.
+    pub fn policy_stuck(&self, stuck: bool) {
+        self.policy_stuck.set(i64::from(stuck));
+    }
+
+    /// Replaces the objects of the state in force that are not used.
+    pub fn set_aside(&self, objects: &[SetAside]) {
+        self.set_aside.clear();
+        for object in objects {
+            self.set_aside.get_or_create(&KindLabel { kind: object.kind }).inc();
+        }
+    }
+
+    /// Sets the generation of the snapshot in force.
+    pub fn generation(&self, generation: u64) {
+        self.generation.set(generation);
+    }
+}

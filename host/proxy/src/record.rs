@@ -1,0 +1,573 @@
+//! Decision records: one for each request, however it ends, in memory, in the log and in the
+//! decision file.
+//!
+//! Invariant: every request has exactly one record.
+//!
+//! Security: a record contains no header value, token or body.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use http::{Method, StatusCode};
+use rustc_hash::FxHashMap;
+use serde::Serialize;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::Instant;
+use uuid::Uuid;
+
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::shortened;
+use tollgate_core::session::AccessType;
+use tollgate_core::user::User;
+use tollgate_identity::authenticate::Principal;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_state::ObjectName;
+
+mod file;
+mod render;
+#[cfg(test)]
+mod tests;
+mod trace;
+
+pub use file::FileError;
+pub use render::View;
+pub use trace::trace_id;
+
+use file::Line;
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Outcome {
+    /// Passed every stage; `status` is the upstream's.
+    Allowed,
+    /// Refused by authentication, policy, a plugin or a limit.
+    Denied,
+    /// A stage could not do its work; the request did not pass.
+    Failed,
+    /// The client went away or a stage panicked before the answer.
+    Cancelled,
+}
+
+impl Outcome {
+    /// The name used in records, metrics and logs.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Allowed => "allowed",
+            Self::Denied => "denied",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+/// A permission that was looked up, and what decided it.
+#[derive(Clone, Debug, Serialize)]
+pub struct Check {
+    /// RBAC resource, such as `applications`.
+    pub resource: &'static str,
+    /// RBAC action, such as `get`.
+    pub action: &'static str,
+    /// RBAC object, such as `proj/app`.
+    pub object: String,
+    /// Whether the policy allows it.
+    pub allowed: bool,
+    /// `file:line: text` of the row that decided, when one did.
+    pub rule: Option<String>,
+}
+
+/// The credential with which a request entered a cluster.
+#[derive(Clone, Debug, Serialize)]
+pub struct CredentialNote {
+    /// What made it: a plugin's `name@sha256:digest`, or a method such as `bearer`.
+    pub provider: Arc<str>,
+    /// Its number among the cluster's credentials; 0 if there was none.
+    pub generation: u64,
+    /// Kind and reason of the failure, if there was none.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub failure: Option<String>,
+    /// Whether the cluster answered 401 to the first credential and the request was sent again.
+    pub replayed: bool,
+}
+
+/// What a request through an agent asked of a cluster, and as whom.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct KubernetesNote {
+    /// The agent the credential names.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentId>,
+    /// The kind of the caller's credential.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub access_type: Option<AccessType>,
+    /// The session, once access was granted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub session: Option<String>,
+    /// The person, once known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
+    /// What was asked of the cluster.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub attributes: Option<Attributes>,
+    /// The identity sent to the cluster; `None` for the agent itself.
+    #[serde(skip_serializing_if = "is_nobody", serialize_with = "impersonated")]
+    pub impersonated: Option<Arc<Impersonation>>,
+}
+
+fn is_nobody(impersonation: &Option<Arc<Impersonation>>) -> bool {
+    !matches!(impersonation.as_deref(), Some(Impersonation::As(_)))
+}
+
+/// Serializes the name and groups sent to a cluster.
+fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct Told<'a> {
+        username: &'a str,
+        groups: &'a [String],
+    }
+    match of.as_deref() {
+        Some(Impersonation::As(identity)) => Told {
+            username: &identity.username,
+            groups: &identity.groups,
+        }
+        .serialize(serializer),
+        Some(Impersonation::Nobody) | None => serializer.serialize_none(),
+    }
+}
+
+/// The stages whose time is recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Routing and authentication.
+    Authenticate,
+    /// RBAC and policy.
+    Authorize,
+    /// Plugins and header work.
+    Headers,
+    /// From sending the request to the upstream's response head.
+    Forward,
+}
+
+/// How an allowed exchange was ended from outside, before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct Ended {
+    /// When.
+    pub at: jiff::Timestamp,
+    /// Stable reason code: `access_withdrawn`, `session_revoked`, `credential_ended` or
+    /// `store_unavailable`.
+    pub reason: &'static str,
+}
+
+/// What is known of one request so far. Stages fill in fields as they end.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// Identifies the decision; version 7, so that ids sort by time.
+    pub id: Uuid,
+    /// When the request head was complete.
+    pub at: jiff::Timestamp,
+    /// Generation of the snapshot that decided.
+    pub generation: u64,
+    /// Front that served the request.
+    pub front: &'static str,
+    /// Address the request came from, as the kernel sees it.
+    pub peer: Option<SocketAddr>,
+    /// Request method; `UNREAD` when the request ended before its head was read.
+    pub method: Method,
+    /// Raw request path, without the query, which may hold secrets. At most its first 1,024
+    /// bytes, then `…`.
+    pub path: String,
+    /// The caller, once known.
+    pub principal: Option<Arc<Principal>>,
+    /// Extension called, once known.
+    pub extension: Option<Arc<str>>,
+    /// Application named by the caller.
+    pub application: Option<ObjectName>,
+    /// Project named by the caller.
+    pub project: Option<String>,
+    /// Cluster the request was for, with name and server.
+    pub destination: Option<Arc<tollgate_state::Cluster>>,
+    /// The credential with which it entered the cluster.
+    pub credential: Option<CredentialNote>,
+    /// What it asked of a cluster through an agent. The decision's id is the `Audit-ID` in the
+    /// cluster's audit log.
+    pub kubernetes: Option<Box<KubernetesNote>>,
+    /// Permissions looked up, in order.
+    pub checks: Arc<[Check]>,
+    /// Digest of the policy bundle that decided.
+    pub policy: Option<Arc<str>>,
+    /// `name@digest` of each plugin that took part.
+    pub plugins: Vec<Arc<str>>,
+    /// Notes the policy asked to record.
+    pub notes: BTreeMap<String, String>,
+    /// How it ended.
+    pub outcome: Outcome,
+    /// Stable reason code, such as `permission_denied`. It is also a metric label, so it is never
+    /// text chosen at run time.
+    pub reason: &'static str,
+    /// Text for operators; may name things the caller must not learn.
+    pub detail: String,
+    /// Status the caller saw; 499 if the caller was gone.
+    pub status: u16,
+    /// How it was ended after it had been allowed.
+    pub ended: Option<Ended>,
+    /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
+    pub trace_id: Option<String>,
+    /// Time of each step, in pipeline order.
+    pub steps: [Duration; 4],
+    started: Instant,
+}
+
+/// Writes records; there is one per process.
+#[derive(Debug)]
+pub struct Recorder {
+    kept: Mutex<Kept>,
+    keep: usize,
+    lines: Option<mpsc::Sender<Line>>,
+    metrics: Arc<crate::metrics::Metrics>,
+}
+
+/// The latest records, in the order they were closed.
+#[derive(Debug, Default)]
+struct Kept {
+    records: VecDeque<Arc<Record>>,
+    /// Number of the oldest record in `records`, counted from the start.
+    first: u64,
+    /// Number of each record in `records`.
+    numbers: FxHashMap<Uuid, u64>,
+}
+
+/// An open record. Dropping it writes it, so that a cancelled request is
+/// recorded too.
+#[derive(Debug)]
+pub struct Open {
+    record: Option<Record>,
+    step_started: Instant,
+    recorder: Arc<Recorder>,
+}
+
+/// Most decision-file lines that may wait for the disk.
+const FILE_QUEUE: usize = 16_384;
+
+/// Most bytes of a path in a record. Unknown callers choose paths, and thousands of records stay
+/// in memory.
+const PATH_BYTES: usize = 1_024;
+
+/// Most bytes of a method that is kept, in records and elsewhere; the longest registered one has
+/// 17.
+pub const METHOD_BYTES: usize = 32;
+
+/// Most records copied at once while others wait to write theirs.
+const PAGE: usize = 1_024;
+
+impl Recorder {
+    /// Starts a recorder that keeps the latest `keep` records in memory and, if a file is named,
+    /// appends each as a JSON line.
+    ///
+    /// # Errors
+    /// [`FileError`] when the file cannot be opened.
+    pub fn start(
+        keep: usize,
+        file: Option<&Path>,
+        metrics: Arc<crate::metrics::Metrics>,
+    ) -> Result<Arc<Self>, FileError> {
+        let lines = match file {
+            None => None,
+            Some(path) => {
+                let (sender, receiver) = mpsc::channel(FILE_QUEUE);
+                file::write_lines(path, receiver, metrics.decision_lines_lost.clone())?;
+                Some(sender)
+            }
+        };
+        Ok(Arc::new(Self {
+            kept: Mutex::default(),
+            keep,
+            lines,
+            metrics,
+        }))
+    }
+
+    /// Opens the record of a request.
+    pub fn open(self: &Arc<Self>, method: Method, path: &str) -> Open {
+        let now = Instant::now();
+        let record = Record {
+            id: Uuid::now_v7(),
+            at: jiff::Timestamp::now(),
+            generation: 0,
+            front: "none",
+            peer: None,
+            method: short_method(method),
+            path: shortened(path, PATH_BYTES),
+            principal: None,
+            extension: None,
+            application: None,
+            project: None,
+            destination: None,
+            credential: None,
+            kubernetes: None,
+            checks: Arc::default(),
+            policy: None,
+            plugins: Vec::new(),
+            notes: BTreeMap::new(),
+            outcome: Outcome::Cancelled,
+            reason: "cancelled",
+            detail: String::new(),
+            status: 499,
+            ended: None,
+            trace_id: None,
+            steps: [Duration::ZERO; 4],
+            started: now,
+        };
+        Open {
+            record: Some(record),
+            step_started: now,
+            recorder: Arc::clone(self),
+        }
+    }
+
+    /// Opens the record of a request that ended before its head was read.
+    pub fn open_unread(self: &Arc<Self>) -> Open {
+        self.open(Method::from_bytes(b"UNREAD").unwrap_or_default(), "")
+    }
+
+    /// Records that the exchange decision `id` allowed was ended from outside: in the log, in the
+    /// decision file, and in its record while that is among the latest.
+    pub fn ended(&self, id: Uuid, reason: &'static str) {
+        let ended = Ended {
+            at: jiff::Timestamp::now(),
+            reason,
+        };
+        tracing::info!(target: "tollgate::decision", decision = %id, reason, "what was let in was ended");
+        self.lock().amend(id, ended);
+        if let Some(lines) = &self.lines
+            && lines.try_send(Line::Ended(id, ended)).is_err()
+        {
+            self.metrics.decision_lines_lost.inc();
+        }
+    }
+
+    /// As [`Recorder::ended`], for a record that may not have been closed when it was called.
+    /// Only the first end counts.
+    pub fn amend(&self, id: Uuid, reason: &'static str) {
+        let at = jiff::Timestamp::now();
+        self.lock().amend(id, Ended { at, reason });
+    }
+
+    /// Returns the record with this id, while it is among the latest. Takes constant time.
+    pub fn find(&self, id: Uuid) -> Option<Arc<Record>> {
+        self.lock().find(id)
+    }
+
+    /// Returns the latest records for which `wanted` is true, newest first, at most `most`.
+    pub fn latest(&self, most: usize, wanted: impl Fn(&Record) -> bool) -> Vec<Arc<Record>> {
+        let mut found = Vec::new();
+        let mut below = u64::MAX;
+        loop {
+            // Reads a page at a time, since requests wait for this lock.
+            let (page, next) = self.lock().page(below);
+            if page.is_empty() {
+                return found;
+            }
+            for record in page {
+                if found.len() >= most {
+                    return found;
+                }
+                if wanted(&record) {
+                    found.push(record);
+                }
+            }
+            below = next;
+        }
+    }
+
+    /// Waits until every record closed before is in the decision file.
+    pub async fn flush(&self) {
+        let Some(lines) = &self.lines else { return };
+        let (done, written) = oneshot::channel();
+        if lines.send(Line::Flush(done)).await.is_ok() {
+            // The writer is gone: nothing is left to wait for.
+            let _ = written.await;
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Kept> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn close(&self, record: Record) {
+        let record = Arc::new(record);
+        self.metrics.decided(&record);
+        if matches!(record.outcome, Outcome::Allowed) {
+            tracing::debug!(target: "tollgate::decision", decision = %record.id, reason = record.reason, status = record.status);
+        } else {
+            tracing::info!(
+                target: "tollgate::decision",
+                decision = %record.id,
+                outcome = record.outcome.as_str(),
+                reason = record.reason,
+                status = record.status,
+                peer = record.peer.map(tracing::field::display),
+                principal = record.principal.as_ref().map(|principal| principal.user_id()),
+                extension = record.extension.as_deref(),
+                detail = %record.detail,
+            );
+        }
+        if let Some(lines) = &self.lines
+            && lines.try_send(Line::Record(Arc::clone(&record))).is_err()
+        {
+            self.metrics.decision_lines_lost.inc();
+        }
+        let gone = self.lock().push(record, self.keep);
+        // Freed after the lock, so that nobody waits for it.
+        drop(gone);
+    }
+}
+
+impl Kept {
+    /// Adds a record; returns the one it displaced.
+    fn push(&mut self, record: Arc<Record>, keep: usize) -> Option<Arc<Record>> {
+        let gone = if self.records.len() >= keep {
+            self.records.pop_front()
+        } else {
+            None
+        };
+        if let Some(gone) = &gone {
+            self.first = self.first.saturating_add(1);
+            self.numbers.remove(&gone.id);
+        }
+        let number = self.first.saturating_add(count(self.records.len()));
+        self.numbers.insert(record.id, number);
+        self.records.push_back(record);
+        gone
+    }
+
+    fn find(&self, id: Uuid) -> Option<Arc<Record>> {
+        let at = self.numbers.get(&id)?.checked_sub(self.first)?;
+        self.records.get(usize::try_from(at).ok()?).cloned()
+    }
+
+    /// Adds the end to a record that was allowed and has none.
+    fn amend(&mut self, id: Uuid, ended: Ended) {
+        let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
+        let at = at.and_then(|at| usize::try_from(at).ok());
+        let record = at.and_then(|at| self.records.get_mut(at));
+        if let Some(record) = record.filter(|record| record.outcome == Outcome::Allowed && record.ended.is_none()) {
+            Arc::make_mut(record).ended = Some(ended);
+        }
+    }
+
+    /// Returns up to [`PAGE`] records with numbers below `below`, newest first, and the number
+    /// below which the next page begins.
+    fn page(&self, below: u64) -> (Vec<Arc<Record>>, u64) {
+        let end = usize::try_from(below.saturating_sub(self.first))
+            .unwrap_or(usize::MAX)
+            .min(self.records.len());
+        let start = end.saturating_sub(PAGE);
+        let page = self.records.range(start..end).rev().cloned().collect();
+        (page, self.first.saturating_add(count(start)))
+    }
+}
+
+fn count(length: usize) -> u64 {
+    u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+/// The method, or a placeholder for one that is longer than a record keeps.
+fn short_method(method: Method) -> Method {
+    if method.as_str().len() <= METHOD_BYTES {
+        method
+    } else {
+        Method::from_bytes(b"TOO-LONG").unwrap_or_default()
+    }
+}
+
+impl Open {
+    /// The decision's id, for the answer.
+    pub fn id(&self) -> Uuid {
+        self.record.as_ref().map_or(Uuid::nil(), |record| record.id)
+    }
+
+    /// Records what a stage found.
+    pub fn note(&mut self, write: impl FnOnce(&mut Record)) {
+        if let Some(record) = &mut self.record {
+            write(record);
+        }
+    }
+
+    /// Ends a step's time and starts that of the next one.
+    pub fn step(&mut self, step: Step) {
+        let now = Instant::now();
+        let taken = now.duration_since(self.step_started);
+        self.step_started = now;
+        self.note(|record| {
+            if let Some(kept) = record.steps.get_mut(step as usize) {
+                *kept = taken;
+            }
+        });
+    }
+
+    /// Time a step took; zero while it has not ended.
+    pub fn taken(&self, step: Step) -> Duration {
+        self.record
+            .as_ref()
+            .and_then(|record| record.steps.get(step as usize))
+            .copied()
+            .unwrap_or_default()
+    }
+
+    /// Takes the record out, for work that continues if its request is dropped. Until
+    /// [`Open::restore`] puts it back, nothing here is recorded or written.
+    #[must_use]
+    pub fn lend(&mut self) -> Self {
+        Self {
+            record: self.record.take(),
+            step_started: self.step_started,
+            recorder: Arc::clone(&self.recorder),
+        }
+    }
+
+    /// Puts back a record that [`Open::lend`] returned.
+    pub fn restore(&mut self, lent: Self) {
+        *self = lent;
+    }
+
+    /// Sets the outcome to record if the request is dropped before it is closed.
+    pub fn foresee(&mut self, outcome: Outcome, reason: &'static str, detail: String) {
+        self.note(|record| {
+            record.outcome = outcome;
+            record.reason = reason;
+            record.detail = detail;
+        });
+    }
+
+    /// Writes the record with its outcome.
+    pub fn close(mut self, outcome: Outcome, status: StatusCode, reason: &'static str) {
+        self.note(|record| {
+            record.outcome = outcome;
+            record.status = status.as_u16();
+            record.reason = reason;
+        });
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        if let Some(record) = self.record.take() {
+            self.recorder.close(record);
+        }
+    }
+}
+
+impl Record {
+    /// Time from the complete request head to the end.
+    pub fn total(&self) -> Duration {
+        self.steps.iter().sum()
+    }
+
+    /// When the request started, by a clock that tests can pause.
+    pub fn started(&self) -> Instant {
+        self.started
+    }
+}

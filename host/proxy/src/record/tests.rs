@@ -1,0 +1,158 @@
+//! Tests of what strangers, callers and operators see of records.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use serde_json::{Map, Value, json};
+
+use super::{Outcome, Recorder, View, trace_id};
+use crate::metrics::Metrics;
+use tollgate_identity::authenticate::{Presented, Principal};
+use tollgate_state::Cluster;
+
+fn recorder(keep: usize) -> Arc<Recorder> {
+    Recorder::start(keep, None, Arc::new(Metrics::new())).unwrap()
+}
+
+fn close(recorder: &Arc<Recorder>, path: &str) -> uuid::Uuid {
+    let open = recorder.open(Method::GET, path);
+    let id = open.id();
+    open.close(Outcome::Allowed, StatusCode::OK, "allowed");
+    id
+}
+
+#[test]
+fn a_dropped_record_is_written_as_cancelled_and_a_closed_one_once() {
+    let recorder = recorder(10);
+    let id = close(&recorder, "/a");
+    drop(recorder.open(Method::GET, "/b"));
+    let kept = recorder.latest(10, |_| true);
+    let seen: Vec<_> = kept
+        .iter()
+        .map(|record| (record.path.as_str(), record.outcome))
+        .collect();
+    assert_eq!(seen, [("/b", Outcome::Cancelled), ("/a", Outcome::Allowed)]);
+    assert_eq!(recorder.find(id).unwrap().path, "/a");
+}
+
+#[test]
+fn an_outcome_is_the_same_word_everywhere() {
+    for outcome in [Outcome::Allowed, Outcome::Denied, Outcome::Failed, Outcome::Cancelled] {
+        assert_eq!(serde_json::to_value(outcome).unwrap(), json!(outcome.as_str()));
+    }
+}
+
+#[test]
+fn strangers_do_not_choose_how_much_a_record_holds() {
+    let recorder = recorder(10);
+    let path = format!("/{}é", "a".repeat(1_022));
+    let method = Method::from_bytes("M".repeat(40).as_bytes()).unwrap();
+    drop(recorder.open(method, &path));
+    drop(recorder.open(Method::PATCH, &"b".repeat(1_024)));
+    let kept = recorder.latest(10, |_| true);
+    assert_eq!((kept[0].path.len(), &kept[0].method), (1_024, &Method::PATCH));
+    // The cut falls before the letter of two bytes, not into it.
+    assert_eq!(kept[1].path, format!("/{}…", "a".repeat(1_022)));
+    assert_eq!(kept[1].method.as_str(), "TOO-LONG");
+}
+
+#[test]
+fn the_latest_stay_in_order_and_can_be_found() {
+    let recorder = recorder(3_000);
+    let ids: Vec<_> = (0..7_000).map(|at| close(&recorder, &format!("/{at}"))).collect();
+    let every = recorder.latest(usize::MAX, |_| true);
+    assert_eq!(every.len(), 3_000);
+    assert!(
+        every
+            .iter()
+            .map(|record| record.id)
+            .eq(ids.iter().rev().take(3_000).copied())
+    );
+    let some = recorder.latest(2, |record| record.path.ends_with("000"));
+    assert!(some.iter().map(|record| record.path.as_str()).eq(["/6000", "/5000"]));
+    assert_eq!(recorder.find(ids[6_999]).unwrap().path, "/6999");
+    assert_eq!(recorder.find(ids[4_000]).unwrap().path, "/4000");
+    assert!(recorder.find(ids[3_999]).is_none());
+}
+
+#[test]
+fn a_caller_does_not_see_what_only_operators_may_know() {
+    let recorder = recorder(1);
+    let mut open = recorder.open(Method::GET, "/");
+    open.note(|record| {
+        record.detail = "secret-detail".to_owned();
+        record.destination = Some(Arc::new(Cluster {
+            name: "secret-cluster".to_owned(),
+            server: "https://secret-server".to_owned(),
+            project: String::new(),
+        }));
+        record.plugins = vec!["secret-plugin@1".into()];
+        record.notes.insert("secret-note".to_owned(), String::new());
+        record.checks = Arc::new([super::Check {
+            resource: "applications",
+            action: "get",
+            object: "shop/cart".to_owned(),
+            allowed: false,
+            rule: Some("secret-file:1: p, x".to_owned()),
+        }]);
+        let claims: Map<String, Value> = [("sub".to_owned(), json!("alice"))].into_iter().collect();
+        record.principal = Some(Arc::new(Principal::for_test(claims, Presented::Bearer)));
+    });
+    open.note(|record| record.peer = Some(([10, 9, 8, 7], 6).into()));
+    open.close(Outcome::Denied, StatusCode::FORBIDDEN, "permission_denied");
+    let record = &recorder.latest(1, |_| true)[0];
+    let operator = serde_json::to_string(&View::of(record)).unwrap();
+    assert_eq!(operator.matches("secret-").count(), 6, "{operator}");
+    let caller = serde_json::to_string(&View::of(record).for_caller()).unwrap();
+    assert!(!caller.contains("secret-"), "{caller}");
+    assert!(
+        operator.contains("10.9.8.7:6") && !caller.contains("10.9.8.7"),
+        "{caller}"
+    );
+    assert!(caller.contains("shop/cart") && caller.contains("alice"), "{caller}");
+}
+
+#[tokio::test]
+async fn a_flushed_file_has_every_line_and_one_reader() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("decisions.jsonl");
+    let recorder = Recorder::start(10, Some(&path), Arc::new(Metrics::new())).unwrap();
+    let ids: Vec<_> = (0..100).map(|_| close(&recorder, "/").to_string()).collect();
+    recorder.flush().await;
+    let text = std::fs::read_to_string(&path).unwrap();
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(lines.iter().map(|line| line["decision_id"].as_str().unwrap()).eq(&ids));
+    assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+}
+
+#[test]
+fn only_a_valid_trace_parent_gives_a_trace_id() {
+    let trace = "0af7651916cd43dd8448eb211c80319c";
+    let of = |values: &[&str]| {
+        let mut headers = HeaderMap::new();
+        for value in values {
+            headers.append("traceparent", HeaderValue::from_str(value).unwrap());
+        }
+        trace_id(&headers)
+    };
+    let good = format!("00-{trace}-b7ad6b7169203331-01");
+    assert_eq!(of(&[&good]).as_deref(), Some(trace));
+    let newer = format!("01-{trace}-b7ad6b7169203331-01-more");
+    assert_eq!(of(&[&newer]).as_deref(), Some(trace));
+    let refused = [
+        format!("{good}-more"),
+        format!("ff-{trace}-b7ad6b7169203331-01"),
+        format!("00-{}-b7ad6b7169203331-01", trace.to_uppercase()),
+        format!("00-{}-b7ad6b7169203331-01", "0".repeat(32)),
+        format!("00-{trace}-{}-01", "0".repeat(16)),
+        format!("00-{trace}x-b7ad6b7169203331-01"),
+        format!("00-{trace}"),
+        String::new(),
+    ];
+    for text in &refused {
+        assert_eq!(of(&[text]), None, "{text}");
+    }
+    assert_eq!(of(&[&good, &good]), None);
+    assert_eq!(of(&[]), None);
+}

@@ -1,0 +1,293 @@
+//! Accepts the connections of clients and reads requests with bounded heads and content, each with
+//! the [`Peer`] it came from. It answers 400, 408, 413, 414 and 431 itself.
+//!
+//! Security: one client's slow, broken or idle connections do not block another client, and a
+//! request that two parsers could read differently is not passed on.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Request, Response, StatusCode, request};
+use tokio::net::TcpListener;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{interval, sleep, timeout};
+use tokio_util::sync::CancellationToken;
+
+use crate::forward::Body;
+
+mod connection;
+mod connections;
+mod guard;
+mod peer;
+mod socket;
+mod tls;
+
+use connections::{Connections, Place};
+#[cfg(any(test, feature = "fuzz"))]
+pub(crate) use guard::fuzz;
+
+pub use peer::Peer;
+#[cfg(test)]
+pub(crate) use peer::Transport;
+pub use tls::{Certificates, Error as TlsError, Reloaded};
+
+/// How often certificate files are read again.
+const RELOAD: Duration = Duration::from_secs(10);
+
+/// Pause after the system refused to accept, for example without descriptors.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+
+/// Pause before idle connections are looked for again.
+const EVICT_AGAIN: Duration = Duration::from_millis(100);
+
+/// Time connections have to end after the drain was cut short.
+const CUT: Duration = Duration::from_secs(2);
+
+/// Connections of the admin listener at once: probes, scrapers, a few operators.
+pub const ADMIN_CONNECTIONS: usize = 64;
+
+/// Bounds on clients.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// Bytes of a request head; at least 8192 are used. (431)
+    pub header_bytes: usize,
+    /// Fields of a request head. (431)
+    pub header_count: usize,
+    /// From the first byte of a head to its last; also TLS handshakes. (408)
+    pub header_timeout: Duration,
+    /// Bytes of content. (413)
+    pub body_bytes: u64,
+    /// Between two pieces of content. (408)
+    pub body_idle: Duration,
+    /// Between two requests of a connection.
+    pub keep_alive: Duration,
+    /// A client that reads no bytes for this long is disconnected.
+    pub write_stall: Duration,
+    /// Requests of one HTTP/2 connection at once.
+    pub streams: u32,
+    /// Open connections. At the limit, idle ones are closed for new ones; if none is idle, new ones
+    /// wait in the kernel's queue.
+    pub connections: usize,
+    /// Of them, those of one client address.
+    pub connections_per_address: usize,
+    /// Time open requests and tunnels have to end after a stop.
+    pub drain: Duration,
+}
+
+impl Limits {
+    /// The configured bounds, and fixed ones for what is not configured.
+    pub fn new(limits: &tollgate_config::Limits, drain: Duration) -> Self {
+        Self {
+            header_bytes: limits.header_bytes,
+            header_count: limits.header_count,
+            header_timeout: limits.header_timeout,
+            body_bytes: limits.body_bytes,
+            body_idle: Duration::from_secs(60),
+            keep_alive: Duration::from_secs(75),
+            write_stall: Duration::from_secs(60),
+            streams: 200,
+            connections: limits.connections,
+            connections_per_address: limits.connections_per_address,
+            drain,
+        }
+    }
+
+    /// Limits for the admin listener, whose callers only read. A stop does not wait for them.
+    pub fn admin(limits: &tollgate_config::Limits) -> Self {
+        Self {
+            body_bytes: 0,
+            streams: 16,
+            connections: ADMIN_CONNECTIONS,
+            connections_per_address: ADMIN_CONNECTIONS,
+            ..Self::new(limits, Duration::ZERO)
+        }
+    }
+}
+
+/// A request the server itself answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// The target or `Host` is refused. (400)
+    #[error(transparent)]
+    Target(#[from] crate::target::Error),
+    /// More fields than allowed. (431)
+    #[error("{count} header fields, at most {most} are allowed")]
+    Fields {
+        /// Fields sent.
+        count: usize,
+        /// Fields allowed.
+        most: usize,
+    },
+    /// Content announced as longer than allowed. (413)
+    #[error("content of {bytes} bytes, at most {most} are allowed")]
+    Content {
+        /// Bytes announced.
+        bytes: u64,
+        /// Bytes allowed.
+        most: u64,
+    },
+    /// Bytes that are no HTTP/1.1 head. (400)
+    #[error("the request head is malformed")]
+    Malformed,
+    /// A head two parsers could read differently. (400)
+    #[error("the lines or the framing of the request head are ambiguous")]
+    Ambiguous,
+    /// A target longer than the parser takes. (414)
+    #[error("the request target is too long")]
+    TargetTooLong,
+    /// More bytes or fields of an HTTP/1.1 head than allowed. (431)
+    #[error("the request head is larger than allowed")]
+    HeadTooLarge,
+    /// A head that began and did not end in time. (408)
+    #[error("the request head did not end within {allowed:?}")]
+    HeadTimeout {
+        /// The bound.
+        allowed: Duration,
+    },
+}
+
+impl Refusal {
+    /// The status the client gets.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::Target(_) | Self::Malformed | Self::Ambiguous => StatusCode::BAD_REQUEST,
+            Self::Fields { .. } | Self::HeadTooLarge => StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,
+            Self::Content { .. } => StatusCode::PAYLOAD_TOO_LARGE,
+            Self::TargetTooLong => StatusCode::URI_TOO_LONG,
+            Self::HeadTimeout { .. } => StatusCode::REQUEST_TIMEOUT,
+        }
+    }
+}
+
+/// Who answers requests.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request. Dropped when the client goes away.
+    fn handle(&self, request: Request<Body>, peer: &Arc<Peer>) -> impl Future<Output = Response<Body>> + Send;
+
+    /// Makes the response for a refusal by the server itself. Its status is replaced by the
+    /// refusal's.
+    ///
+    /// - `head`: absent if the request ended before its head was read. The parser has answered the
+    ///   client then, and this response is dropped. If the head has ambiguous fields, the part
+    ///   before them.
+    fn refuse(&self, refusal: Refusal, head: Option<&request::Parts>, peer: &Arc<Peer>) -> Response<Body> {
+        let _ = (head, peer);
+        Response::new(Body::from(format!("{refusal}\n")))
+    }
+
+    /// Called when a client disconnected in the middle of a head.
+    fn broken_off(&self, peer: &Arc<Peer>) {
+        let _ = peer;
+    }
+}
+
+/// A listener and its bounds.
+#[derive(Debug)]
+pub struct Server {
+    listener: TcpListener,
+    tls: Option<Arc<Certificates>>,
+    limits: Limits,
+}
+
+impl Server {
+    /// Serves on `listener`: HTTP/1.1 and HTTP/2, in plain text or with
+    /// `tls` only over TLS.
+    pub fn new(listener: TcpListener, tls: Option<Arc<Certificates>>, limits: Limits) -> Self {
+        Self { listener, tls, limits }
+    }
+
+    /// Serves until `stop`, then lets open requests end for at most
+    /// [`Limits::drain`]. When this returns, no connection is open.
+    pub async fn serve<H: Handler>(self, handler: Arc<H>, stop: CancellationToken) {
+        let Self { listener, tls, limits } = self;
+        let most = u32::try_from(limits.connections).unwrap_or(u32::MAX).max(1);
+        let slots = Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)));
+        let cut = CancellationToken::new();
+        let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
+        let shared = connection::Shared::new(handler, limits, tls.clone(), Arc::clone(&connections));
+        let shared = Arc::new(shared);
+        let mut reload = interval(RELOAD);
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                accepted = listener.accept() => match accepted {
+                    Ok((stream, address)) => {
+                        let Some(place) = connections.enter(address.ip()) else {
+                            tracing::debug!(%address, "the address has too many connections");
+                            continue;
+                        };
+                        let permit = tokio::select! {
+                            biased;
+                            () = stop.cancelled() => break,
+                            permit = room(&slots, &connections) => permit,
+                        };
+                        let slot = Slot { _permit: permit, _place: place };
+                        let ends = connection::Ends {
+                            drain: stop.child_token(),
+                            evict: CancellationToken::new(),
+                            cut: cut.child_token(),
+                        };
+                        tokio::spawn(connection::run(shared.clone(), (stream, address), slot, ends));
+                    }
+                    Err(error) => {
+                        tracing::warn!(%error, "cannot accept a connection");
+                        sleep(ACCEPT_PAUSE).await;
+                    }
+                },
+                _ = reload.tick(), if tls.is_some() => reload_certificates(tls.clone()),
+            }
+        }
+        drop(listener);
+        drain(&slots, most, limits.drain, &cut).await;
+    }
+}
+
+fn reload_certificates(tls: Option<Arc<Certificates>>) {
+    let Some(tls) = tls else { return };
+    tokio::task::spawn_blocking(move || match tls.reload() {
+        Ok(Reloaded::Changed) => tracing::info!("certificate files changed, new connections use them"),
+        Ok(Reloaded::Unchanged) => {}
+        Err(error) => tracing::error!(%error, "certificate files cannot be used, the last good ones stay"),
+    });
+}
+
+/// Waits until all connections and tunnels have ended. Each owns a slot, so all slots are free
+/// then.
+async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &CancellationToken) {
+    if timeout(bound, slots.acquire_many(most)).await.is_ok() {
+        return;
+    }
+    tracing::warn!(
+        open = most as usize - slots.available_permits().min(most as usize),
+        "cutting open connections"
+    );
+    cut.cancel();
+    if timeout(CUT, slots.acquire_many(most)).await.is_err() {
+        tracing::error!("connections are still open after the cut");
+    }
+}
+
+/// A place among the open connections.
+#[derive(Debug)]
+struct Slot {
+    _permit: OwnedSemaphorePermit,
+    _place: Place,
+}
+
+/// Waits for a slot for one more connection, and asks idle connections to close. Cancel safe.
+async fn room(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
+    loop {
+        if let Ok(permit) = slots.clone().try_acquire_owned() {
+            return permit;
+        }
+        connections.evict();
+        if let Ok(Ok(permit)) = timeout(EVICT_AGAIN, slots.clone().acquire_owned()).await {
+            return permit;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,467 @@
+//! Serves one client connection from its first byte to its last, and calls the handler for each
+//! request.
+//!
+//! Invariant: no wait for a client exceeds the configured limits.
+
+use std::convert::Infallible;
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{CONNECTION, UPGRADE};
+use http::{HeaderValue, Request, Response, StatusCode, Version, request};
+use http_body::{Body as _, Frame, SizeHint};
+use hyper::body::Incoming;
+use hyper::server::conn::{http1, http2};
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use tokio::time::{interval, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::connections::Connections;
+use super::peer::{Peer, Transport};
+use super::socket::{Ended, Socket, Watched};
+use super::{Certificates, Handler, Limits, Refusal, Slot};
+use crate::forward::{Body, BodyError};
+
+/// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
+const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// Sent when a head took too long, because the parser has no response for that.
+const HEAD_TIMEOUT: &[u8] = b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
+
+/// The parser's error text for a target that it answers with 414.
+const TARGET_TOO_LONG: &str = "URI too long";
+
+/// After the last byte to a client, time and bytes to let it finish sending:
+/// closing with unread bytes makes the kernel throw our answer away.
+const LINGER: Duration = Duration::from_secs(1);
+const LINGER_BYTES: usize = 256 * 1024;
+
+/// Smallest buffer of the HTTP/1.1 parser.
+const MIN_BUFFER_BYTES: usize = 8192;
+
+/// Bytes of one HTTP/2 stream a client may send before they are forwarded.
+const STREAM_WINDOW_BYTES: u32 = 1 << 20;
+
+/// Between two pings of an HTTP/2 client.
+const PING: Duration = Duration::from_secs(30);
+
+/// What all connections of a server share.
+pub(super) struct Shared<H> {
+    handler: Arc<H>,
+    limits: Limits,
+    tls: Option<Arc<Certificates>>,
+    connections: Arc<Connections>,
+    http1: http1::Builder,
+    http2: http2::Builder<TokioExecutor>,
+}
+
+impl<H> fmt::Debug for Shared<H> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Shared")
+            .field("limits", &self.limits)
+            .finish_non_exhaustive()
+    }
+}
+
+impl<H: Handler> Shared<H> {
+    pub(super) fn new(
+        handler: Arc<H>,
+        limits: Limits,
+        tls: Option<Arc<Certificates>>,
+        connections: Arc<Connections>,
+    ) -> Self {
+        let mut http1 = http1::Builder::new();
+        // Times are kept by `Watched`, which can answer 408.
+        http1
+            .header_read_timeout(None)
+            .max_headers(limits.header_count)
+            .max_header_size(limits.header_bytes)
+            // Flushes are not gathered over pipelined requests: the parser would
+            // then close over a 400 that is still in its buffer.
+            .max_buf_size(limits.header_bytes.max(MIN_BUFFER_BYTES));
+        let mut http2 = http2::Builder::new(TokioExecutor::new());
+        http2
+            .timer(TokioTimer::new())
+            .max_header_list_size(u32::try_from(limits.header_bytes).unwrap_or(u32::MAX))
+            .max_concurrent_streams(limits.streams)
+            .initial_stream_window_size(STREAM_WINDOW_BYTES)
+            .initial_connection_window_size(STREAM_WINDOW_BYTES * 4)
+            .keep_alive_interval(PING)
+            .keep_alive_timeout(limits.header_timeout);
+        Self {
+            handler,
+            limits,
+            tls,
+            connections,
+            http1,
+            http2,
+        }
+    }
+}
+
+/// How a connection learns that it must end.
+#[derive(Debug)]
+pub(super) struct Ends {
+    /// After the requests that are open.
+    pub(super) drain: CancellationToken,
+    /// After the requests that are open, because others need its place.
+    pub(super) evict: CancellationToken,
+    /// At once.
+    pub(super) cut: CancellationToken,
+}
+
+/// Serves one connection to its end.
+pub(super) async fn run<H: Handler>(
+    shared: Arc<Shared<H>>,
+    (stream, address): (TcpStream, SocketAddr),
+    slot: Slot,
+    ends: Ends,
+) {
+    // If the option cannot be set, the connection is only slower.
+    let _ = stream.set_nodelay(true);
+    let bound = shared.limits.header_timeout;
+    let transport = if shared.tls.is_some() {
+        Transport::Tls
+    } else {
+        Transport::Plain
+    };
+    let peer = Arc::new(Peer::new(address, transport, ends.cut.clone(), slot));
+    let _listing = shared.connections.list(&peer, &ends.evict);
+    let begin = async {
+        match &shared.tls {
+            None => sniff(stream, bound).await,
+            Some(tls) => handshake(tls, stream, bound).await,
+        }
+    };
+    let begun = tokio::select! {
+        biased;
+        () = ends.drain.cancelled() => return,
+        () = ends.evict.cancelled() => return,
+        begun = begin => begun,
+    };
+    match begun {
+        Ok(Begun::Http1(socket, prefix)) => {
+            let io = Watched::http1(socket, prefix, peer.clone(), &shared.limits);
+            serve_http1(shared.clone(), io, peer, ends).await;
+        }
+        Ok(Begun::Http2(socket, prefix)) => {
+            let io = Watched::http2(socket, prefix, &shared.limits);
+            serve_http2(shared.clone(), io, peer, ends).await;
+        }
+        Ok(Begun::Late(socket)) => {
+            drop(
+                shared
+                    .handler
+                    .refuse(Refusal::HeadTimeout { allowed: bound }, None, &peer),
+            );
+            let _ = timeout(LINGER, part(Ended::HeadTimeout, socket)).await;
+        }
+        Ok(Begun::BrokenOff) => shared.handler.broken_off(&peer),
+        Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
+    }
+}
+
+/// A connection that sent something: its protocol and what was read to know it,
+/// or how it ended before that.
+enum Begun {
+    Http1(Socket, Bytes),
+    Http2(Socket, Bytes),
+    Late(Socket),
+    BrokenOff,
+}
+
+async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<Begun> {
+    let stream = timeout(bound, tls.acceptor().accept(stream)).await??;
+    let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let socket = Socket::Tls(Box::new(stream));
+    Ok(if http2 {
+        Begun::Http2(socket, Bytes::new())
+    } else {
+        Begun::Http1(socket, Bytes::new())
+    })
+}
+
+/// Reads until the bytes cannot become, or are, the preface of HTTP/2.
+async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<Begun> {
+    let mut read = BytesMut::with_capacity(1024);
+    let sniffing = async {
+        loop {
+            let compared = read.len().min(PREFACE.len());
+            if read.get(..compared) != PREFACE.get(..compared) {
+                return Ok(false);
+            }
+            if compared == PREFACE.len() {
+                return Ok(true);
+            }
+            if stream.read_buf(&mut read).await? == 0 {
+                return Err(io::Error::from(io::ErrorKind::UnexpectedEof));
+            }
+        }
+    };
+    let sniffed = timeout(bound, sniffing).await;
+    let silent = read.is_empty();
+    let (socket, read) = (Socket::Plain(stream), read.freeze());
+    match sniffed {
+        Ok(Ok(true)) => Ok(Begun::Http2(socket, read)),
+        Ok(Ok(false)) => Ok(Begun::Http1(socket, read)),
+        Ok(Err(error)) if silent => Err(error),
+        Err(elapsed) if silent => Err(elapsed.into()),
+        Ok(Err(_)) => Ok(Begun::BrokenOff),
+        Err(_) => Ok(Begun::Late(socket)),
+    }
+}
+
+async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
+    let service = {
+        let (shared, peer) = (shared.clone(), peer.clone());
+        // Boxed: else each open connection keeps room for it while the answer streams.
+        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
+    };
+    let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
+    let Ends { drain, evict, cut } = ends;
+    let mut draining = pin!(drain.cancelled());
+    let mut evicting = pin!(evict.cancelled());
+    let mut cutting = pin!(cut.cancelled());
+    let mut asked = false;
+    let result = loop {
+        tokio::select! {
+            biased;
+            result = &mut connection => break result,
+            () = evicting.as_mut(), if !asked => {
+                if gives_way_at_once(&peer) {
+                    return;
+                }
+                asked = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = draining.as_mut(), if !asked => {
+                asked = true;
+                Pin::new(&mut connection).graceful_shutdown();
+            }
+            () = cutting.as_mut() => return,
+        }
+    };
+    // There is nothing to close if the connection became a tunnel.
+    let io = connection.into_parts().map(|parts| parts.io.into_inner());
+    if let Err(error) = &result {
+        tracing::debug!(%error, "connection ended early");
+        if let Some(io) = &io {
+            report(&shared, &peer, io, error);
+        }
+    }
+    let Some(io) = io else { return };
+    let cut = result.is_err_and(|error| error.is_user());
+    if cut && peer.is_old() {
+        // A regular end would make a truncated response look complete.
+        io.into_socket().reset();
+        return;
+    }
+    // Whatever the client still does, the time is bounded.
+    let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
+}
+
+/// Whether the connection can be closed immediately: nobody was authenticated and no request is
+/// open.
+fn gives_way_at_once(peer: &Peer) -> bool {
+    peer.open() == 0 && !peer.is_known()
+}
+
+/// Tells the handler about a request that ended before its head was read, which nobody else
+/// reports. Broken content does not count, because its request has a head.
+fn report<H: Handler>(shared: &Shared<H>, peer: &Arc<Peer>, io: &Watched, error: &hyper::Error) {
+    let allowed = shared.limits.header_timeout;
+    let refusal = match io.ended() {
+        Ended::HeadTimeout => Refusal::HeadTimeout { allowed },
+        // The parser has no other name for it.
+        _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => Refusal::TargetTooLong,
+        _ if error.is_parse_too_large() => Refusal::HeadTooLarge,
+        Ended::Refused if error.is_parse() => Refusal::Ambiguous,
+        _ if error.is_parse() => Refusal::Malformed,
+        Ended::No | Ended::Client if io.is_in_head() => {
+            shared.handler.broken_off(peer);
+            return;
+        }
+        Ended::No | Ended::Client | Ended::Idle | Ended::Refused => return,
+    };
+    drop(shared.handler.refuse(refusal, None, peer));
+}
+
+/// Sends a final response, if one is due, and waits for the client to close.
+async fn part(ended: Ended, mut socket: Socket) {
+    match ended {
+        Ended::Client | Ended::Idle => return,
+        Ended::HeadTimeout => {
+            if socket.write_all(HEAD_TIMEOUT).await.is_err() {
+                return;
+            }
+        }
+        Ended::No | Ended::Refused => {}
+    }
+    if socket.shutdown().await.is_err() {
+        return;
+    }
+    let mut sink = vec![0; 8192];
+    let mut taken = 0;
+    while taken < LINGER_BYTES {
+        match socket.read(&mut sink).await {
+            Ok(0) | Err(_) => return,
+            Ok(length) => taken += length,
+        }
+    }
+}
+
+async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
+    let service = {
+        let (shared, peer) = (shared.clone(), peer.clone());
+        // As above, for each stream.
+        service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
+    };
+    let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
+    let Ends { drain, evict, cut } = ends;
+    let mut draining = pin!(drain.cancelled());
+    let mut evicting = pin!(evict.cancelled());
+    let mut cutting = pin!(cut.cancelled());
+    let mut asked = false;
+    // A client that opens no flow-control window prevents hyper from polling the response.
+    peer.keep_dues();
+    let grace = shared.limits.write_stall;
+    let mut overdue = interval(grace);
+    let mut idle = interval(shared.limits.keep_alive);
+    idle.reset();
+    let mut begun = 0;
+    let result = loop {
+        tokio::select! {
+            biased;
+            result = connection.as_mut() => break result,
+            () = evicting.as_mut(), if !asked => {
+                if gives_way_at_once(&peer) {
+                    return;
+                }
+                asked = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            () = draining.as_mut(), if !asked => {
+                asked = true;
+                connection.as_mut().graceful_shutdown();
+            }
+            _ = idle.tick(), if !asked => {
+                asked = peer.open() == 0 && peer.begun() == begun;
+                begun = peer.begun();
+                if asked {
+                    connection.as_mut().graceful_shutdown();
+                }
+            }
+            _ = overdue.tick() => if peer.is_overdue(grace) {
+                tracing::debug!("an exchange did not end in time, its connection is closed");
+                return;
+            },
+            () = cutting.as_mut() => return,
+        }
+    };
+    if let Err(error) = result {
+        tracing::debug!(%error, "connection ended early");
+    }
+}
+
+async fn answer<H: Handler>(
+    shared: Arc<Shared<H>>,
+    peer: Arc<Peer>,
+    request: Request<Incoming>,
+) -> Result<Response<Counted>, Infallible> {
+    let open = Open::new(peer);
+    let (head, incoming) = request.into_parts();
+    let http1 = head.version < Version::HTTP_2;
+    if head.version < Version::HTTP_11 {
+        open.0.begin_old();
+    }
+    let switching = http1 && head.headers.contains_key(UPGRADE);
+    let limits = &shared.limits;
+    let admitted = match open.0.is_refused() {
+        true => Err(Refusal::Ambiguous),
+        false => admit(&head, &incoming, limits),
+    };
+    let (mut response, refused) = match admitted {
+        Ok(()) => {
+            let body = Body::upload(incoming, limits.body_bytes, limits.body_idle);
+            (
+                shared.handler.handle(Request::from_parts(head, body), &open.0).await,
+                false,
+            )
+        }
+        Err(refusal) => {
+            let mut response = shared.handler.refuse(refusal, Some(&head), &open.0);
+            *response.status_mut() = refusal.status();
+            (response, true)
+        }
+    };
+    // SECURITY: the guard does not watch what follows a request to switch
+    // protocols, so it must not be read as a request.
+    let unswitched = switching && response.status() != StatusCode::SWITCHING_PROTOCOLS;
+    if http1 && (refused || unswitched) {
+        response
+            .headers_mut()
+            .insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    Ok(response.map(|body| Counted { body, _open: open }))
+}
+
+fn admit(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), Refusal> {
+    crate::target::authority(&head.method, &head.uri, &head.headers)?;
+    let (count, most) = (head.headers.len(), limits.header_count);
+    if count > most {
+        return Err(Refusal::Fields { count, most });
+    }
+    let (bytes, most) = (incoming.size_hint().lower(), limits.body_bytes);
+    if bytes > most {
+        return Err(Refusal::Content { bytes, most });
+    }
+    Ok(())
+}
+
+/// One open request of a peer.
+struct Open(Arc<Peer>);
+
+impl Open {
+    fn new(peer: Arc<Peer>) -> Self {
+        peer.begin();
+        Self(peer)
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.end();
+    }
+}
+
+/// A response's content, open until it ended.
+struct Counted {
+    body: Body,
+    _open: Open,
+}
+
+impl http_body::Body for Counted {
+    type Data = Bytes;
+    type Error = BodyError;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        Pin::new(&mut self.body).poll_frame(cx)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
+    }
+}

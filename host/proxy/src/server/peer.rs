@@ -1,0 +1,234 @@
+//! The other side of one client connection: its address, its transport, its open requests and the
+//! time by which they must end.
+//!
+//! Security: the address is that of the socket, never one that a header claims.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+
+use http::HeaderValue;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
+
+use super::Slot;
+use tollgate_identity::sessions::{Connection, Deadline};
+
+/// A logical clock of what happens to peers. Only the order matters for which of two was idle
+/// longer.
+static TURN: AtomicU64 = AtomicU64::new(0);
+
+/// What is known of a client connection, shared by its requests and tunnels.
+#[derive(Debug)]
+pub struct Peer {
+    address: SocketAddr,
+    transport: Transport,
+    /// The address as a header value, made once.
+    forwarded_for: HeaderValue,
+    closing: CancellationToken,
+    open: AtomicU32,
+    begun: AtomicU64,
+    /// The turn at which it was accepted or its last request ended.
+    quiet_since: AtomicU64,
+    /// Somebody was authenticated here.
+    known: AtomicBool,
+    /// Requests before one whose fields were refused.
+    refused_after: AtomicU64,
+    /// A response to HTTP/1.0 has started, so the end of the connection may mark its end.
+    old: AtomicBool,
+    /// Deadlines of open exchanges, with their number. Used only where the connection itself would
+    /// not notice.
+    dues: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
+    /// Given back when the connection and all its tunnels ended.
+    _slot: Option<Slot>,
+}
+
+/// How a client's bytes arrive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Transport {
+    Plain,
+    Tls,
+}
+
+impl Peer {
+    pub(super) fn new(address: SocketAddr, transport: Transport, closing: CancellationToken, slot: Slot) -> Self {
+        Self {
+            closing,
+            _slot: Some(slot),
+            ..Self::unlimited(address, transport)
+        }
+    }
+
+    /// A peer outside a server's count.
+    fn unlimited(address: SocketAddr, transport: Transport) -> Self {
+        // An address is always a header value; an empty one says nothing.
+        let text = address.ip().to_canonical().to_string();
+        let forwarded_for = HeaderValue::try_from(text).unwrap_or_else(|_| HeaderValue::from_static(""));
+        Self {
+            address,
+            transport,
+            forwarded_for,
+            closing: CancellationToken::new(),
+            open: AtomicU32::new(0),
+            begun: AtomicU64::new(0),
+            quiet_since: AtomicU64::new(turn()),
+            known: AtomicBool::new(false),
+            refused_after: AtomicU64::new(u64::MAX),
+            old: AtomicBool::new(false),
+            dues: OnceLock::new(),
+            _slot: None,
+        }
+    }
+
+    /// The gateway itself, for requests that it makes of its own accord.
+    pub fn own() -> Self {
+        let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
+        Self::unlimited(address, Transport::Plain)
+    }
+
+    /// A peer without a connection, for tests of later stages.
+    #[cfg(test)]
+    pub(crate) fn for_test(address: SocketAddr, transport: Transport) -> Self {
+        Self::unlimited(address, transport)
+    }
+
+    /// The client's address, as the kernel sees it.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Value of `X-Forwarded-For`.
+    pub(crate) fn forwarded_for(&self) -> &HeaderValue {
+        &self.forwarded_for
+    }
+
+    /// Value of `X-Forwarded-Proto`.
+    pub fn scheme(&self) -> &'static str {
+        match self.transport {
+            Transport::Plain => "http",
+            Transport::Tls => "https",
+        }
+    }
+
+    /// Cancelled when everything of this connection must end at once.
+    pub fn closing(&self) -> &CancellationToken {
+        &self.closing
+    }
+
+    /// Requests being answered now.
+    pub(super) fn open(&self) -> u32 {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Requests begun so far.
+    pub(super) fn begun(&self) -> u64 {
+        self.begun.load(Ordering::Relaxed)
+    }
+
+    /// Marks the request after this many as refused: its head is not trusted.
+    pub(super) fn refuse_after(&self, requests: u64) {
+        self.refused_after.store(requests, Ordering::Release);
+    }
+
+    /// Whether the request that started last is the marked one. Only HTTP/1.1 requests are marked,
+    /// and they start one after another.
+    pub(super) fn is_refused(&self) -> bool {
+        self.begun() > self.refused_after.load(Ordering::Acquire)
+    }
+
+    pub(super) fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Relaxed);
+        self.open.fetch_add(1, Ordering::AcqRel);
+    }
+
+    pub(super) fn end(&self) {
+        self.quiet_since.store(turn(), Ordering::Relaxed);
+        self.open.fetch_sub(1, Ordering::AcqRel);
+    }
+
+    /// The turn at which it was accepted or its last request ended. A lower turn is longer ago.
+    pub(super) fn quiet_since(&self) -> u64 {
+        self.quiet_since.load(Ordering::Relaxed)
+    }
+
+    /// Notes that a caller was authenticated on the connection.
+    pub fn mark_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether a caller was authenticated on the connection.
+    pub(super) fn is_known(&self) -> bool {
+        self.known.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn begin_old(&self) {
+        self.old.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether only the end of the connection may mark the end of a response. Source: RFC 9112,
+    /// section 6.3.
+    pub(super) fn is_old(&self) -> bool {
+        self.old.load(Ordering::Relaxed)
+    }
+
+    /// From now on, exchanges record their deadlines.
+    pub(super) fn keep_dues(&self) {
+        self.dues.get_or_init(Mutex::default);
+    }
+
+    /// Records that an exchange must end by `at`, until the result is dropped. `None` if the
+    /// connection notices by itself.
+    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<Due> {
+        let dues = self.dues.get()?;
+        *dues
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(at)
+            .or_default() += 1;
+        Some(Due { peer: self.clone(), at })
+    }
+
+    /// Whether an exchange should have ended longer than `grace` ago.
+    pub(super) fn is_overdue(&self, grace: Duration) -> bool {
+        let first = self.dues.get().and_then(|dues| {
+            let dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
+            dues.first_key_value().map(|(at, _)| *at)
+        });
+        first.is_some_and(|at| at.elapsed() > grace)
+    }
+}
+
+fn turn() -> u64 {
+    TURN.fetch_add(1, Ordering::Relaxed)
+}
+
+/// An exchange that must end in time. Dropping it says that it ended.
+#[derive(Debug)]
+pub(crate) struct Due {
+    peer: Arc<Peer>,
+    at: Instant,
+}
+
+impl Connection for Peer {
+    fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn Deadline>> {
+        let due = self.due(Instant::now())?;
+        Some(Box::new(due))
+    }
+}
+
+impl Deadline for Due {}
+
+impl Drop for Due {
+    fn drop(&mut self) {
+        let Some(dues) = self.peer.dues.get() else { return };
+        let mut dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = dues.get_mut(&self.at) {
+            *count -= 1;
+            if *count == 0 {
+                dues.remove(&self.at);
+            }
+        }
+    }
+}

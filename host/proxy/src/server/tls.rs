@@ -1,0 +1,132 @@
+//! The server's TLS configuration, which follows the PEM files as they are renewed.
+//!
+//! Invariant: a broken file is never used; the last good pair stays.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use rustls::ServerConfig;
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use tokio_rustls::TlsAcceptor;
+
+/// Why certificate files cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A file cannot be read or has no PEM of the kind wanted.
+    #[error("cannot read `{}`", .path.display())]
+    File {
+        /// Which one.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The file contains no certificate.
+    #[error("`{}` has no certificate", .path.display())]
+    Empty {
+        /// Which one.
+        path: PathBuf,
+    },
+    /// Key and certificate do not belong together, or cannot be used.
+    #[error("certificate and key cannot be used")]
+    Rustls(#[from] rustls::Error),
+}
+
+/// Result of reading the files again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// The certificate is another one.
+    Changed,
+    /// It is the same.
+    Unchanged,
+}
+
+/// A certificate chain and key that follow their files.
+pub struct Certificates {
+    files: tollgate_config::Tls,
+    current: Arc<Current>,
+    acceptor: TlsAcceptor,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Certificates")
+            .field("files", &self.files)
+            .finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug)]
+struct Current(ArcSwap<CertifiedKey>);
+
+impl ResolvesServerCert for Current {
+    fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.load_full())
+    }
+}
+
+impl Certificates {
+    /// Reads the files.
+    ///
+    /// # Errors
+    /// [`Error`].
+    pub fn load(files: tollgate_config::Tls) -> Result<Self, Error> {
+        let current = Arc::new(Current(ArcSwap::from_pointee(read(&files)?)));
+        let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_no_client_auth()
+            .with_cert_resolver(current.clone());
+        config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+        Ok(Self {
+            files,
+            current,
+            acceptor: Arc::new(config).into(),
+        })
+    }
+
+    /// Reads the files again. New connections use the new content.
+    ///
+    /// # Errors
+    /// [`Error`]; the last good certificate stays.
+    pub fn reload(&self) -> Result<Reloaded, Error> {
+        let read = read(&self.files)?;
+        if read.cert == self.current.0.load().cert {
+            return Ok(Reloaded::Unchanged);
+        }
+        self.current.0.store(Arc::new(read));
+        Ok(Reloaded::Changed)
+    }
+
+    /// The chain that clients see, the gateway's own certificate first.
+    pub fn chain(&self) -> Vec<CertificateDer<'static>> {
+        self.current.0.load().cert.clone()
+    }
+
+    pub(super) fn acceptor(&self) -> &TlsAcceptor {
+        &self.acceptor
+    }
+}
+
+fn read(files: &tollgate_config::Tls) -> Result<CertifiedKey, Error> {
+    let at = |path: &PathBuf| {
+        let path = path.clone();
+        move |source| Error::File { path, source }
+    };
+    let chain: Vec<_> = CertificateDer::pem_file_iter(&files.certificate)
+        .map_err(at(&files.certificate))?
+        .collect::<Result<_, _>>()
+        .map_err(at(&files.certificate))?;
+    if chain.is_empty() {
+        return Err(Error::Empty {
+            path: files.certificate.clone(),
+        });
+    }
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(at(&files.key))?;
+    Ok(CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider())?)
+}

@@ -1,0 +1,285 @@
+//! Checks of request targets: the authority, and the raw path. Anything that two readers could
+//! read differently is refused.
+//!
+//! Security: a path is never decoded and encoded again. An upstream gets, byte for byte, what was
+//! checked.
+
+use http::header::HOST;
+use http::uri::{Authority, PathAndQuery};
+use http::{HeaderMap, Method, Uri, Version};
+
+/// Why a request's target is refused. Each is the client's mistake (400).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// `CONNECT` asks for a tunnel to anywhere.
+    #[error("method `CONNECT` is not served")]
+    Connect,
+    /// Neither a path nor an absolute URI with a path, such as `*`.
+    #[error("request target is not a path")]
+    Target,
+    /// An absolute URI whose scheme is not `http` or `https`.
+    #[error("request target has a scheme other than `http` and `https`")]
+    Scheme,
+    /// Neither `Host` nor `:authority`.
+    #[error("`Host` is missing")]
+    HostMissing,
+    /// More than one `Host`, or one that differs from the target's authority.
+    #[error("`Host` is given more than once or differs from the request target")]
+    HostAmbiguous,
+    /// Not `host[:port]`.
+    #[error("`Host` is not a host and an optional port")]
+    HostInvalid,
+    /// `%` without two hexadecimal digits.
+    #[error("path has an incomplete percent encoding")]
+    Encoding,
+    /// An encoded percent sign that would decode to another encoding.
+    #[error("path is percent-encoded twice")]
+    DoubleEncoding,
+    /// `.` or `..` as a segment, also before `;` or a blank.
+    #[error("path has a dot segment")]
+    DotSegment,
+    /// `%2e`: dots never need encoding.
+    #[error("path has an encoded dot")]
+    EncodedDot,
+    /// A backslash, plain or encoded.
+    #[error("path has a backslash")]
+    Backslash,
+    /// A control character or blank, plain or encoded control.
+    #[error("path has a control character")]
+    Control,
+    /// Bytes above ASCII that are not encoded, or that decode to invalid UTF-8.
+    #[error("path is not UTF-8, percent-encoded")]
+    NotUtf8,
+    /// Two slashes in a row.
+    #[error("path has an empty segment")]
+    EmptySegment,
+    /// The name of an extension has other characters than `A-Za-z0-9_-`.
+    #[error("extension name is empty, too long or has characters outside `A-Za-z0-9_-`")]
+    ExtensionName,
+    /// The name of a cluster, decoded, is empty, too long or a dot segment.
+    #[error("cluster name is empty or too long")]
+    ClusterName,
+    /// Namespace or name of an Application is none Kubernetes can have.
+    #[error("namespace or name of the application is not one Kubernetes can have")]
+    ApplicationName,
+    /// Base path and rest do not make a path.
+    #[error("path is too long")]
+    TooLong,
+}
+
+/// Checks the form of a request's target and returns the one authority that the client named.
+///
+/// A client may send `Host`, an absolute URI or `:authority`, and several when
+/// all are equal. Anything a server behind the gateway could read differently
+/// is refused.
+///
+/// # Errors
+/// [`Error`], by the first rule broken. Source: RFC 9112, section 3.2; RFC
+/// 9113, section 8.3.1.
+pub fn authority<'a>(method: &Method, uri: &'a Uri, headers: &'a HeaderMap) -> Result<&'a str, Error> {
+    if method == Method::CONNECT {
+        return Err(Error::Connect);
+    }
+    if !uri.path().starts_with('/') {
+        return Err(Error::Target);
+    }
+    if uri
+        .scheme_str()
+        .is_some_and(|scheme| scheme != "http" && scheme != "https")
+    {
+        return Err(Error::Scheme);
+    }
+    let mut hosts = headers.get_all(HOST).iter();
+    let host = hosts
+        .next()
+        .map(|value| value.to_str().map_err(|_| Error::HostInvalid))
+        .transpose()?;
+    if hosts.next().is_some() {
+        return Err(Error::HostAmbiguous);
+    }
+    let named = match (host, uri.authority()) {
+        (Some(host), Some(authority)) if host.eq_ignore_ascii_case(authority.as_str()) => host,
+        (Some(_), Some(_)) => return Err(Error::HostAmbiguous),
+        (Some(host), None) => host,
+        (None, Some(authority)) => authority.as_str(),
+        (None, None) => return Err(Error::HostMissing),
+    };
+    check_authority(named)?;
+    Ok(named)
+}
+
+/// Whether a request of HTTP `version` carries its target's authority as a
+/// pseudo field; its `Host` may then be absent.
+pub fn has_pseudo_authority(version: Version) -> bool {
+    version >= Version::HTTP_2
+}
+
+fn check_authority(text: &str) -> Result<(), Error> {
+    let mut colon = None;
+    let mut bracket = false;
+    for (at, byte) in text.bytes().enumerate() {
+        match byte {
+            b':' => colon = colon.or(Some(at)),
+            b'[' | b']' => bracket = true,
+            b'.' | b'-' | b'_' => {}
+            _ if byte.is_ascii_alphanumeric() => {}
+            _ => return Err(Error::HostInvalid),
+        }
+    }
+    if !bracket {
+        // Most are a plain name or IPv4 address.
+        let (host, port) = text.split_at_checked(colon.unwrap_or(text.len())).unwrap_or_default();
+        let valid = !host.is_empty() && (port.is_empty() || port.get(1..).is_some_and(is_port));
+        return if valid { Ok(()) } else { Err(Error::HostInvalid) };
+    }
+    let parsed: Authority = text.parse().map_err(|_| Error::HostInvalid)?;
+    let tail = text.strip_prefix(parsed.host()).ok_or(Error::HostInvalid)?;
+    match (parsed.host().is_empty(), tail.strip_prefix(':')) {
+        (true, _) => Err(Error::HostInvalid),
+        (false, None) if tail.is_empty() => Ok(()),
+        (false, Some(port)) if is_port(port) => Ok(()),
+        (false, _) => Err(Error::HostInvalid),
+    }
+}
+
+fn is_port(text: &str) -> bool {
+    text.parse::<u16>().is_ok()
+}
+
+/// Checks a raw path for everything that two readers could read differently.
+///
+/// Kept: single encoded slashes (`%2F`), `;`, trailing slashes. Refused: dot
+/// segments (also next to an encoded slash, and `..;x`), any `%2e`, backslashes,
+/// control characters, empty segments, `%25` before two hexadecimal digits,
+/// incomplete encodings, bytes that are not UTF-8 when decoded.
+///
+/// # Errors
+/// [`Error`], for the first byte that breaks a rule.
+pub fn check_path(path: &str) -> Result<(), Error> {
+    let mut bytes = path.as_bytes();
+    if bytes.first() != Some(&b'/') {
+        return Err(Error::Target);
+    }
+    let mut segment = Segment::default();
+    let mut first = true;
+    let mut encoded_high = false;
+    while let Some((&byte, rest)) = bytes.split_first() {
+        bytes = rest;
+        let decoded = match byte {
+            b'%' => {
+                let (value, rest) = encoded(bytes)?;
+                bytes = rest;
+                encoded_high |= value >= 0x80;
+                check_encoded(value, bytes)?;
+                value
+            }
+            b'\\' => return Err(Error::Backslash),
+            0..=0x20 | 0x7f => return Err(Error::Control),
+            0x80.. => return Err(Error::NotUtf8),
+            plain => plain,
+        };
+        if decoded == b'/' {
+            if !std::mem::take(&mut first) {
+                segment.end()?;
+            }
+            segment = Segment::default();
+        } else {
+            segment.push(decoded);
+        }
+    }
+    if segment.length > 0 {
+        segment.end()?;
+    }
+    let utf8 = !encoded_high || percent_encoding::percent_decode_str(path).decode_utf8().is_ok();
+    if utf8 { Ok(()) } else { Err(Error::NotUtf8) }
+}
+
+/// The value of two hexadecimal digits and what follows them.
+pub fn encoded(bytes: &[u8]) -> Result<(u8, &[u8]), Error> {
+    let Some(([high, low], rest)) = bytes.split_first_chunk::<2>() else {
+        return Err(Error::Encoding);
+    };
+    match (char::from(*high).to_digit(16), char::from(*low).to_digit(16)) {
+        (Some(high), Some(low)) => Ok((u8::try_from(high * 16 + low).map_err(|_| Error::Encoding)?, rest)),
+        _ => Err(Error::Encoding),
+    }
+}
+
+/// Refuses encoded bytes that need no encoding or mean something once decoded.
+fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
+    match value {
+        b'.' => Err(Error::EncodedDot),
+        b'\\' => Err(Error::Backslash),
+        0..0x20 | 0x7f => Err(Error::Control),
+        b'%' if encoded(rest).is_ok() => Err(Error::DoubleEncoding),
+        _ => Ok(()),
+    }
+}
+
+/// State of a path segment while its decoded bytes are read.
+#[derive(Clone, Copy, Default)]
+struct Segment {
+    length: usize,
+    /// Dots before anything else.
+    dots: usize,
+    /// Something else than dots came before a `;` or blank.
+    named: bool,
+    /// A `;` or blank came; what follows is a parameter to some servers.
+    parameter: bool,
+}
+
+impl Segment {
+    fn push(&mut self, byte: u8) {
+        self.length += 1;
+        match byte {
+            b';' | b' ' => self.parameter = true,
+            _ if self.parameter => {}
+            b'.' => self.dots += 1,
+            _ => self.named = true,
+        }
+    }
+
+    fn end(self) -> Result<(), Error> {
+        match self {
+            Self { length: 0, .. } => Err(Error::EmptySegment),
+            Self {
+                named: false,
+                dots: 1 | 2,
+                ..
+            } => Err(Error::DotSegment),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Appends a client's rest and query to the path of a service's URL.
+///
+/// The result is the base without trailing slash, then the unchanged rest. An empty rest gives the
+/// base as configured, and at least `/`.
+///
+/// - `base`: the URL's path, `/` or more.
+/// - `rest`: empty or from `/` on, checked by [`check_path`].
+///
+/// # Errors
+/// [`Error::TooLong`] when the result is no valid path, in practice above 64 KiB.
+pub fn join(base: &str, rest: &str, query: Option<&str>) -> Result<PathAndQuery, Error> {
+    let base = if rest.is_empty() {
+        base
+    } else {
+        base.strip_suffix('/').unwrap_or(base)
+    };
+    let mut path = String::with_capacity(base.len() + rest.len() + query.map_or(0, str::len) + 2);
+    path.push_str(base);
+    path.push_str(rest);
+    if path.is_empty() {
+        path.push('/');
+    }
+    if let Some(query) = query {
+        path.push('?');
+        path.push_str(query);
+    }
+    PathAndQuery::from_maybe_shared(bytes::Bytes::from(path)).map_err(|_| Error::TooLong)
+}
+
+#[cfg(test)]
+mod tests;

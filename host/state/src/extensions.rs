@@ -1,0 +1,409 @@
+//! Reads and checks Argo CD's extension configuration: the keys `extension.config` and
+//! `extension.config.<name>` of `argocd-cm`, the Secrets they refer to, and `ArgoCDExtension`
+//! objects. The result is either all [`ExtensionSpec`]s, or every mistake with its position.
+//!
+//! Security: findings never contain the value of a secret.
+//!
+//! Source: Argo CD, proxy extensions; the first proposal for extensions
+//! (`enabled`, `idleConnTimeout`, `clusterName`); own keys are documented in
+//! `docs/configuration.md`.
+
+use std::collections::BTreeMap;
+
+use crate::fields::Source;
+use crate::{ConfigMap, ExtensionObject, Resources, Text};
+use tollgate_core::diagnostic::{Loaded, Location};
+use tollgate_core::yaml;
+
+mod backend;
+mod reader;
+pub mod secrets;
+mod service;
+mod spec;
+
+use reader::{Found, Reader, View};
+pub use secrets::UnknownSecret;
+pub use spec::{
+    AssertionSpec, ClusterRef, ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope,
+    ServiceSpec, TimeoutSpec, TlsSpec,
+};
+
+const KEY: &str = "extension.config";
+
+/// Stands for a URL to which no request can be sent. Nothing listens on port 0, so each request
+/// ends with 502, as with Argo CD.
+pub const UNREACHABLE: &str = "http://127.0.0.1:0/";
+
+/// Class of a mistake. Argo CD's classes come first, in its order of checks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum ErrorClass {
+    /// Not YAML, or a value of the wrong type.
+    DecodeError,
+    /// An extension without a name.
+    MissingExtensionName,
+    /// A name with other characters than `[A-Za-z0-9_-]`.
+    InvalidExtensionName,
+    /// Two extensions of one name.
+    DuplicateExtensionName,
+    /// No services.
+    MissingServices,
+    /// A service without a URL.
+    MissingServiceUrl,
+    /// One of several services without a cluster.
+    MissingClusterForMultipleServices,
+    /// A cluster without name and server.
+    EmptyCluster,
+    /// A header without a name.
+    MissingHeaderName,
+    /// A header without a value.
+    MissingHeaderValue,
+    /// Two services for one cluster.
+    DuplicateClusterKey,
+    /// A `$key` that cannot be resolved. Argo CD uses the text as it is.
+    UnknownSecret,
+    /// A value that Argo CD accepts or ignores and Tollgate refuses.
+    InvalidSetting,
+}
+
+impl ErrorClass {
+    /// The name of the class in the case tables.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::DecodeError => "decode_error",
+            Self::MissingExtensionName => "missing_extension_name",
+            Self::InvalidExtensionName => "invalid_extension_name",
+            Self::DuplicateExtensionName => "duplicate_extension_name",
+            Self::MissingServices => "missing_services",
+            Self::MissingServiceUrl => "missing_service_url",
+            Self::MissingClusterForMultipleServices => "missing_cluster_for_multiple_services",
+            Self::EmptyCluster => "empty_cluster",
+            Self::MissingHeaderName => "missing_header_name",
+            Self::MissingHeaderValue => "missing_header_value",
+            Self::DuplicateClusterKey => "duplicate_cluster_key",
+            Self::UnknownSecret => "unknown_secret",
+            Self::InvalidSetting => "invalid_setting",
+        }
+    }
+
+    /// The phase in which Argo CD finds it: decoding, validation, building the registry. What Argo
+    /// CD never refuses comes last.
+    fn phase(self) -> u8 {
+        match self {
+            Self::DecodeError => 0,
+            Self::MissingExtensionName
+            | Self::InvalidExtensionName
+            | Self::DuplicateExtensionName
+            | Self::MissingServices
+            | Self::MissingServiceUrl
+            | Self::MissingClusterForMultipleServices
+            | Self::EmptyCluster
+            | Self::MissingHeaderName
+            | Self::MissingHeaderValue => 1,
+            Self::DuplicateClusterKey => 2,
+            Self::UnknownSecret | Self::InvalidSetting => 3,
+        }
+    }
+}
+
+/// What to do with a setting that Argo CD accepts or ignores and Tollgate does not
+/// ([`ErrorClass::InvalidSetting`]).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum OwnRules {
+    /// Refuse the configuration.
+    #[default]
+    Refuse,
+    /// Warn and leave the setting out. The URL of a service to which no request can be sent
+    /// becomes [`UNREACHABLE`].
+    Warn,
+}
+
+/// Where Tollgate and Argo CD may differ; the default is Tollgate's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Options {
+    /// What to do with a `$key` that cannot be resolved.
+    pub unknown_secret: UnknownSecret,
+    /// Rules Argo CD does not have.
+    pub own_rules: OwnRules,
+}
+
+impl Options {
+    /// As permissive as Argo CD, for comparing with it.
+    pub const ARGOCD: Self = Self {
+        unknown_secret: UnknownSecret::KeepLiteral,
+        own_rules: OwnRules::Warn,
+    };
+}
+
+/// The result of reading a configuration.
+#[derive(Debug)]
+pub struct Parsed {
+    /// Enabled extensions in key order, or every mistake.
+    pub specs: Loaded<Vec<ExtensionSpec>>,
+    /// What each mistake is about, in the order they are found.
+    pub classes: Vec<ErrorClass>,
+}
+
+impl Parsed {
+    /// The class of the mistake Argo CD would report. It stops at the first one: it decodes all
+    /// texts, then validates, then registers.
+    pub fn class(&self) -> Option<ErrorClass> {
+        // `min_by_key` returns the first of equals.
+        self.classes.iter().copied().min_by_key(|class| class.phase())
+    }
+}
+
+/// Reads all extensions as the gateway does: `$key` references must resolve and URLs must be
+/// usable.
+pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
+    parse_with(resources, Options::default()).specs
+}
+
+/// Reads all extensions.
+///
+/// Every mistake is reported with its position. An extension that is not enabled
+/// is checked and left out.
+pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
+    let mut reader = Reader::new(&resources.secrets, options);
+    let mut registry = Registry {
+        reader: &mut reader,
+        names: BTreeMap::new(),
+        specs: Vec::new(),
+    };
+    for entry in entries(&resources.argocd_cm) {
+        let source = Source::within(entry.text);
+        let Some(node) = document(registry.reader, &entry, &source) else {
+            continue;
+        };
+        let view = View {
+            node: &node,
+            source: &source,
+        };
+        match entry.name.as_str() {
+            "" => registry.main(view),
+            _ => registry.single(view, &entry),
+        }
+    }
+    for object in resources.extensions.values() {
+        registry.object(object);
+    }
+    let specs = registry.specs;
+    service::compare_with_clusters(&mut reader, &specs, &resources.clusters);
+    let classes = reader.findings.iter().filter_map(|(class, _)| *class).collect();
+    let findings = reader.findings.into_iter().map(|(_, finding)| finding).collect();
+    Parsed {
+        specs: Loaded::new(specs, findings),
+        classes,
+    }
+}
+
+/// A key that configures extensions and its text.
+#[derive(Clone, Debug)]
+pub struct ConfigEntry<'a> {
+    /// The extension the key names; empty for the list of extensions.
+    pub name: String,
+    /// The key.
+    pub key: &'a str,
+    /// Its text.
+    pub text: &'a Text,
+}
+
+/// The keys that configure extensions: all that begin with `extension.config`. One leading dot of
+/// the remainder is dropped.
+///
+/// Source: Argo CD, `getExtensionConfigs`.
+pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
+    let name = |key: &str| {
+        let rest = key.strip_prefix(KEY)?;
+        Some(rest.strip_prefix('.').unwrap_or(rest).to_owned())
+    };
+    argocd_cm
+        .data
+        .iter()
+        .filter_map(|(key, text)| {
+            Some(ConfigEntry {
+                name: name(key)?,
+                key,
+                text,
+            })
+        })
+        .collect()
+}
+
+/// The first document of a text. Later ones are ignored, as in Argo CD.
+fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -> Option<std::rc::Rc<yaml::Node>> {
+    if entry.key != KEY && !entry.key.starts_with("extension.config.") {
+        let message = format!("key `{}` has no dot before the extension's name", entry.key);
+        let hint = format!("write `{KEY}.{}`", entry.name);
+        let location = entry.text.location.clone();
+        reader.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
+    }
+    let parsed = yaml::parse(&entry.text.value);
+    for problem in &parsed.problems {
+        let message = format!("`{}`: {}", entry.key, problem.message);
+        reader.refuse(
+            ErrorClass::DecodeError,
+            source.at(problem.line, problem.column),
+            message,
+        );
+    }
+    let mut documents = parsed.documents.into_iter();
+    let first = documents.next();
+    if let Some(second) = documents.next() {
+        let message = format!("`{}` has several documents, only the first is read", entry.key);
+        reader.warn(source.of(&second), message, "join them");
+    }
+    let node = match first {
+        Some(node) => node,
+        None if parsed.problems.is_empty() => std::rc::Rc::new(yaml::Node::empty_mapping()),
+        None => return None,
+    };
+    if node.entries().is_none() {
+        let message = format!("`{}` must be a mapping, found {}", entry.key, node.kind());
+        reader.refuse(ErrorClass::DecodeError, source.of(&node), message);
+        return None;
+    }
+    Some(node)
+}
+
+/// Whether an extension may have this name, which becomes part of paths and file names.
+fn is_safe(name: &str) -> bool {
+    name.bytes()
+        .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_'))
+}
+
+/// State that all extensions share while they are read.
+struct Registry<'a, 'r> {
+    reader: &'r mut Reader<'a>,
+    names: BTreeMap<String, Location>,
+    specs: Vec<ExtensionSpec>,
+}
+
+impl Registry<'_, '_> {
+    /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
+    fn main(&mut self, view: View<'_>) {
+        self.reader.known(view, "`extension.config`", &["extensions"]);
+        for item in self.reader.list(view, "extensions") {
+            self.reader.known(item, "an extension", &["name", "enabled", "backend"]);
+            let name = match self.reader.text(item, "name") {
+                Found::Absent => {
+                    let message = "an extension has no `name`";
+                    self.reader
+                        .refuse(ErrorClass::MissingExtensionName, item.location(), message);
+                    String::new()
+                }
+                Found::Refused => String::new(),
+                Found::Value(name) => {
+                    self.check_name(&name.value, item.location());
+                    name.value
+                }
+            };
+            let backend = self.reader.mapping(item, "backend", ErrorClass::DecodeError);
+            match backend {
+                Some(backend) => {
+                    self.reader.known(backend, "`backend`", &backend::KEYS);
+                    self.extension(backend, item, name);
+                }
+                // An entry without backend is one without services.
+                None if item.get("backend").is_none() => self.extension(item, item, name),
+                None => {}
+            }
+        }
+    }
+
+    /// `extension.config.<name>`: a backend object.
+    fn single(&mut self, view: View<'_>, entry: &ConfigEntry<'_>) {
+        let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
+        self.reader.known(view, &format!("`{}`", entry.key), &known);
+        self.check_name(&entry.name, entry.text.location.clone());
+        self.extension(view, view, entry.name.clone());
+    }
+
+    /// Reads an `ArgoCDExtension`: one service, with defaults for everything else.
+    fn object(&mut self, object: &ExtensionObject) {
+        // Others than the operator may write these objects. One that is not valid is left out, and
+        // `argocd-cm` wins.
+        let name = object.name.escape_debug();
+        if !is_safe(&object.name) {
+            let message = format!("ArgoCDExtension `{name}` is left out: its name has unsafe characters");
+            let hint = "letters, digits, `-` and `_` are allowed";
+            return self.reader.warn(object.location.clone(), message, hint);
+        }
+        if let Some(first) = self.names.get(&object.name) {
+            let message = format!("ArgoCDExtension `{name}` is left out: the extension is configured at {first}");
+            let hint = "give one of both another name";
+            return self.reader.warn(object.location.clone(), message, hint);
+        }
+        self.names.insert(object.name.clone(), object.location.clone());
+        self.specs.push(ExtensionSpec {
+            name: object.name.clone(),
+            scope: Scope::default(),
+            services: vec![ServiceSpec {
+                url: object.url.clone(),
+                cluster: None,
+                headers: Vec::new(),
+                location: object.location.clone(),
+            }],
+            connection: ConnectionSpec::default(),
+            timeouts: TimeoutSpec::default(),
+            limits: LimitSpec::default(),
+            tls: TlsSpec::default(),
+            identity: IdentitySpec::default(),
+            location: object.location.clone(),
+        });
+    }
+
+    fn check_name(&mut self, name: &str, location: Location) {
+        if !is_safe(name) {
+            let message = format!(
+                "extension name `{}` has other characters than letters, digits, `-` and `_`",
+                name.escape_debug()
+            );
+            self.reader
+                .refuse(ErrorClass::InvalidExtensionName, location.clone(), message);
+        }
+        match self.names.get(name) {
+            Some(first) => {
+                let message = format!(
+                    "extension `{}` is configured twice, first at {first}",
+                    name.escape_debug()
+                );
+                self.reader
+                    .refuse(ErrorClass::DuplicateExtensionName, location, message);
+            }
+            None => {
+                self.names.insert(name.to_owned(), location);
+            }
+        }
+    }
+
+    /// Reads one extension. `outer` is the node that has `enabled`.
+    fn extension(&mut self, backend: View<'_>, outer: View<'_>, name: String) {
+        let reader = &mut *self.reader;
+        let services = service::services(reader, backend, &name);
+        let spec = ExtensionSpec {
+            scope: backend::scope(reader, backend),
+            connection: backend::connection(reader, backend),
+            timeouts: backend::timeouts(reader, backend),
+            limits: backend::limits(reader, backend),
+            tls: backend::tls(reader, backend),
+            identity: backend::identity(reader, backend),
+            location: outer.location(),
+            services,
+            name,
+        };
+        let encrypted = spec.services.iter().any(|service| service.url.scheme() == "https");
+        if let (Some(tls), false) = (backend.get("tls"), encrypted) {
+            reader.warn(
+                tls.location(),
+                "`tls` has no effect, no service has an https URL",
+                "use https",
+            );
+        }
+        if reader.boolean(outer, "enabled", true) {
+            self.specs.push(spec);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
