@@ -24,7 +24,7 @@ use tollgate_applicationset::{
 };
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
-use tollgate_gateway::authorize::applicationsets::{Asked, Desk, Operation, Reads};
+use tollgate_gateway::applicationsets::permit::{Asked, Desk, Operation, Reads};
 use tollgate_gateway::caller::Caller;
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
@@ -202,7 +202,7 @@ impl Walk<'_> {
         }
     }
 
-    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::authorize::applicationsets::Cleared {
+    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::Cleared {
         self.desk
             .before(&self.asked(set, &[]), &mut Vec::new())
             .expect("alice may")

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// The gRPC API's files, found in [`PROTO_FOLDER`]; they name the others.
 const PROTO_FILES: [&str; 3] = ["applicationset.proto", "session.proto", "version.proto"];
-const PROTO_FOLDER: &str = "src/grpc/proto";
+const PROTO_FOLDER: &str = "src/applicationsets/grpc/proto";
 
 fn main() -> Result<(), Box<dyn Error>> {
     let folder = std::env::var_os("OUT_DIR").ok_or("`OUT_DIR` is not set")?;

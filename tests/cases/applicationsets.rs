@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use tollgate_applicationset::template::{Applications, Compiled};
 use tollgate_applicationset::{ApplicationSet, Budget, Engine, Params};
 use tollgate_config::GenerationLimits;
-use tollgate_gateway::authorize::applicationsets::generated_errors;
+use tollgate_gateway::applicationsets::permit::generated_errors;
 use tollgate_state::{Cluster, Project, Resources};
 
 use crate::suite::{Case, Suite, Table, same};

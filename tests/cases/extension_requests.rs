@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde::Deserialize;
-use tollgate_gateway::front::extensions::{Error, Registry, Subject, read};
+use tollgate_gateway::extensions::call::{Error, Subject, read};
+use tollgate_gateway::extensions::registry::Registry;
 use tollgate_gateway::rejection::{Rejection, Voice};
 
 use crate::suite::{Case, Suite, Table, same};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::{Value, json};
 use tollgate_config::raw;
-use tollgate_gateway::front::projects::change;
+use tollgate_gateway::projects::update::change;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{Error, Key, Kind, Writer};
 

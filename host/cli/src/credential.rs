@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::client::{Failure, Server, print, runtime};
 use super::complain;
 use super::format::Format;
-use tollgate_gateway::front::clusters::exec::{Version, erase};
+use tollgate_gateway::clusters::exec::{Version, erase};
 
 mod explain;
 mod local;

@@ -22,7 +22,7 @@ use super::token::{self, Wanted};
 use application::ApplicationName;
 use file::Destination;
 use tollgate_core::agent::AgentId;
-use tollgate_gateway::front::clusters::exec::erase;
+use tollgate_gateway::clusters::exec::erase;
 
 mod application;
 mod file;

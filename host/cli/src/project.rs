@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 use super::client::{Failure, print, runtime};
 use super::format::Format;
 use super::listed::{Table, lines, show, text};
-use tollgate_gateway::front::projects::change::{self, Entry};
+use tollgate_gateway::projects::update::change;
+use tollgate_gateway::projects::update::change::Entry;
 
 mod place;
 

@@ -14,7 +14,7 @@ use super::age::{age, left};
 use super::client::{Ask, Failure, Server, print, runtime};
 use super::format::Format;
 use super::listed::{Table, Whose, agent, all, lines, show, text, time};
-use tollgate_gateway::front::clusters::exec::erase;
+use tollgate_gateway::clusters::exec::erase;
 
 /// Commands about personal access tokens.
 #[derive(Debug, Subcommand)]

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use tower::Service as _;
 use uuid::Uuid;
 
-use crate::front::clusters::ClusterView;
+use crate::clusters::view::ClusterView;
 use crate::self_check::Checks;
 use crate::snapshot::Current;
 use tollgate_core::diagnostic::Diagnostic;

@@ -1,463 +1,184 @@
-//! The access to each cluster of a snapshot: a [`ClusterAccess`], found by the cluster's name and
-//! by its server.
+//! Runs the stages of requests about clusters in order, from the authenticated request and its
+//! route to the answer of the cluster or of the gateway.
 //!
-//! Invariant: a name that several clusters share selects none of them, and a cluster whose
-//! configuration its plugin refused gets no credential.
+//! Security: a request reaches a cluster only with a [`ClusterPermit`] and a credential, and a
+//! credential is only given to the caller it was requested by.
 
-use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
-use tokio::time::Instant;
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Method, Response, request};
 
-use tollgate_core::diagnostic::{Diagnostic, with_causes};
-use tollgate_plugin::credential::cache::health::Health;
-use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
-use tollgate_plugin::credential::cache::{self, Lease};
-use tollgate_plugin::credential::source::{Draft, Makers, Supply, unusable};
-use tollgate_plugin::credential::{Class, MintError};
-use tollgate_proxy::forward::ClusterBackend;
-use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
+use crate::clusters::exec::{Version, exec_credential, usable_until};
+use crate::clusters::permit::{ClusterPermit, Wanted, authorize_cluster, authorize_cluster_again, visible};
+use crate::clusters::route::{ClusterPath, ClusterRoute};
+use crate::clusters::view::ClusterView;
+use crate::exchange::{Answered, Exchange, Told, lease, note_lease};
+use crate::front::{Front, RequestContext, safety_in_cluster};
+use crate::open_exchanges::{Question, Shared};
+use crate::pipeline::json;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_config::ClusterFront;
+use tollgate_core::attributes::Attributes;
+use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_plugin::credential::cache::key::Key;
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::headers::{self, client_impersonates};
+use tollgate_proxy::record::{Open, Step};
 
-/// Longest wait of a request for a credential.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(15);
+pub mod exec;
+pub mod permit;
+pub mod route;
+pub mod view;
 
-/// Why a request that is permitted has no credential.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
-    /// The cluster's settings cannot be used.
-    #[error("the cluster's settings cannot be used")]
-    Unusable(#[source] MintError),
-    /// The cache has none.
-    #[error(transparent)]
-    Cache(#[from] cache::Error),
-}
-
-impl Error {
-    /// The kind of failure.
-    pub fn class(&self) -> Class {
-        match self {
-            Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => error.class,
-            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Class::Retryable,
-        }
-    }
-
-    /// The word for machines.
-    pub fn code(&self) -> &str {
-        match self {
-            Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => &error.code,
-            Self::Cache(cache::Error::Timeout) => "host.timeout",
-            Self::Cache(cache::Error::Stopped) => "host.stopped",
-        }
-    }
-
-    /// How long to wait before another attempt. `None` if that makes no sense.
-    pub fn retry_after(&self) -> Option<Duration> {
-        let least = Duration::from_secs(1);
-        match self {
-            Self::Cache(cache::Error::Mint(error)) if error.class == Class::Retryable => {
-                Some(error.retry_after.unwrap_or(least).max(least))
-            }
-            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Some(least),
-            Self::Unusable(_) | Self::Cache(cache::Error::Mint(_)) => None,
-        }
-    }
-}
-
-/// A cluster and how to access it.
-#[derive(Clone, Debug)]
-pub struct ClusterAccess {
-    cluster: Arc<Cluster>,
-    config: Arc<ClusterConfig>,
-    label: Arc<str>,
-    provider: Arc<str>,
-    supply: Supply,
-    backend: Option<Arc<ClusterBackend>>,
+/// A permitted request, to be judged again after a change.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ClusterQuestion {
+    principal: Shared<Principal>,
+    /// The name as the caller gave it.
+    name: String,
+    wanted: Wanted,
+    server: String,
     connection: Key,
 }
 
-/// Result of looking up a name or server.
-#[derive(Debug)]
-pub enum Found<'a> {
-    /// One cluster.
-    One(&'a Arc<ClusterAccess>),
-    /// Several clusters with the same name. None of them may be chosen.
-    Several(&'a [Arc<ClusterAccess>]),
-    /// No cluster.
-    None,
-}
-
-/// Every cluster of a snapshot.
-#[derive(Debug, Default)]
-pub struct Clusters {
-    by_server: BTreeMap<String, Arc<ClusterAccess>>,
-    by_name: BTreeMap<String, Vec<Arc<ClusterAccess>>>,
-}
-
-impl Clusters {
-    /// Decides for every cluster how to access it. Credentials and connections that did not change
-    /// since `previous` are taken over.
-    ///
-    /// Blocks: it runs the `check` of plugins. Sends nothing.
-    pub fn build(resources: &Resources, makers: Makers<'_>, previous: Option<&Self>) -> Self {
-        let mut made = Self::default();
-        let mut unchecked = Vec::new();
-        for cluster in &resources.clusters {
-            let Some(config) = resources.cluster_configs.get(&cluster.server) else {
-                continue;
-            };
-            let same_name = |other: &&Cluster| other.name == cluster.name;
-            let alone = !cluster.name.is_empty() && resources.clusters.iter().filter(same_name).count() == 1;
-            let label: Arc<str> = Arc::from(if alone { &*cluster.name } else { &*cluster.server });
-            let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
-            let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), makers);
-            match makers.draft(cluster, config, &access.label) {
-                Draft::Done(supply) => made.add(access.with(supply)),
-                Draft::Check { key, source } => {
-                    let access = ClusterAccess {
-                        provider: Arc::clone(source.provider().label()),
-                        ..access
-                    };
-                    match before.and_then(|before| before.kept(key, &access.label, &source)) {
-                        Some(kept) => made.add(access.with(kept)),
-                        None => unchecked.push((access, key, source)),
-                    }
-                }
-            }
-        }
-        for ((access, key, source), checked) in check(unchecked) {
-            let supply = match checked {
-                Ok(warnings) => makers.minted(key, source, warnings, &access.label),
-                Err(error) => Supply::Unusable(error),
-            };
-            made.add(access.with(supply));
-        }
-        made
-    }
-
-    fn add(&mut self, access: ClusterAccess) {
-        let access = Arc::new(access);
-        let cluster = &access.cluster;
-        self.by_name
-            .entry(cluster.name.clone())
-            .or_default()
-            .push(Arc::clone(&access));
-        self.by_server.insert(cluster.server.clone(), access);
-    }
-
-    /// The cluster with this name, or with this server if `text` is a URL. Trailing slashes of a
-    /// server are ignored.
-    pub fn find(&self, text: &str) -> Found<'_> {
-        if text.contains("://") {
-            let server = text.trim_end_matches('/');
-            return self.by_server.get(server).map_or(Found::None, Found::One);
-        }
-        match self.by_name.get(text).map_or(&[][..], Vec::as_slice) {
-            [] => Found::None,
-            [only] => Found::One(only),
-            several => Found::Several(several),
+impl ClusterQuestion {
+    fn new(principal: &Arc<Principal>, name: &str, permit: &ClusterPermit) -> Self {
+        let access = permit.access();
+        Self {
+            principal: Shared(Arc::clone(principal)),
+            name: name.to_owned(),
+            wanted: permit.wanted(),
+            server: access.cluster().server.clone(),
+            connection: access.connection(),
         }
     }
 
-    /// The cluster of a server, as its Secret spells it. Trailing slashes are ignored. Unlike
-    /// [`Clusters::find`], it never takes the text for a name.
-    pub fn of_server(&self, server: &str) -> Option<&Arc<ClusterAccess>> {
-        self.by_server
-            .get(server)
-            .or_else(|| self.by_server.get(server.trim_end_matches('/')))
-    }
-
-    /// Every cluster, in the order of servers.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<ClusterAccess>> {
-        self.by_server.values()
-    }
-
-    /// The keys of every slot in use, for [`cache::Cache::retain`].
-    pub fn keys(&self) -> HashSet<Key> {
-        let supplies = self.iter().map(|access| &access.supply);
-        supplies
-            .filter_map(|supply| match supply {
-                Supply::Minted(minted) => Some(minted.slot.key()),
-                Supply::Fixed(_) | Supply::Unusable(_) => None,
-            })
-            .collect()
-    }
-
-    /// A warning for each cluster that cannot be used, with the position of its Secret. Findings
-    /// from reading the Secret are not repeated.
-    pub fn findings(&self) -> Vec<Diagnostic> {
-        let mut findings = Vec::new();
-        for access in self.iter() {
-            let label = &access.label;
-            let warnings: Vec<String> = match (&access.supply, &access.config.auth) {
-                (Supply::Fixed(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
-                // Most gateways outside a pod never need that cluster.
-                (Supply::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => Vec::new(),
-                (Supply::Unusable(error), _) => vec![format!("the cluster `{label}` cannot be used: {error}")],
-                (Supply::Minted(minted), _) => {
-                    let say = |warning: &String| format!("the cluster `{label}`: {warning}");
-                    minted.warnings.iter().map(say).collect()
-                }
-            };
-            let place = |warning| Diagnostic::warning(access.config.location.clone(), warning);
-            findings.extend(warnings.into_iter().map(place));
+    /// Whether the request would be permitted, and reach the same cluster in the same way.
+    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+        let Shared(principal) = &self.principal;
+        if !now.authenticator.still(principal) {
+            return false;
         }
-        findings
-    }
-}
-
-type Unchecked = (ClusterAccess, Key, tollgate_plugin::Source);
-
-/// Runs the plugins' `check` of new configurations, on one thread.
-fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintError>)> {
-    if unchecked.is_empty() {
-        return Vec::new();
-    }
-    let sources = unchecked
-        .iter()
-        .map(|(_, _, source)| source.clone())
-        .collect::<Vec<_>>();
-    let checking = tollgate_plugin::in_own_thread(|| async move {
-        let mut verdicts = Vec::with_capacity(sources.len());
-        for source in sources {
-            verdicts.push(source.check().await);
-        }
-        verdicts
-    });
-    let failed = |error: &std::io::Error| {
-        let message = format!("the configuration could not be checked: {error}");
-        Err(MintError::new(Class::Permanent, "host.check", &message))
-    };
-    match checking {
-        Ok(verdicts) => unchecked.into_iter().zip(verdicts).collect(),
-        Err(error) => unchecked.into_iter().map(|one| (one, failed(&error))).collect(),
-    }
-}
-
-impl ClusterAccess {
-    /// A cluster at `server`, without any other settings.
-    #[cfg(test)]
-    pub(crate) fn at(server: &str, supply: Supply) -> Arc<Self> {
-        let (tls, auth) = (ClusterTls::default(), ClusterAuth::Anonymous);
-        let connection = connection_key(server, &tls, &auth);
-        let backend = Some(Arc::new(ClusterBackend::build(server, &tls).unwrap()));
-        let cluster = Arc::new(Cluster {
-            name: "prod".to_owned(),
-            server: server.to_owned(),
-            project: String::new(),
-        });
-        Arc::new(Self {
-            cluster,
-            config: Arc::new(ClusterConfig {
-                auth,
-                tls,
-                values: BTreeMap::new(),
-                labels: BTreeMap::new(),
-                annotations: BTreeMap::new(),
-                object: None,
-                resource_version: None,
-                location: None,
-            }),
-            label: "prod".into(),
-            provider: "anonymous".into(),
-            supply,
-            backend,
-            connection,
+        let caller = now.callers.of(principal, &now.rbac);
+        let permit = authorize_cluster_again(now, &caller, (&self.name, self.wanted));
+        permit.is_ok_and(|permit| {
+            let access = permit.access();
+            access.cluster().server == self.server && access.is_still(self.connection)
         })
     }
+}
 
-    /// The access with connections, but without a credential yet.
-    fn new(
-        cluster: &Cluster,
-        config: &Arc<ClusterConfig>,
-        label: Arc<str>,
-        before: Option<&Self>,
-        makers: Makers<'_>,
-    ) -> Self {
-        let (server, tls) = endpoint(cluster, config, makers.ambient);
-        let connection = connection_key(&server, &tls, &config.auth);
-        let kept = before.filter(|before| before.connection == connection);
-        let (backend, supply) = match kept.and_then(|kept| kept.backend.clone()) {
-            Some(backend) => (Some(backend), None),
-            None => match ClusterBackend::build(&server, &tls) {
-                Ok(backend) => (Some(Arc::new(backend)), None),
-                Err(error) => (None, Some(unusable("config.cluster", &with_causes(&error)))),
+impl Front for ClusterRoute<'_> {
+    // SECURITY: handing out a credential mints it first.
+    fn safety(&self, method: &Method) -> Safety {
+        match self {
+            Self::Forward(path) => safety_in_cluster(method, path.rest, path.query),
+            Self::Credential { .. } => Safety::Unsafe,
+            Self::List => Safety::ByMethod,
+        }
+    }
+
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        context.record.note(|record| record.front = "clusters");
+        match self {
+            Self::List => context.list_clusters(),
+            Self::Credential { name } => context.hand_out(name).await,
+            Self::Forward(path) => match context.snapshot.config.clusters {
+                ClusterFront::Closed => Err(Rejection::NotFound),
+                ClusterFront::Open => context.enter_cluster(request, path).await,
             },
+        }
+    }
+}
+
+impl RequestContext<'_> {
+    fn list_clusters(&self) -> Result<Response<Body>, Rejection> {
+        let _held = self.gateway.persons.acquire(self.principal.key())?;
+        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
+        let seen = visible(self.snapshot, &caller);
+        let items: Vec<ClusterView> = seen.into_iter().map(|access| ClusterView::of(access)).collect();
+        Ok(json(serde_json::json!({ "items": items }).to_string()))
+    }
+
+    /// Returns a credential to a caller who is granted it.
+    async fn hand_out(self, name: &str) -> Result<Response<Body>, Rejection> {
+        let permit = permit((name, Wanted::Credential), self.snapshot, self.principal, self.record)?;
+        let question = Question::Cluster(ClusterQuestion::new(self.principal, name, &permit));
+        let _place = self.gateway.open.enter(question, (self.snapshot, self.record.id()))?;
+        let _held = self.gateway.persons.acquire(self.principal.key())?;
+        let access = permit.access();
+        let lease = lease(access, self.record).await?;
+        note_lease(self.record, access, &lease);
+        let until = usable_until(access, &lease);
+        let document = exec_credential(&lease.credential, until, Version::V1).ok_or(Rejection::NotPortable)?;
+        let mut response = Response::new(Body::from(Bytes::from_owner(document.as_bytes().to_vec())));
+        let fields = response.headers_mut();
+        fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        Ok(response)
+    }
+
+    /// The stages authorize, credential, headers and forward.
+    async fn enter_cluster(
+        self,
+        (head, body): (request::Parts, Body),
+        path: &ClusterPath<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let Self {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = self;
+        // SECURITY: without these fields the request would act with the gateway's own rights,
+        // which are more than the caller asked for.
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
+        let cleaned = headers::clean(head)?;
+        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
+        let wanted = Wanted::of(cleaned.method(), &attributes);
+        let permit = permit((&path.name, wanted), snapshot, principal, record)?;
+        let question = Question::Cluster(ClusterQuestion::new(principal, &path.name, &permit));
+        let place = gateway.open.enter(question, (snapshot, record.id()))?;
+        let held = gateway.persons.acquire(principal.key())?;
+        let exchange = Exchange {
+            cluster: permit.access(),
+            rest: path.rest,
+            query: path.query,
+            attributes: &attributes,
+            told: Told::Nothing,
+            peer,
+            decision: record.id(),
+            until: principal.expires_at(),
+            ending: place.ending(),
         };
-        let plain = unusable("config.cluster", "no credential is sent to a server without https");
-        let readable = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
-        let shows = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
-        let supply = supply.or((readable && shows).then_some(plain));
-        Self {
-            cluster: Arc::new(cluster.clone()),
-            config: Arc::clone(config),
-            label,
-            provider: Arc::from(config.auth.as_str()),
-            backend: backend.filter(|_| supply.is_none()),
-            supply: supply.unwrap_or_else(|| unusable("host.unfinished", "not loaded yet")),
-            connection,
+        let answered = exchange.send((cleaned, body), (held, place), record).await;
+        record.step(Step::Forward);
+        match answered? {
+            // A 401 may be the cluster's answer to the gateway's credential. It is passed on
+            // without its challenge, which would make clients ask people for a password.
+            Answered::Answer(response) | Answered::Unknown(response) => Ok(response),
         }
-    }
-
-    /// Sets the credential's source, unless the connection is unusable.
-    fn with(mut self, supply: Supply) -> Self {
-        let Some(backend) = &self.backend else { return self };
-        self.supply = supply;
-        if let Supply::Fixed(lease) = &self.supply
-            && let Err(error) = backend.for_credential(lease)
-        {
-            self.supply = unusable("config.cluster", &with_causes(&error));
-        }
-        self
-    }
-
-    /// The supply, if its inputs and its name in metrics are the same. A plugin whose files changed
-    /// counts as another one, because its manifest may allow less.
-    fn kept(&self, key: Key, label: &Arc<str>, source: &tollgate_plugin::Source) -> Option<Supply> {
-        let same_plugin = |minted: &tollgate_plugin::credential::source::Minted| {
-            let before = minted.source.as_ref();
-            before.is_some_and(|before| Arc::ptr_eq(before.provider(), source.provider()))
-        };
-        match &self.supply {
-            Supply::Minted(minted) if minted.slot.key() == key && self.label == *label && same_plugin(minted) => {
-                Some(Supply::Minted(minted.clone()))
-            }
-            Supply::Minted(_) | Supply::Fixed(_) | Supply::Unusable(_) => None,
-        }
-    }
-
-    /// Name, server, project.
-    pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.cluster
-    }
-
-    /// Whether requests may still use the connections made for `connection`.
-    pub fn is_still(&self, connection: Key) -> bool {
-        self.connection == connection && self.backend.is_some() && !matches!(self.supply, Supply::Unusable(_))
-    }
-
-    /// The key of everything its connections depend on, except the credential. Equal keys for one
-    /// server mean the same cluster, reached in the same way.
-    pub fn connection(&self) -> Key {
-        self.connection
-    }
-
-    /// Its name in metrics: the cluster's name, or the server if the name is empty or shared by
-    /// several clusters.
-    pub fn label(&self) -> &Arc<str> {
-        &self.label
-    }
-
-    /// What makes its credential: `name@sha256:digest` of a plugin, or the kind of its Secret, such
-    /// as `bearer`.
-    pub fn provider(&self) -> &Arc<str> {
-        &self.provider
-    }
-
-    /// Where its credential comes from.
-    pub fn supply(&self) -> &Supply {
-        &self.supply
-    }
-
-    /// The state of its credential. `None` if it is not minted.
-    pub fn health(&self) -> Option<Health> {
-        match &self.supply {
-            Supply::Minted(minted) => Some(minted.slot.health()),
-            Supply::Fixed(_) | Supply::Unusable(_) => None,
-        }
-    }
-
-    /// A credential that may be used now, waiting at most [`LONGEST_WAIT`].
-    ///
-    /// # Errors
-    /// [`Error`]; the request must not be forwarded.
-    ///
-    /// Cancel safe: a mint continues.
-    pub async fn lease(&self) -> Result<Lease, Error> {
-        match &self.supply {
-            Supply::Fixed(lease) => Ok(lease.clone()),
-            Supply::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
-            Supply::Unusable(error) => Err(Error::Unusable(error.clone())),
-        }
-    }
-
-    /// The credential for one more attempt after a 401. `None` if that makes no sense. Waits at
-    /// most [`LONGEST_WAIT`] for a mint.
-    pub async fn refused(&self, generation: u64) -> Option<Lease> {
-        match &self.supply {
-            Supply::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
-            Supply::Fixed(_) | Supply::Unusable(_) => None,
-        }
-    }
-
-    /// Reports a 401 for a request that cannot be sent again, so that the next request gets another
-    /// credential. Does not wait.
-    pub async fn note_refused(&self, generation: u64) {
-        if let Supply::Minted(minted) = &self.supply {
-            // What a later request gets is that request's to hear of.
-            drop(minted.slot.refused(generation, Instant::now()).await);
-        }
-    }
-
-    /// Its connections. `None` if the cluster cannot be used.
-    pub fn backend(&self) -> Option<&Arc<ClusterBackend>> {
-        self.backend.as_ref()
     }
 }
 
-fn deadline() -> Instant {
-    let now = Instant::now();
-    now.checked_add(LONGEST_WAIT).unwrap_or(now)
-}
-
-/// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
-fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config::Ambient) -> (String, ClusterTls) {
-    match (&config.auth, &ambient.kubernetes) {
-        (ClusterAuth::InCluster, Some(api)) => {
-            let ca_pem = std::fs::read_to_string(&api.ca_file).ok();
-            let tls = ClusterTls {
-                // If the file cannot be read, no other authority is trusted instead.
-                ca_pem: Some(ca_pem.unwrap_or_default()),
-                ..ClusterTls::default()
-            };
-            (api.server.clone(), tls)
-        }
-        (_, _) => (cluster.server.clone(), config.tls.clone()),
-    }
-}
-
-/// What decides whether connections can be kept.
-fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Key {
-    let ClusterTls {
-        verification,
-        server_name,
-        ca_pem,
-    } = tls;
-    let certificate = match auth {
-        ClusterAuth::ClientCertificate { chain_pem, key_pem } => Some((chain_pem, key_pem)),
-        ClusterAuth::Anonymous
-        | ClusterAuth::InCluster
-        | ClusterAuth::Bearer(_)
-        | ClusterAuth::Basic { .. }
-        | ClusterAuth::Provider { .. }
-        | ClusterAuth::Unusable { .. } => None,
-    };
-    let key = certificate.map(|(_, key)| secrecy::ExposeSecret::expose_secret(key).as_bytes());
-    let secrets: Vec<_> = key
-        .map(|bytes| SecretVersion::Bytes { name: "key", bytes })
-        .into_iter()
-        .collect();
-    Key::of(&Parts {
-        abi: "connection",
-        plugin: auth.as_str(),
-        config: &serde_json::json!({
-            "verified": *verification == Verification::On,
-            "serverName": server_name,
-            "ca": ca_pem,
-            "chain": certificate.map(|(chain, _)| chain),
-        }),
-        secrets: &secrets,
-        tenancy: Tenancy::Cluster(server),
-        policy: "",
-    })
+fn permit(
+    asked: (&str, Wanted),
+    snapshot: &Snapshot,
+    principal: &Arc<Principal>,
+    record: &mut Open,
+) -> Result<ClusterPermit, Rejection> {
+    let caller = snapshot.callers.of(principal, &snapshot.rbac);
+    let permit = authorize_cluster(snapshot, &caller, asked, record);
+    record.step(Step::Authorize);
+    Ok(permit?)
 }

@@ -18,7 +18,7 @@ use moka::policy::EvictionPolicy;
 use moka::sync::Cache;
 use rustc_hash::FxBuildHasher;
 
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::key::Key;
 

@@ -18,15 +18,22 @@
 //! its state.
 
 pub mod admin;
-pub mod authorize;
+pub mod applications;
+pub mod applicationsets;
 pub mod caller;
+pub mod cluster_access;
 pub mod clusters;
 pub mod discovery;
-pub mod front;
+mod exchange;
+pub mod extensions;
+mod front;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
-pub mod grpc;
+pub mod kubernetes;
+pub mod open_exchanges;
 pub mod pipeline;
+pub mod platform;
+pub mod projects;
 pub mod question;
 pub mod rejection;
 pub mod route;

@@ -9,86 +9,57 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use futures_util::FutureExt;
-use http::{HeaderValue, Method, Request, Response, request};
+use http::{HeaderValue, Request, Response, request};
 
-mod applications;
-pub mod applicationsets;
-mod clusters;
-mod door;
-mod exchange;
-mod extensions;
-mod grpc;
-mod kubernetes;
-pub(crate) mod open;
-mod platform;
-mod projects;
-
-pub use applications::Desk;
-pub use applicationsets::Room;
-pub use kubernetes::Services;
-pub use open::{OpenExchanges, Withdrawn};
-
-use extensions::ExtensionQuestion;
-use open::Question;
-
-use door::{Door, name_decision};
-
-use crate::authorize::{self, Permit};
-use crate::front::extensions::Call;
-use crate::grpc::Api;
+use crate::applications::Desk;
+use crate::applicationsets::Room;
+use crate::applicationsets::grpc::Api;
+use crate::applicationsets::grpc::open::Opened;
+use crate::front::{Door, Front, RequestContext, name_decision};
+use crate::kubernetes::{self, Services};
+use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
-use crate::route::{self, ClusterRoute, Route};
+use crate::route::{self, Route};
 use crate::snapshot::{Current, Snapshot};
 use tollgate_config::Config;
-use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::agent::{self, CiTokens, Presented};
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_plugin::RequestContext;
-use tollgate_proxy::assertion::{Signer, Statement};
+use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, Body, Limiter};
-use tollgate_proxy::headers::{self, ClientFields, Outbound, Own};
 use tollgate_proxy::metrics::Metrics;
-use tollgate_proxy::record::{Open, Outcome, Recorder, Step, trace_id};
+use tollgate_proxy::record::Step;
+use tollgate_proxy::record::{Open, Outcome, Recorder, trace_id};
 use tollgate_proxy::server::{Handler, Peer, Refusal};
-use tollgate_proxy::target;
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 use tollgate_state::source::Source;
 
 /// Serves requests with the snapshot in force.
 #[derive(Debug)]
 pub struct Gateway {
-    current: Current,
-    recorder: Arc<Recorder>,
-    metrics: Arc<Metrics>,
-    signer: Signer,
+    pub(crate) current: Current,
+    pub(crate) recorder: Arc<Recorder>,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) signer: Signer,
     /// `/.well-known/jwks.json`: the public keys that verify assertions.
     public_keys: bytes::Bytes,
-    persons: Arc<Limiter>,
+    pub(crate) persons: Arc<Limiter>,
     /// State of the Kubernetes front, if it is open.
-    services: Option<Arc<Services>>,
+    pub(crate) services: Option<Arc<Services>>,
     /// State of the Applications front, if it is open.
-    applications: Option<Arc<Desk>>,
+    pub(crate) applications: Option<Arc<Desk>>,
     /// State of the ApplicationSet front, if it is open.
-    sets: Option<Arc<Room>>,
+    pub(crate) sets: Option<Arc<Room>>,
     /// Where objects are written.
-    source: Arc<dyn Source>,
+    pub(crate) source: Arc<dyn Source>,
     /// Messages of the gRPC methods.
-    grpc: Arc<Api>,
+    pub(crate) grpc: Arc<Api>,
     /// Open exchanges of all fronts.
-    open: Arc<OpenExchanges>,
+    pub(crate) open: Arc<OpenExchanges>,
 }
 
 /// State of the Kubernetes, Applications and ApplicationSet fronts that outlives a request. `None`
 /// for a front that is closed.
 pub type Fronts = (Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
-
-/// What the stages after authentication know of a request.
-struct Walk<'a> {
-    peer: &'a Arc<Peer>,
-    snapshot: &'a Snapshot,
-    principal: &'a Arc<Principal>,
-    record: &'a mut Open,
-}
 
 impl Gateway {
     /// Makes a gateway over the snapshots of `current`.
@@ -229,8 +200,8 @@ impl Gateway {
             Route::Grpc(transport) => {
                 let opened = self.open_call((head, body), transport, (snapshot, record)).await?;
                 match opened {
-                    grpc::Opened::Answered(response) => return Ok(response),
-                    grpc::Opened::Call(call, head, content) => {
+                    Opened::Answered(response) => return Ok(response),
+                    Opened::Call(call, head, content) => {
                         body = content;
                         (Some(call), *head)
                     }
@@ -252,175 +223,33 @@ impl Gateway {
         }
         peer.mark_known();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
-        if let Some(call) = call {
-            let walk = applicationsets::Walk {
-                snapshot,
-                principal: &principal,
-                record,
-            };
-            return self.walk_call((call, body), walk).await;
-        }
-        let path = match route {
-            Route::Extension(path) => path,
-            Route::Cluster(route) => {
-                let walk = Walk {
-                    peer,
-                    snapshot,
-                    principal: &principal,
-                    record,
-                };
-                return self.walk_cluster((head, body), &route, walk).await;
-            }
-            Route::Application(path) => {
-                let walk = Walk {
-                    peer,
-                    snapshot,
-                    principal: &principal,
-                    record,
-                };
-                return self.walk_application((head, body), &path, walk).await;
-            }
+        let context = RequestContext {
+            gateway: self,
+            peer,
+            snapshot,
+            principal: &principal,
+            record,
+        };
+        let request = (head, body);
+        match route {
+            Route::Extension(route) => route.serve(context, request).await,
+            Route::Cluster(route) => route.serve(context, request).await,
+            Route::Application(route) => route.serve(context, request).await,
+            Route::ApplicationSet(route) => route.serve(context, request).await,
+            Route::Platform(route) => route.serve(context, request).await,
+            Route::Project(route) => route.serve(context, request).await,
             Route::Decision(id) => {
                 let _held = self.persons.acquire(principal.key())?;
-                return self.own_decision(id, &principal);
+                self.own_decision(id, &principal)
             }
-            Route::Platform(route) => {
-                let services = self.services.as_deref().ok_or(Rejection::NotFound)?;
-                let _held = self.persons.acquire(principal.key())?;
-                record.note(|record| record.front = "platform");
-                let desk = platform::Desk::open(snapshot, services, &principal)?;
-                return desk.answer(&route, (head, body), record).await;
-            }
-            Route::Project(route) => {
-                let walk = Walk {
-                    peer,
-                    snapshot,
-                    principal: &principal,
-                    record,
-                };
-                return self.walk_project((head, body), &route, walk).await;
-            }
-            Route::ApplicationSet(route) => {
-                let walk = applicationsets::Walk {
-                    snapshot,
-                    principal: &principal,
-                    record,
-                };
-                return self.walk_applicationset((head, body), &route, walk).await;
-            }
-            Route::Grpc(_)
-            | Route::Kubernetes(_)
-            | Route::AuthorizeProxyUser
-            | Route::AssertionKeys
-            | Route::Unknown => {
-                return Err(Rejection::NotFound);
-            }
-        };
-
-        let call = Call::read(&path, &head, &snapshot.extensions)?;
-        record.note(|record| note_call(record, &call));
-        let caller = snapshot.callers.of(&principal, &snapshot.rbac);
-        let permit = authorize::authorize(snapshot, &caller, call, record);
-        record.step(Step::Authorize);
-        let permit = Arc::new(permit?);
-        let question = Question::Extension(ExtensionQuestion::new(&permit));
-        let place = Arc::new(self.open.enter(question, (snapshot, record.id()))?);
-
-        let permits = (
-            self.persons.acquire(principal.key())?,
-            permit.extension().limiter().acquire(principal.key())?,
-        );
-        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
-            None => (ClientFields::Unlisted, body),
-            Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
-        };
-        let mut outbound = self
-            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
-            .await?;
-        outbound.hold(permits);
-        outbound.end_with(principal.expires_at(), record.id());
-        outbound.end_on(place.ending());
-        // The content may go on after the answer has ended.
-        body.hold(Arc::clone(&place));
-        outbound.hold(place);
-        record.step(Step::Headers);
-
-        let forwarded = permit.backend().forward(outbound, body).await;
-        record.step(Step::Forward);
-        self.count(&permit, record, &forwarded);
-        self.finish(forwarded?, &permit, snapshot).await
-    }
-
-    /// Lets plugins and the policy edit the client's remaining fields. The host then writes its
-    /// own.
-    async fn prepare(
-        &self,
-        mut cleaned: headers::Cleaned,
-        permit: &Permit,
-        snapshot: &Snapshot,
-        (peer, record): (&Arc<Peer>, &mut Open),
-    ) -> Result<Outbound, Rejection> {
-        let missing = snapshot.plugins.missing_required();
-        if !missing.is_empty() {
-            return Err(Rejection::PluginsMissing(missing.join(", ")));
-        }
-        let extension = permit.extension();
-        let context = context(permit);
-        for filter in snapshot.plugins.header_filters(extension.name()) {
-            record.note(|record| record.plugins.push(Arc::clone(filter.label())));
-            filter.request_plan().apply(cleaned.fields_mut());
-            if filter.filters_requests() {
-                filter.filter_request(&context, cleaned.fields_mut()).await?;
+            Route::Grpc(_) => match call {
+                Some(call) => context.serve_call(call, request.1).await,
+                None => Err(Rejection::NotFound),
+            },
+            Route::Kubernetes(_) | Route::AuthorizeProxyUser | Route::AssertionKeys | Route::Unknown => {
+                Err(Rejection::NotFound)
             }
         }
-        for name in &permit.decision().remove_headers {
-            cleaned.fields_mut().remove(name);
-        }
-        for (name, value) in &permit.decision().set_headers {
-            cleaned.fields_mut().insert(name.clone(), value.clone());
-        }
-        let caller = permit.caller();
-        let assertion = match &extension.spec().identity.assertion {
-            Some(spec) => Some(self.signer.sign(spec, &statement(permit))?),
-            None => None,
-        };
-        let call = permit.call();
-        let own = Own {
-            identity: caller.identity.as_ref().map_err(Clone::clone)?,
-            subject: permit.subject().as_ref().map_err(Clone::clone)?,
-            assertion: assertion.as_ref(),
-        };
-        let upstream = permit.backend().upstream();
-        let path = target::join(upstream.base(), &call.rest, call.query.as_deref())?;
-        Ok(cleaned.seal((upstream, path), &own, peer)?)
-    }
-
-    async fn finish(
-        &self,
-        mut response: Response<Body>,
-        permit: &Permit,
-        snapshot: &Snapshot,
-    ) -> Result<Response<Body>, Rejection> {
-        let context = context(permit);
-        let status = response.status();
-        for filter in snapshot.plugins.header_filters(permit.extension().name()) {
-            filter.response_plan().apply(response.headers_mut());
-            if filter.filters_responses() {
-                filter.filter_response(&context, status, response.headers_mut()).await?;
-            }
-        }
-        Ok(response)
-    }
-
-    /// Counts requests handed to a backend, as Argo CD does.
-    fn count(&self, permit: &Permit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
-        let status = match forwarded {
-            Ok(response) => response.status(),
-            Err(error) => error.status(),
-        };
-        let seconds = record.taken(Step::Forward).as_secs_f64();
-        self.metrics
-            .forwarded(permit.extension().spec(), status.as_u16(), seconds);
     }
 
     /// Returns the record of a decision about the caller. A decision about anyone else is reported
@@ -477,43 +306,6 @@ impl Handler for Gateway {
     }
 }
 
-fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
-    record.front = "extensions";
-    record.extension = Some(Arc::clone(&call.asked.name));
-    record.application = call.asked.subject.application().cloned();
-    record.project = call.asked.subject.project().map(str::to_owned);
-}
-
-fn context(permit: &Permit) -> RequestContext<'_> {
-    let principal = &permit.caller().principal;
-    let call = permit.call();
-    RequestContext {
-        extension: permit.extension().name(),
-        method: call.method.as_str(),
-        path: &call.rest,
-        user: Some(principal.username()),
-        groups: principal.groups(),
-        application: call.application.as_deref(),
-        project: call.asked.subject.project(),
-        cluster: permit.destination().map(|cluster| cluster.name.as_str()),
-    }
-}
-
-fn statement(permit: &Permit) -> Statement<'_> {
-    let principal = &permit.caller().principal;
-    let subject = &permit.call().asked.subject;
-    Statement {
-        subject: principal.user_id(),
-        username: principal.username(),
-        groups: principal.groups(),
-        application: subject
-            .application()
-            .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: subject.project(),
-        caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
-    }
-}
-
 /// Returns the key of the settings, or a new one that lives as long as the process.
 fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     let issuer = settings.assertion_issuer.clone();
@@ -526,30 +318,21 @@ fn signer(settings: &tollgate_config::Extensions) -> anyhow::Result<Signer> {
     Signer::from_pem(issuer, &secrecy::SecretString::from(pem)).map_err(|error| named(&error))
 }
 
-/// What the route adds to the safety of the method.
-// SECURITY: requests into clusters are judged by their Kubernetes verb, because some that come by
-// `GET` run programs. Handing out a credential mints it first.
-fn safety(route: &Route<'_>, method: &Method) -> Safety {
-    let (rest, query) = match route {
-        Route::Cluster(ClusterRoute::Forward(path)) => (path.rest, path.query),
-        Route::Application(path) => (path.rest, path.query),
-        Route::Cluster(ClusterRoute::Credential { .. }) => return Safety::Unsafe,
-        Route::Cluster(ClusterRoute::List)
-        | Route::Extension(_)
-        | Route::Decision(_)
-        | Route::Platform(_)
-        | Route::Project(_)
-        | Route::ApplicationSet(_)
+/// What the front knows of the request's safety.
+fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
+    match route {
+        Route::Extension(route) => route.safety(method),
+        Route::Cluster(route) => route.safety(method),
+        Route::Application(route) => route.safety(method),
+        Route::ApplicationSet(route) => route.safety(method),
+        Route::Platform(route) => route.safety(method),
+        Route::Project(route) => route.safety(method),
+        Route::Decision(_)
         | Route::Grpc(_)
         | Route::Kubernetes(_)
         | Route::AuthorizeProxyUser
         | Route::AssertionKeys
-        | Route::Unknown => return Safety::ByMethod,
-    };
-    // An upgrade is unsafe by itself.
-    match Attributes::read(method, rest, query, None).is_plain_read(method) {
-        true => Safety::ByMethod,
-        false => Safety::Unsafe,
+        | Route::Unknown => Safety::ByMethod,
     }
 }
 
@@ -561,7 +344,7 @@ fn is_for_agents(head: &request::Parts) -> bool {
     }
 }
 
-fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {
+pub(crate) fn json(text: impl Into<bytes::Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(text.into()));
     let fields = response.headers_mut();
     fields.insert(http::header::CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -12,7 +12,8 @@ use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use uuid::Uuid;
 
-use crate::clusters::{self, ClusterAccess};
+use crate::cluster_access;
+use crate::cluster_access::ClusterAccess;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
@@ -27,7 +28,7 @@ pub mod review;
 pub enum Error {
     /// The gateway has no credential.
     #[error("there is no credential for it: {0}")]
-    Credential(#[from] clusters::Error),
+    Credential(#[from] cluster_access::Error),
     /// The cluster's settings cannot be used.
     #[error("its settings cannot be used")]
     Settings,
@@ -70,11 +71,11 @@ pub(crate) struct Asking<'a> {
 
 impl<'a> Asking<'a> {
     /// Takes the cluster's credential, waiting at most
-    /// [`clusters::LONGEST_WAIT`]. Cancel safe.
+    /// [`cluster_access::LONGEST_WAIT`]. Cancel safe.
     ///
     /// # Errors
     /// [`Error::Credential`].
-    pub async fn begin(access: &'a ClusterAccess) -> Result<Self, Error> {
+    pub(crate) async fn begin(access: &'a ClusterAccess) -> Result<Self, Error> {
         Ok(Self {
             access,
             lease: access.lease().await?,
@@ -86,7 +87,7 @@ impl<'a> Asking<'a> {
     ///
     /// # Errors
     /// [`Error`].
-    pub async fn ask(&mut self, question: &Question<'_>) -> Result<Bytes, Error> {
+    pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Bytes, Error> {
         self.ask_as(question, &Impersonation::Nobody).await
     }
 

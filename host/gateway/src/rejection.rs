@@ -13,11 +13,16 @@ use uuid::Uuid;
 
 mod kubernetes;
 
-use crate::front::applicationsets::Code;
-use crate::front::kubernetes::status;
-use crate::front::{applicationsets, extensions, platform, projects};
-use crate::route::KUBERNETES;
-use crate::{authorize, discovery, front, grpc, pipeline};
+use crate::applicationsets::grpc;
+use crate::applicationsets::request;
+use crate::applicationsets::request::Code;
+use crate::extensions::call;
+use crate::extensions::permit;
+use crate::kubernetes::route::KUBERNETES;
+use crate::kubernetes::status;
+use crate::platform::api;
+use crate::projects::update;
+use crate::{discovery, open_exchanges};
 use tollgate_applicationset::Refusal;
 use tollgate_config::Compatibility;
 use tollgate_core::diagnostic::with_causes;
@@ -44,10 +49,10 @@ pub enum Rejection {
     Authenticate(#[from] authenticate::Error),
     /// The call cannot be understood.
     #[error(transparent)]
-    Call(#[from] extensions::Error),
+    Call(#[from] call::Error),
     /// The policy denied the call.
     #[error(transparent)]
-    Authorize(#[from] authorize::Error),
+    Authorize(#[from] permit::Error),
     /// A required plugin is not loaded.
     #[error("required plugins are not loaded: {0}")]
     PluginsMissing(String),
@@ -68,7 +73,7 @@ pub enum Rejection {
     Forward(#[from] forward::Error),
     /// There is no credential for the cluster.
     #[error(transparent)]
-    Credential(#[from] crate::clusters::Error),
+    Credential(#[from] crate::cluster_access::Error),
     /// The credential's certificate cannot be used for a connection.
     #[error("the cluster's certificate cannot be used")]
     Unreachable(#[source] forward::BuildError),
@@ -77,7 +82,7 @@ pub enum Rejection {
     NotPortable,
     /// The browser's origin may not call the Kubernetes front.
     #[error(transparent)]
-    Origin(#[from] front::kubernetes::origin::Forbidden),
+    Origin(#[from] crate::kubernetes::origin::Forbidden),
     /// The path is not below the Kubernetes front's prefix, but the credential is only for that
     /// front.
     #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
@@ -93,7 +98,7 @@ pub enum Rejection {
     ClientImpersonates(HeaderName),
     /// The policy of the Kubernetes front denied the request.
     #[error(transparent)]
-    Kubernetes(#[from] authorize::kubernetes::Error),
+    Kubernetes(#[from] crate::kubernetes::permit::Error),
     /// The audit log could not be written, so the request is refused.
     #[error("the audit log cannot be written")]
     Audit(#[source] store::Error),
@@ -102,7 +107,7 @@ pub enum Rejection {
     Ended(sessions::Ending),
     /// A snapshot that came into force meanwhile does not permit the request.
     #[error(transparent)]
-    Withdrawn(#[from] pipeline::Withdrawn),
+    Withdrawn(#[from] open_exchanges::Withdrawn),
     /// The agent's cluster is not one of the gateway's.
     #[error("the agent's cluster is not known")]
     NoCluster,
@@ -111,19 +116,19 @@ pub enum Rejection {
     UnknownToCluster,
     /// The request may not enter the cluster of an Application.
     #[error(transparent)]
-    Application(#[from] authorize::applications::Error),
+    Application(#[from] crate::applications::permit::Error),
     /// The resource's kind is not known.
     #[error(transparent)]
     Discovery(#[from] discovery::Error),
     /// The API for tokens, sessions and audit refuses.
     #[error(transparent)]
-    Platform(#[from] platform::Error),
+    Platform(#[from] api::Error),
     /// The API for AppProjects refuses.
     #[error(transparent)]
-    Project(#[from] projects::Error),
+    Project(#[from] update::Error),
     /// The API for ApplicationSets refuses.
     #[error(transparent)]
-    ApplicationSet(#[from] applicationsets::Error),
+    ApplicationSet(#[from] request::Error),
     /// The call does not have gRPC's form.
     #[error(transparent)]
     Grpc(#[from] grpc::Error),
@@ -276,19 +281,17 @@ impl Rejection {
             Self::Route(error @ target::Error::ExtensionName) => {
                 (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
             }
-            Self::Call(error @ extensions::Error::MissingName) => {
+            Self::Call(error @ call::Error::MissingName) => {
                 (StatusCode::BAD_REQUEST, format!("Invalid URL: {error}").into())
             }
             Self::Call(error) => (StatusCode::BAD_REQUEST, format!("Invalid headers: {error}").into()),
-            Self::Authorize(authorize::Error::Denied { .. } | authorize::Error::Policy(_)) => {
+            Self::Authorize(permit::Error::Denied { .. } | permit::Error::Policy(_)) => {
                 (StatusCode::UNAUTHORIZED, "Unauthorized extension request".into())
             }
-            Self::Authorize(authorize::Error::UnknownExtension { .. }) => {
+            Self::Authorize(permit::Error::UnknownExtension { .. }) => {
                 (StatusCode::NOT_FOUND, "Extension not found".into())
             }
-            Self::Authorize(authorize::Error::NoBackend { .. }) => {
-                (StatusCode::BAD_REQUEST, "invalid extension".into())
-            }
+            Self::Authorize(permit::Error::NoBackend { .. }) => (StatusCode::BAD_REQUEST, "invalid extension".into()),
             Self::Route(_)
             | Self::NotFound
             | Self::Authenticate(authenticate::Error::CrossSite { .. })
@@ -300,9 +303,9 @@ impl Rejection {
             | Self::Headers(_)
             | Self::Forward(_)
             | Self::Authorize(
-                authorize::Error::Cluster { .. }
-                | authorize::Error::UnknownCluster { .. }
-                | authorize::Error::AmbiguousCluster { .. },
+                permit::Error::Cluster { .. }
+                | permit::Error::UnknownCluster { .. }
+                | permit::Error::AmbiguousCluster { .. },
             )
             | Self::Credential(_)
             | Self::Unreachable(_)
@@ -370,8 +373,8 @@ fn unauthenticated(error: &authenticate::Error) -> Answer {
     }
 }
 
-fn unauthorized(error: &authorize::Error) -> Answer {
-    use authorize::Error;
+fn unauthorized(error: &permit::Error) -> Answer {
+    use permit::Error;
     match error {
         Error::Denied { reason } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
         Error::UnknownExtension { .. } => {
@@ -447,7 +450,7 @@ fn bad_headers(error: &headers::Error) -> Answer {
 
 /// Only permitted callers get here, so they may know the code. The provider's sentence is for
 /// operators.
-fn no_credential(error: &crate::clusters::Error) -> Answer {
+fn no_credential(error: &crate::cluster_access::Error) -> Answer {
     let class = error.class().as_str();
     let message = format!(
         "the cluster's credential is not available ({class}, `{}`)",
@@ -466,7 +469,7 @@ fn no_credential(error: &crate::clusters::Error) -> Answer {
     }
 }
 
-fn refused_by_platform(error: &platform::Error) -> Answer {
+fn refused_by_platform(error: &api::Error) -> Answer {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
         return Answer::failed(status, reason, error.to_string());
@@ -474,7 +477,7 @@ fn refused_by_platform(error: &platform::Error) -> Answer {
     Answer::denied(status, reason, error.to_string())
 }
 
-fn refused_by_state(error: &projects::Error) -> Answer {
+fn refused_by_state(error: &update::Error) -> Answer {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
         return Answer::failed(status, reason, error.text());
@@ -482,7 +485,7 @@ fn refused_by_state(error: &projects::Error) -> Answer {
     Answer::denied(status, reason, error.text())
 }
 
-fn refused_set(error: &applicationsets::Error) -> Answer {
+fn refused_set(error: &request::Error) -> Answer {
     let (status, reason) = (error.status(), error.code());
     let answer = if status.is_server_error() || reason == "policy_failed" {
         Answer::failed(status, reason, error.text())
@@ -647,7 +650,7 @@ mod tests {
     use http::StatusCode;
 
     use super::{Outcome, Rejection, Voice};
-    use crate::authorize::{self};
+    use crate::extensions::permit;
     use tollgate_policy::rego;
 
     #[test]
@@ -661,7 +664,7 @@ mod tests {
             ),
             (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
         ] {
-            let rejection = Rejection::from(authorize::Error::Policy(cause));
+            let rejection = Rejection::from(permit::Error::Policy(cause));
             let answer = rejection.answer(Voice::House);
             assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
             assert!(matches!(answer.outcome, Outcome::Failed));

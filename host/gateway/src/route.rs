@@ -4,24 +4,16 @@
 //! Security: a path is never decoded and encoded again. A backend gets, byte for byte, what was
 //! checked.
 
-mod applications;
-mod applicationsets;
-mod clusters;
-mod kubernetes;
-mod platform;
-mod projects;
-
-use crate::grpc::Transport;
+use crate::applications::route::ApplicationPath;
+use crate::applicationsets::grpc::Transport;
+use crate::applicationsets::route::ApplicationSetRoute;
+use crate::clusters::route::ClusterRoute;
+use crate::kubernetes::route::KubernetesPath;
+use crate::platform::route::PlatformRoute;
+use crate::projects::route::ProjectRoute;
 use http::{HeaderMap, Method, Uri};
 use tollgate_identity::access::endpoint;
 use tollgate_proxy::target::{Error, authority, check_path};
-
-pub use applications::{ApplicationPath, is_application};
-pub use applicationsets::{ApplicationSetRoute, Wish, is_application_sets};
-pub use clusters::{ClusterPath, ClusterRoute};
-pub use kubernetes::{KUBERNETES, KubernetesPath, is_kubernetes};
-pub use platform::{PlatformRoute, is_for_pages};
-pub use projects::ProjectRoute;
 
 /// Prefixes under which extensions are reachable: the documented one and the
 /// one Argo CD's own router uses.
@@ -77,22 +69,22 @@ pub fn route<'a>(method: &Method, uri: &'a Uri, headers: &HeaderMap) -> Result<R
     if let Some(path) = extension(uri)? {
         return Ok(Route::Extension(path));
     }
-    if let Some(path) = clusters::cluster(method, uri)? {
+    if let Some(path) = crate::clusters::route::cluster(method, uri)? {
         return Ok(Route::Cluster(path));
     }
-    if let Some(path) = kubernetes::kubernetes(uri)? {
+    if let Some(path) = crate::kubernetes::route::kubernetes(uri)? {
         return Ok(Route::Kubernetes(path));
     }
-    if let Some(path) = applications::application(uri)? {
+    if let Some(path) = crate::applications::route::application(uri)? {
         return Ok(Route::Application(path));
     }
-    if let Some(path) = platform::platform(method, uri)? {
+    if let Some(path) = crate::platform::route::platform(method, uri)? {
         return Ok(Route::Platform(path));
     }
-    if let Some(route) = projects::project(method, uri)? {
+    if let Some(route) = crate::projects::route::project(method, uri)? {
         return Ok(Route::Project(route));
     }
-    if let Some(route) = applicationsets::application_set(method, uri)? {
+    if let Some(route) = crate::applicationsets::route::application_set(method, uri)? {
         return Ok(Route::ApplicationSet(route));
     }
     if method == Method::POST && uri.path() == endpoint::PATH {

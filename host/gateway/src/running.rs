@@ -17,7 +17,11 @@ use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::admin::{self, Admin, Findings};
-use crate::pipeline::{Desk, Gateway, OpenExchanges, Room, Services};
+use crate::applications::Desk;
+use crate::applicationsets::Room;
+use crate::kubernetes::Services;
+use crate::open_exchanges::OpenExchanges;
+use crate::pipeline::Gateway;
 use crate::self_check;
 use crate::snapshot::{Current, Loader};
 use tollgate_config::{Config, StoreUrl};

@@ -16,7 +16,7 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::clusters::{ClusterAccess, Found};
+use crate::cluster_access::{ClusterAccess, Found};
 use crate::snapshot::{Current, Snapshot};
 use tollgate_core::agent::AgentId;
 use tollgate_identity::access::Configuration;

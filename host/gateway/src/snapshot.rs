@@ -9,13 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::authorize::applications::{ApplicationsPolicy, Standings};
-use crate::authorize::applicationsets::ApplicationSetsPolicy;
-use crate::authorize::kubernetes::KubernetesPolicy;
-use crate::authorize::{Judgments, Target};
+use crate::applications::permit::{ApplicationsPolicy, Standings};
+use crate::applicationsets::permit::ApplicationSetsPolicy;
 use crate::caller::Callers;
-use crate::clusters::Clusters;
-use crate::front::extensions::{Asked, Registry};
+use crate::cluster_access::Clusters;
+use crate::extensions::Judgments;
+use crate::extensions::Target;
+use crate::extensions::call::Asked;
+use crate::extensions::registry::Registry;
+use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;

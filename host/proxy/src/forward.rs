@@ -276,4 +276,4 @@ fn switch(headers: &mut http::HeaderMap, protocol: HeaderValue) {
 }
 
 #[cfg(test)]
-pub mod tests;
+pub(crate) mod tests;

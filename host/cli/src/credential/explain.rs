@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::local::Local;
 use super::{Failure, complain};
 use crate::format::Format;
-use tollgate_gateway::clusters::ClusterAccess;
+use tollgate_gateway::cluster_access::ClusterAccess;
 use tollgate_plugin::Exchange;
 use tollgate_plugin::credential::cache::times::{Lifetime, Window};
 use tollgate_plugin::credential::source::{Minted, Supply};

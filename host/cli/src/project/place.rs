@@ -11,11 +11,11 @@ use serde_json::{Value, json};
 use crate::client::{Ask, Failure, Server};
 use crate::complain;
 use tollgate_config::{Config, raw};
-use tollgate_gateway::front::projects;
+use tollgate_gateway::projects::update;
 use tollgate_state::ObjectName;
 use tollgate_state::write::{self, Key, Kind, Version, Writer};
 
-use tollgate_gateway::front::projects::change;
+use tollgate_gateway::projects::update::change;
 
 /// Reason of a write that is based on an older version.
 pub(super) const CONFLICT: &str = "conflict";
@@ -150,7 +150,7 @@ fn key(config: &Config, name: &str) -> Key {
 
 /// Why the state says no; operators see paths.
 fn refused(error: &write::Error) -> Failure {
-    let code = projects::state_code(error);
+    let code = update::state_code(error);
     let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
     match hint(code) {
         Some(hint) => failure.with_hint(hint),

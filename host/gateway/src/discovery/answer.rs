@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::room::Asked;
 use super::{Kind, Limits, Scope};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use crate::question::{self, Asking, Question};
 
 const JSON: &str = "application/json";

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use super::answer::{self, Content, Part, Problem};
 use super::{Error, Kind, Limits};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use tollgate_core::diagnostic::shortened;
 use tollgate_identity::clock::Clock;
 

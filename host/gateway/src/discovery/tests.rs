@@ -7,7 +7,7 @@ mod world;
 use std::sync::Arc;
 
 use super::{Discovery, Error, Kind, Problem, Scope};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 
 /// `group/Kind` with `*` for one of the cluster, or the refusal with its causes.
 async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, asked: &str) -> String {

@@ -3,8 +3,9 @@
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::front::{applicationsets, platform};
-use crate::grpc::{Api, Call, Method as GrpcMethod, Transport, request};
+use crate::applicationsets::grpc::{Api, Call, Method as GrpcMethod, Transport, request};
+use crate::applicationsets::request;
+use crate::platform::api;
 use crate::route::{Route, extension, route};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
@@ -97,8 +98,8 @@ fn query_seeds() -> Vec<Vec<u8>> {
 }
 
 fn queries(data: &[u8]) {
-    use applicationsets::query::{Parameters as SetParameters, Query as SetQuery};
-    use platform::query::{Parameters, Query};
+    use api::query::{Parameters, Query};
+    use request::query::{Parameters as SetParameters, Query as SetQuery};
     let Some(raw) = text(data) else { return };
     for parameters in [Parameters::Agents, Parameters::Owned, Parameters::Audit] {
         drop(Query::read(Some(raw), parameters));

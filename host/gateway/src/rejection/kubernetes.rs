@@ -5,8 +5,8 @@
 use http::StatusCode;
 
 use super::Answer;
-use crate::authorize::{applications, kubernetes};
 use crate::discovery;
+use crate::{applications, kubernetes};
 use tollgate_identity::access;
 use tollgate_identity::authenticate::agent;
 use tollgate_identity::sessions::Ending;
@@ -36,8 +36,8 @@ pub(super) fn no_access(error: &access::Error) -> Answer {
     }
 }
 
-pub(super) fn unpermitted(error: &kubernetes::Error) -> Answer {
-    use kubernetes::Error;
+pub(super) fn unpermitted(error: &kubernetes::permit::Error) -> Answer {
+    use kubernetes::permit::Error;
     let text = error.to_string();
     match error {
         Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text),
@@ -46,8 +46,8 @@ pub(super) fn unpermitted(error: &kubernetes::Error) -> Answer {
     }
 }
 
-pub(super) fn unpermitted_application(error: &applications::Error) -> Answer {
-    use applications::Error;
+pub(super) fn unpermitted_application(error: &applications::permit::Error) -> Answer {
+    use applications::permit::Error;
     let text = error.to_string();
     match error {
         // Only the record says whether the Application exists.

@@ -19,7 +19,7 @@ use super::extras::{Accounts, Doubt, ExtraGrants, Granted};
 use super::grants::Mode;
 use super::review::Problem;
 use super::rights::{About, Answering, Question, Right};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use crate::snapshot::{Current, Snapshot};
 use tollgate_policy::impersonate::service_account::Account;
 use tollgate_proxy::metrics::Metrics;

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use super::review::{Problem, is_yes};
 use super::rights::{self, Answering};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use crate::question::review::ANSWER_BYTES;
 use crate::question::{self, Asking, Question};
 use tollgate_policy::impersonate::service_account::Account;

@@ -10,7 +10,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use super::grants::{Grant, Grants, Mode};
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use crate::question::review::Review;
 use crate::question::{self, Asking, Question};
 

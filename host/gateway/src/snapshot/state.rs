@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use super::{Snapshot, take};
-use crate::front::extensions::Registry;
+use crate::extensions::registry::Registry;
 use tollgate_config::{Compatibility, Config};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::authenticate::Authenticator;

@@ -294,6 +294,6 @@ fn skip(left: u64, bytes: &[u8]) -> (u64, &[u8]) {
 }
 
 #[cfg(any(test, feature = "fuzz"))]
-pub mod fuzz;
+pub(crate) mod fuzz;
 #[cfg(test)]
 mod tests;

@@ -218,7 +218,7 @@ async fn answers_are_bounded() {
 #[tokio::test]
 async fn a_cluster_that_is_not_there_denies() {
     let fake = Fake::start(&[]).await;
-    let access = crate::clusters::ClusterAccess::at(
+    let access = crate::cluster_access::ClusterAccess::at(
         "http://127.0.0.1:1",
         match fake.access().supply() {
             Supply::Fixed(lease) => Supply::Fixed(lease.clone()),

@@ -11,7 +11,7 @@ use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, watch};
 
-use crate::clusters::ClusterAccess;
+use crate::cluster_access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_plugin::credential::source::Supply;

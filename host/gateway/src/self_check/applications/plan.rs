@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use super::super::accounts::{Needs, Uses, by_cluster};
 use super::survey::{Known, Seen, TURN};
 use super::{LATER, SOON};
-use crate::clusters::{ClusterAccess, Clusters};
+use crate::cluster_access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::Applications;
 use tollgate_policy::impersonate::service_account::Account;

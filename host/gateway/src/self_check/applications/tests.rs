@@ -369,7 +369,7 @@ async fn operators_see_what_is_wrong_first() {
 async fn off_asks_nobody() {
     let index = tollgate_policy::applications::Applications::default();
     assert_eq!(index.mode, Switch::Off);
-    let clusters = crate::clusters::Clusters::default();
+    let clusters = crate::cluster_access::Clusters::default();
     let plan = Plan::of(&index, keys().into_iter(), (&clusters, &[]));
     assert!(plan.clusters.is_empty());
     let report = serde_json::to_value(Report::of(&plan, |_| None)).unwrap();

@@ -1,0 +1,438 @@
+//! Runs the stages of requests into the clusters of Applications in order, from the authenticated
+//! request and its route to the cluster's answer.
+//!
+//! Security: a request reaches a cluster only with an [`ApplicationPermit`], and never with the
+//! account of another Application. A cluster is asked nothing for callers RBAC refuses. Without
+//! the right `override`, callers reach only objects of the Application.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use http::{Method, Response, StatusCode, request};
+
+use crate::applications::permit::restriction;
+use crate::applications::permit::restriction::{About, Format, Kept, Name, name_in_body};
+use crate::applications::permit::{
+    ApplicationAccess, ApplicationPermit, access_application, authorize_application, readmitted,
+};
+use crate::applications::route::ApplicationPath;
+use crate::cluster_access::ClusterAccess;
+use crate::discovery::{Discovery, Kind};
+use crate::exchange::{Answered, Exchange, Told};
+use crate::front::{Front, RequestContext, safety_in_cluster};
+use crate::open_exchanges::{Question, Shared};
+use crate::pipeline::Gateway;
+use crate::rejection::Rejection;
+use crate::self_check::extras::ExtraGrants;
+use crate::snapshot::Snapshot;
+use tollgate_config::ImpersonationMode;
+use tollgate_core::attributes::Attributes;
+use tollgate_identity::authenticate::{Principal, Safety};
+use tollgate_identity::clock::Clock;
+use tollgate_identity::sessions::EndSignal;
+use tollgate_plugin::credential::cache::key::Key;
+use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_policy::applications::Tracking;
+use tollgate_proxy::forward::{Body, Gathered};
+use tollgate_proxy::headers::{self, Cleaned, client_impersonates};
+use tollgate_proxy::record::{KubernetesNote, Open, Step};
+use tollgate_state::{Cluster, ObjectName};
+
+mod audit;
+mod human;
+mod object;
+pub mod permit;
+pub mod route;
+
+/// Longest content in which the name of a new object is looked for, in bytes: kube-apiserver's
+/// limit of a request.
+const NAMED_BYTES: u64 = 3 * 1024 * 1024;
+
+/// State of the Applications front that outlives reloads of the snapshot.
+#[derive(Debug)]
+pub struct Desk {
+    discovery: Discovery,
+    restrictions: Kept,
+    extras: ExtraGrants,
+}
+
+/// A permitted request, to be judged again after a change, and the desk that judges it.
+#[derive(Debug)]
+pub(crate) struct ApplicationQuestion {
+    desk: Arc<Desk>,
+    admitted: Admitted,
+}
+
+impl ApplicationQuestion {
+    /// Whether it would be let in, as the same identity and in the same way.
+    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+        self.desk.still(now, &self.admitted)
+    }
+}
+
+impl PartialEq for ApplicationQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        self.admitted == other.admitted
+    }
+}
+
+impl Eq for ApplicationQuestion {}
+
+impl Hash for ApplicationQuestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.admitted.principal.hash(state);
+        self.admitted.name.hash(state);
+        self.admitted.attributes.path.hash(state);
+    }
+}
+
+/// A permitted request.
+#[derive(Debug, PartialEq)]
+struct Admitted {
+    principal: Shared<Principal>,
+    name: ObjectName,
+    attributes: Arc<Attributes>,
+    kind: Option<Kind>,
+    named: Option<Name>,
+    /// Whether its object was the Application's, and how that was determined.
+    owned: Owned,
+    tracking: Arc<Tracking>,
+    whom: Whom,
+    cluster: Arc<Cluster>,
+    connection: Key,
+}
+
+impl Desk {
+    /// - `extras`: which keys of `extra` clusters accept with accounts.
+    pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
+        Self {
+            discovery: Discovery::new(clock),
+            restrictions: Kept::default(),
+            extras,
+        }
+    }
+
+    /// Whether it would be let in as it was, in the same way.
+    fn still(&self, snapshot: &Snapshot, admitted: &Admitted) -> bool {
+        let way = snapshot.clusters.of_server(&admitted.cluster.server);
+        let same_way = way.is_some_and(|way| way.is_still(admitted.connection));
+        if !same_way || !snapshot.authenticator.still(&admitted.principal.0) {
+            return false;
+        }
+        let caller = snapshot.callers.of(&admitted.principal.0, &snapshot.rbac);
+        let known = (admitted.kind.as_ref(), admitted.named.as_ref());
+        let found = |access: &ApplicationAccess| {
+            let listed = self.listed(snapshot, access, known);
+            (listed, still_owned(snapshot, access, admitted))
+        };
+        let now = readmitted(snapshot, &caller, (&admitted.name, &admitted.attributes), found);
+        now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
+    }
+
+    /// Judges a request by RBAC, the project and the policy.
+    async fn admit(
+        &self,
+        (name, attributes): (ObjectName, Arc<Attributes>),
+        content: (Format, Body),
+        (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut Open),
+    ) -> Result<(ApplicationPermit, Admitted, Body), Rejection> {
+        let caller = snapshot.callers.of(principal, &snapshot.rbac);
+        let access = access_application(snapshot, &caller, (&name, &attributes), record);
+        record.step(Step::Authorize);
+        let access = access?;
+        let cluster = snapshot.clusters.of_server(&access.cluster().server);
+        let cluster = cluster.ok_or(Rejection::NoCluster)?;
+        let (kind, named, body) = self.known(&access, cluster, content).await?;
+        let listed = self.listed(snapshot, &access, (kind.as_ref(), named.as_ref()));
+        let owned = match &listed {
+            Listed::Refused(_) => Owned::Unasked,
+            Listed::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
+        };
+        let found = Found {
+            listed: &listed,
+            owned: &owned,
+        };
+        let permit = authorize_application(snapshot, access, found, record);
+        record.step(Step::Authorize);
+        let permit = permit?;
+        let admitted = Admitted {
+            principal: Shared(Arc::clone(principal)),
+            name,
+            attributes,
+            kind,
+            named,
+            owned,
+            tracking: tracking(snapshot),
+            whom: permit.whom().clone(),
+            cluster: Arc::clone(permit.cluster()),
+            connection: cluster.connection(),
+        };
+        Ok((permit, admitted, body))
+    }
+
+    /// What the project's lists say, once the resource's kind is known.
+    fn listed(
+        &self,
+        snapshot: &Snapshot,
+        access: &ApplicationAccess,
+        (kind, name): (Option<&Kind>, Option<&Name>),
+    ) -> Listed {
+        let restrictions = self.restrictions.of(access.project());
+        let place = restriction::Place {
+            cluster: access.cluster(),
+            clusters: &snapshot.resources.clusters,
+        };
+        let about = About {
+            attributes: access.attributes(),
+            kind,
+            name,
+        };
+        let checked = match access.wanted() {
+            Access::Write => restrictions.check_write(place, about, access.whom()),
+            Access::Read => restrictions.check_read(place, about, access.whom()),
+        };
+        match checked {
+            Ok(()) => Listed::Permitted,
+            Err(refusal) => Listed::Refused(refusal.to_string()),
+        }
+    }
+
+    /// Whether the object is the Application's, and the caller may do this to it. The cluster is
+    /// asked only if the caller may.
+    async fn owned(
+        &self,
+        snapshot: &Snapshot,
+        access: &ApplicationAccess,
+        (cluster, kind): (&Arc<ClusterAccess>, Option<&Kind>),
+    ) -> Owned {
+        let (Some(front), true) = (&snapshot.applications, access.asks_object()) else {
+            return Owned::Unasked;
+        };
+        let Some(kind) = kind else {
+            return Owned::Refused("it is not known what kind the object is".to_owned());
+        };
+        if let Err(reason) = access.check_right(&snapshot.rbac, front.index.inheritance, kind) {
+            return Owned::Refused(reason);
+        }
+        let search = object::Search {
+            discovery: &self.discovery,
+            cluster,
+            access,
+            tracking: &front.index.tracking,
+            instance: &front.index.instance_name(&access.governed().application.name),
+        };
+        search.owned(kind).await
+    }
+
+    /// Determines the resource's kind, and the name in the content if it matters.
+    async fn known(
+        &self,
+        access: &ApplicationAccess,
+        cluster: &Arc<ClusterAccess>,
+        (format, body): (Format, Body),
+    ) -> Result<(Option<Kind>, Option<Name>, Body), Rejection> {
+        let asked = restriction::resource(access.attributes());
+        let asked = asked.filter(|_| access.operation() != Operation::Discover);
+        let Some((group, version, resource)) = asked else {
+            return Ok((None, None, body));
+        };
+        let kind = self.discovery.find(cluster, group, version, resource).await?;
+        let restrictions = self.restrictions.of(access.project());
+        if !restrictions.needs_name(access.attributes(), &kind) {
+            return Ok((Some(kind), None, body));
+        }
+        let (name, body) = match body.gather(NAMED_BYTES).await? {
+            Gathered::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
+            Gathered::Stream(body) => (Name::Unreadable, body),
+        };
+        Ok((Some(kind), Some(name), body))
+    }
+}
+
+impl Front for ApplicationPath<'_> {
+    fn safety(&self, method: &Method) -> Safety {
+        safety_in_cluster(method, self.rest, self.query)
+    }
+
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let RequestContext {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = context;
+        let (Some(desk), Some(_)) = (&gateway.applications, &snapshot.applications) else {
+            return Err(Rejection::NotFound);
+        };
+        let name = ObjectName {
+            namespace: self.namespace.to_owned(),
+            name: self.name.to_owned(),
+        };
+        let rest = if self.rest.is_empty() { "/" } else { self.rest };
+        record.note(|record| {
+            record.front = "applications";
+            record.application = Some(name.clone());
+        });
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
+        let cleaned = headers::clean(head)?;
+        // SECURITY: this is the format the cluster will read, after fields that `Connection` names
+        // are removed.
+        let format = Format::of(cleaned.fields());
+        let attributes = Arc::new(Attributes::read(cleaned.method(), rest, self.query, cleaned.upgrade()));
+        record.note(|record| {
+            record.kubernetes = Some(Box::new(KubernetesNote {
+                attributes: Some(attributes.shortened()),
+                ..KubernetesNote::default()
+            }));
+        });
+        let held = gateway.persons.acquire(principal.key())?;
+        let (permit, admitted, body) = desk
+            .admit((name, attributes), (format, body), (snapshot, principal, record))
+            .await?;
+        let cluster = snapshot.clusters.of_server(&permit.cluster().server);
+        let cluster = cluster.ok_or(Rejection::NoCluster)?;
+        let question = Question::Application(ApplicationQuestion {
+            desk: Arc::clone(desk),
+            admitted,
+        });
+        let place = gateway.open.enter(question, (snapshot, record.id()))?;
+        let sending = Sending {
+            desk,
+            path: ApplicationPath { rest, ..*self },
+            cluster,
+            permit: &permit,
+        };
+        let ending = place.ending();
+        let context = RequestContext {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        };
+        let request = (cleaned, body.without_trailers());
+        context.send(sending, request, (ending, (held, place))).await
+    }
+}
+
+impl RequestContext<'_> {
+    /// The stages impersonate, credential, headers and forward, and in parallel what mode enforce
+    /// would say.
+    async fn send<H: Send + Sync + 'static>(
+        self,
+        sending: Sending<'_>,
+        request: (Cleaned, Body),
+        (ending, held): (EndSignal, H),
+    ) -> Result<Response<Body>, Rejection> {
+        let Sending {
+            desk,
+            path,
+            cluster,
+            permit,
+        } = sending;
+        let Self {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = self;
+        let told = desk.told(permit);
+        record.note(|record| {
+            if let Some(note) = &mut record.kubernetes {
+                note.impersonated = Some(Arc::clone(&told.impersonation));
+            }
+        });
+        let exchange = Exchange {
+            cluster,
+            rest: path.rest,
+            query: path.query,
+            attributes: permit.attributes(),
+            told: Told::Caller(&told.impersonation),
+            peer,
+            decision: record.id(),
+            until: principal.expires_at(),
+            ending,
+        };
+        let audits = snapshot
+            .applications
+            .as_ref()
+            .is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
+        let answered = match audits {
+            false => exchange.send(request, held, record).await,
+            true => {
+                let objection = audit::objection(permit.governed(), permit.attributes(), cluster);
+                let (answered, objection) = tokio::join!(exchange.send(request, held, record), objection);
+                if let Some(objection) = objection {
+                    gateway.would_refuse(permit, objection, record);
+                }
+                answered
+            }
+        };
+        record.step(Step::Forward);
+        let Answered::Answer(response) = answered? else {
+            return Err(Rejection::UnknownToCluster);
+        };
+        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
+            // The cluster may have refused because of the `extra` sent along.
+            desk.extras.doubt(&permit.cluster().server, account);
+        }
+        Ok(response)
+    }
+}
+
+impl Gateway {
+    /// Records what mode enforce would have refused.
+    fn would_refuse(&self, permit: &ApplicationPermit, objection: String, record: &mut Open) {
+        let name = &permit.governed().application.name;
+        let asked = permit.attributes().shortened();
+        tracing::warn!(
+            namespace = %name.namespace, application = %name.name, verb = %asked.verb, path = %asked.path,
+            decision = %record.id(), "with impersonation enforced this would be refused: {objection}"
+        );
+        self.metrics.would_refuse.inc();
+        record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), objection)));
+    }
+}
+
+/// How live objects name their Application.
+fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
+    let front = snapshot.applications.as_ref();
+    front.map(|front| Arc::clone(&front.index.tracking)).unwrap_or_default()
+}
+
+/// What is known of the object of a request that was let in before. The cluster is not asked
+/// again.
+fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admitted) -> Owned {
+    let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
+    let (Some(inheritance), true) = (inheritance, access.asks_object()) else {
+        return Owned::Unasked;
+    };
+    if tracking(snapshot) != admitted.tracking {
+        return Owned::Refused("objects are tracked in another way now".to_owned());
+    }
+    let right = admitted
+        .kind
+        .as_ref()
+        .map(|kind| access.check_right(&snapshot.rbac, inheritance, kind));
+    match right {
+        Some(Ok(())) => admitted.owned.clone(),
+        Some(Err(reason)) => Owned::Refused(reason),
+        None => Owned::Refused("it is not known what kind the object is".to_owned()),
+    }
+}
+
+/// A permitted request about to be sent.
+struct Sending<'a> {
+    desk: &'a Desk,
+    path: ApplicationPath<'a>,
+    cluster: &'a Arc<ClusterAccess>,
+    permit: &'a ApplicationPermit,
+}

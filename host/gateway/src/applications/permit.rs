@@ -1,0 +1,528 @@
+//! Decides whether a caller may enter a cluster in the name of an Application. The results are
+//! [`ApplicationAccess`], then [`ApplicationPermit`], which only this file makes, or 403.
+//!
+//! 1. Argo CD's RBAC decides on entry: reads need `applications, get` of the Application, and
+//!    changes need `applications, sync` as well.
+//! 2. Argo CD's server takes manifests that are not from Git only from callers with
+//!    `applications, override`, and shows or changes single objects only if they are in the
+//!    Application's resource tree. So `override` reaches everything the project permits. Without
+//!    it, a request reaches one object of the Application, and changing that object needs a right
+//!    of its own.
+//! 3. The project's lists are evaluated, which needs a look at the cluster.
+//! 4. The bundle `policies/applications` is evaluated. It can only narrow: what RBAC,
+//!    destinations, lists or the object refuse is refused whatever it says.
+//!
+//! Security: a caller who may not see an Application gets the same answer whether it exists or
+//! not. A cluster is asked nothing for callers RBAC does not let in.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::caller::Caller;
+use crate::discovery::{Kind, Scope};
+use crate::kubernetes::permit::words;
+use crate::snapshot::Snapshot;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::{Loaded, one_line};
+use tollgate_policy::application_request::{Access, Found, Listed, Need, Operation, Owned, Whom};
+use tollgate_policy::applications::{Governed, Inheritance};
+use tollgate_policy::impersonate;
+use tollgate_policy::impersonate::service_account::{self, Rules};
+use tollgate_policy::rbac::Rbac;
+use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
+use tollgate_proxy::record::Open;
+use tollgate_state::{Cluster, ObjectName, Project, destination};
+
+pub mod restriction;
+mod standing;
+#[cfg(test)]
+mod tests;
+
+pub use standing::Standings;
+
+use standing::{Ground, Obstacle, Standing};
+
+/// The text for callers who may not see the Application, or who named one that does not exist. The
+/// shipped policy has the same text.
+const NOT_YOURS: &str = "you may not see this application";
+/// The text for callers who may see the Application but not sync it.
+const NO_SYNC: &str = "you may not sync this application";
+/// The text for callers without `override`, for reads that are not about one object.
+const READS_ALL: &str =
+    "this needs `applications, override`: without it only single resources of the application are read, and no secrets";
+/// The same for writes.
+const WRITES_ALL: &str = "this needs `applications, override`: without it only single resources of the application \
+                          are changed, and no secrets";
+/// Longest reason of a list that a caller is told, in bytes: the limit of the shipped policy.
+const REASON_BYTES: usize = 480;
+
+/// Bundle and rules of the Applications front, compiled, tested and ready.
+#[derive(Debug)]
+pub struct ApplicationsPolicy {
+    bundle: Bundle,
+    rules: Arc<Rules>,
+    digest: Arc<str>,
+}
+
+impl ApplicationsPolicy {
+    /// Reads, checks, tests and compiles `policies/applications`.
+    ///
+    /// - `semantics`: how `destinationServiceAccounts` are read. It decides the default of the
+    ///   rules where they leave it open.
+    ///
+    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
+    pub fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
+        let parse = |path: &str, text: &str| Rules::parse(path, text, semantics).value;
+        let rules = ("the rules of impersonation", parse);
+        Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
+    }
+
+    fn new(bundle: Bundle, rules: Rules) -> Self {
+        Self {
+            digest: bundle.digest().into(),
+            bundle,
+            rules: Arc::new(rules),
+        }
+    }
+
+    /// Who acts if no entry names an account, and which `extra` is sent along.
+    pub fn rules(&self) -> &Arc<Rules> {
+        &self.rules
+    }
+
+    /// Hex SHA-256 of the bundle's files, the rules' among them.
+    pub fn digest(&self) -> &Arc<str> {
+        &self.digest
+    }
+}
+
+/// Proof that RBAC lets a caller enter a cluster in the name of an Application, to read or to
+/// write. It does not say yet that this request is allowed.
+///
+/// Its fields are private and only [`access_application`] makes it:
+///
+/// ```compile_fail,E0451
+/// fn forge(attributes: std::sync::Arc<tollgate_core::attributes::Attributes>) {
+///     let _ = tollgate_gateway::applications::permit::ApplicationAccess { attributes, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ApplicationAccess {
+    standing: Arc<Standing>,
+    ready: Arc<standing::Ready>,
+    attributes: Arc<Attributes>,
+    wanted: Access,
+    operation: Operation,
+}
+
+/// Proof that project and policy allowed one request in the name of an Application.
+///
+/// Its fields are private and only [`authorize_application`] makes it:
+///
+/// ```compile_fail,E0451
+/// fn forge(cluster: std::sync::Arc<tollgate_state::Cluster>) {
+///     let _ = tollgate_gateway::applications::permit::ApplicationPermit { cluster, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ApplicationPermit {
+    access: ApplicationAccess,
+    notes: BTreeMap<String, String>,
+}
+
+/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The Application does not exist, or the caller may not see it: the text is the same.
+    #[error("{message}")]
+    NotYours {
+        /// The same for both.
+        message: String,
+    },
+    /// The caller may see the Application but not change it.
+    #[error("{message}")]
+    NoSync {
+        /// With the permission that is missing.
+        message: String,
+    },
+    /// The caller may see the Application but lacks another right the request needs.
+    #[error("{message}")]
+    NoRight {
+        /// With the permission that is missing.
+        message: String,
+    },
+    /// No account acts, and the settings do not let the gateway act as itself.
+    #[error("{message}")]
+    Gateway {
+        /// Names the setting.
+        message: String,
+    },
+    /// The project does not exist, or it accepts no Applications of that namespace.
+    #[error("{message}")]
+    Project {
+        /// With the reason.
+        message: String,
+    },
+    /// The Application's destination does not identify exactly one cluster.
+    #[error("{message}")]
+    Destination {
+        /// With the reason.
+        message: String,
+        /// The same for the record.
+        #[source]
+        source: destination::Error,
+    },
+    /// Applications act as accounts, and this one has none.
+    #[error("{message}")]
+    Identity {
+        /// With the reason.
+        message: String,
+        /// The same for the record.
+        #[source]
+        source: service_account::Error,
+    },
+    /// The `extra` about the caller cannot be expressed.
+    #[error("{message}")]
+    Extra {
+        /// Without the cause.
+        message: String,
+        /// The cause, for the record.
+        #[source]
+        source: impersonate::Error,
+    },
+    /// The policy denied the request, or something it cannot overrule did.
+    #[error("{message}")]
+    Denied {
+        /// With the reason.
+        message: String,
+        /// Texts of the policy for the record.
+        notes: BTreeMap<String, String>,
+    },
+    /// The policy could not be evaluated.
+    #[error("{message}")]
+    Policy {
+        /// Without the cause.
+        message: String,
+        /// The cause, for the record.
+        #[source]
+        source: rego::Error,
+    },
+}
+
+/// Judges by RBAC whether `caller` may enter the cluster of the Application `name` for what
+/// `attributes` ask, and determines who acts there. Permissions that were looked up go into
+/// `record`.
+///
+/// What follows from caller and Application alone is computed once and cached with the snapshot. A
+/// request takes less than a microsecond.
+///
+/// # Errors
+/// Each denies: [`Error::NotYours`]; and, for those who may see the Application,
+/// [`Error::NoSync`], [`Error::NoRight`], [`Error::Project`], [`Error::Destination`],
+/// [`Error::Identity`], [`Error::Gateway`], [`Error::Extra`].
+pub fn access_application(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    asked: (&ObjectName, &Arc<Attributes>),
+    record: &mut Open,
+) -> Result<ApplicationAccess, Error> {
+    let Some(front) = &snapshot.applications else {
+        return Err(not_yours(caller, asked.1));
+    };
+    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    if let Some(standing) = &standing {
+        record.note(|record| record.checks = standing.checks(asked.1));
+    }
+    let access = enter(standing, caller, asked.1)?;
+    record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
+    Ok(access)
+}
+
+/// Determines again who acts where for a request that was let in before, if it would be let in
+/// now.
+///
+/// - `found`: what the project's lists say of it, and what is known of its object.
+pub fn readmitted(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    asked: (&ObjectName, &Arc<Attributes>),
+    found: impl FnOnce(&ApplicationAccess) -> (Listed, Owned),
+) -> Option<(Whom, Arc<Cluster>)> {
+    let front = snapshot.applications.as_ref()?;
+    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    let access = enter(standing, caller, asked.1).ok()?;
+    let (listed, owned) = found(&access);
+    let found = Found {
+        listed: &listed,
+        owned: &owned,
+    };
+    let permit = front.policy.decide(access, found).ok()?;
+    Some((permit.whom().clone(), Arc::clone(permit.cluster())))
+}
+
+/// Judges one request by the policy bundle, and by what the bundle cannot overrule: the project's
+/// destinations, its lists, and whether the object is the Application's. The bundle's texts go
+/// into `record`.
+///
+/// # Errors
+/// [`Error::Denied`] and [`Error::Policy`]; each means the request does not pass.
+pub fn authorize_application(
+    snapshot: &Snapshot,
+    access: ApplicationAccess,
+    found: Found<'_>,
+    record: &mut Open,
+) -> Result<ApplicationPermit, Error> {
+    let Some(front) = &snapshot.applications else {
+        return Err(not_yours(access.caller(), &access.attributes));
+    };
+    record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
+    let permit = front.policy.decide(access, found)?;
+    record.note(|record| record.notes.clone_from(&permit.notes));
+    Ok(permit)
+}
+
+/// Judges a request by RBAC and the Application's own state.
+fn enter(
+    standing: Option<Arc<Standing>>,
+    caller: &Caller,
+    attributes: &Arc<Attributes>,
+) -> Result<ApplicationAccess, Error> {
+    let wanted = Access::of(attributes);
+    // SECURITY: the refusal is the same for an Application that does not exist and one the caller
+    // may not see. It comes before anything of the Application is read.
+    let Some(standing) = standing else {
+        return Err(not_yours(caller, attributes));
+    };
+    let words = |reason: &str| words::forbidden(caller.principal.username(), attributes, reason);
+    if !standing.may_get() {
+        return Err(not_yours(caller, attributes));
+    }
+    match (wanted, standing.may_sync()) {
+        (Access::Read, _) | (Access::Write, true) => {}
+        (Access::Write, false) => {
+            return Err(Error::NoSync {
+                message: words(NO_SYNC),
+            });
+        }
+    }
+    let lacks = |reason: &str| Error::NoRight { message: words(reason) };
+    match Need::of(attributes) {
+        Some(need) if !standing.may(need) => return Err(lacks(need.refusal())),
+        Some(_) | None => {}
+    }
+    let operation = Operation::of(attributes);
+    match (operation, standing.may_override(), wanted) {
+        (Operation::Other, false, Access::Read) => return Err(lacks(READS_ALL)),
+        (Operation::Other, false, Access::Write) => return Err(lacks(WRITES_ALL)),
+        (Operation::Other, true, _)
+        | (Operation::Discover | Operation::Get | Operation::Run | Operation::Update | Operation::Delete, _, _) => {}
+    }
+    match &standing.outcome {
+        Ok(ready) => Ok(ApplicationAccess {
+            ready: Arc::clone(ready),
+            attributes: Arc::clone(attributes),
+            wanted,
+            operation,
+            standing,
+        }),
+        Err(Obstacle::Gateway) => Err(Error::Gateway {
+            message: words(
+                "no service account acts for the application, and the gateway does not act in its own name \
+                 (`applications.gatewayIdentity`)",
+            ),
+        }),
+        Err(Obstacle::Project) => Err(Error::Project {
+            message: words("there is no such project for the application, or it takes none of its namespace"),
+        }),
+        Err(Obstacle::Destination(source)) => Err(Error::Destination {
+            message: words(&source.to_string()),
+            source: source.clone(),
+        }),
+        Err(Obstacle::Identity(source)) => Err(Error::Identity {
+            message: words(&source.told()),
+            source: source.clone(),
+        }),
+        Err(Obstacle::Extra(source)) => Err(Error::Extra {
+            message: words("the caller's identity cannot be told to the cluster"),
+            source: source.clone(),
+        }),
+    }
+}
+
+fn not_yours(caller: &Caller, attributes: &Attributes) -> Error {
+    Error::NotYours {
+        message: words::forbidden(caller.principal.username(), attributes, NOT_YOURS),
+    }
+}
+
+impl ApplicationsPolicy {
+    fn decide(&self, access: ApplicationAccess, found: Found<'_>) -> Result<ApplicationPermit, Error> {
+        let input = ApplicationInput {
+            facts: &access.ready.facts,
+            attributes: &access.attributes,
+            wanted: access.wanted,
+            operation: access.operation,
+            found,
+        };
+        let user = access.caller().principal.username();
+        let words = |reason: &str| words::forbidden(user, &access.attributes, reason);
+        let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
+            message: words("the policy could not be evaluated"),
+            source,
+        })?;
+        // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
+        // own denial is reported first because it is more informative.
+        let refused = match decision.allow {
+            true => access.objection(found),
+            false => Some(decision.reason),
+        };
+        if let (Listed::Refused(reason), Some(_)) = (found.listed, &refused) {
+            // Callers are not told in which files the lists are.
+            let project = access.project();
+            tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
+        }
+        match refused {
+            Some(reason) => Err(Error::Denied {
+                message: words(&reason),
+                notes: decision.log,
+            }),
+            None => Ok(ApplicationPermit {
+                access,
+                notes: decision.log,
+            }),
+        }
+    }
+}
+
+impl ApplicationAccess {
+    /// Why the request is refused whatever the bundle says. `None` if nothing refuses it.
+    fn objection(&self, found: Found<'_>) -> Option<String> {
+        if !self.ready.permitted {
+            return Some("the project does not permit the destination".to_owned());
+        }
+        let shown = |reason: &String| Some(one_line(reason, REASON_BYTES));
+        match (found.listed, found.owned, self.asks_object()) {
+            (Listed::Refused(reason), _, _) | (Listed::Permitted, Owned::Refused(reason), _) => shown(reason),
+            (Listed::Permitted, Owned::Unasked, true) => Some("the object was not looked at".to_owned()),
+            (Listed::Permitted, Owned::Unasked, false) | (Listed::Permitted, Owned::Permitted, _) => None,
+        }
+    }
+
+    /// Whether the object of the request must be the Application's. It need not if the request has
+    /// no object, or if the caller may override: with a sync of their own manifests they could
+    /// make any object the project permits the Application's.
+    pub fn asks_object(&self) -> bool {
+        match self.operation {
+            Operation::Discover => false,
+            Operation::Get | Operation::Run | Operation::Update | Operation::Delete | Operation::Other => {
+                !self.standing.may_override()
+            }
+        }
+    }
+
+    /// Whether RBAC lets the caller do to an object of the Application what the request does.
+    ///
+    /// - `kind`: kind of the object.
+    ///
+    /// # Errors
+    /// The reason for the caller, with the missing right.
+    pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &Kind) -> Result<(), String> {
+        let Some(action) = self.operation.action() else {
+            return Ok(());
+        };
+        let namespace = match kind.scope {
+            Scope::Namespaced => self.attributes.namespace.as_deref().unwrap_or_default(),
+            Scope::Cluster => "",
+        };
+        let name = self.attributes.name.as_deref().unwrap_or_default();
+        let (group, kind) = (&kind.group, &kind.kind);
+        let of_object = format!("{action}/{group}/{kind}/{namespace}/{name}");
+        let may = |action: &str| self.standing.decides(rbac, action);
+        let inherits = match inheritance {
+            Inheritance::Enabled => may(action),
+            Inheritance::Disabled => false,
+        };
+        match inherits || may(&of_object) {
+            true => Ok(()),
+            false => Err(format!(
+                "this needs `applications, override` or `applications, {of_object}`"
+            )),
+        }
+    }
+
+    /// The caller.
+    pub fn caller(&self) -> &Arc<Caller> {
+        &self.standing.caller
+    }
+
+    /// The Application, and what governs it.
+    pub fn governed(&self) -> &Arc<Governed> {
+        &self.standing.governed
+    }
+
+    /// Its project.
+    pub fn project(&self) -> &Arc<Project> {
+        &self.ready.project
+    }
+
+    /// The cluster to enter.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        &self.ready.cluster
+    }
+
+    /// What is asked of the cluster.
+    pub fn attributes(&self) -> &Arc<Attributes> {
+        &self.attributes
+    }
+
+    /// Whether the request changes anything there.
+    pub fn wanted(&self) -> Access {
+        self.wanted
+    }
+
+    /// The identity that acts there.
+    pub fn whom(&self) -> &Whom {
+        &self.ready.whom
+    }
+
+    /// The `extra` about the caller that is sent along if an account acts: keys of
+    /// `Impersonate-Extra-…` with their values, checked. A cluster gets those that the gateway may
+    /// send there. Empty if the gateway's own identity acts.
+    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
+        &self.ready.extra
+    }
+
+    /// What the request does there.
+    pub fn operation(&self) -> Operation {
+        self.operation
+    }
+}
+
+impl ApplicationPermit {
+    /// The Application, and what governs it.
+    pub fn governed(&self) -> &Arc<Governed> {
+        self.access.governed()
+    }
+
+    /// The cluster to enter.
+    pub fn cluster(&self) -> &Arc<Cluster> {
+        self.access.cluster()
+    }
+
+    /// What is asked of the cluster.
+    pub fn attributes(&self) -> &Arc<Attributes> {
+        self.access.attributes()
+    }
+
+    /// The identity that acts there.
+    pub fn whom(&self) -> &Whom {
+        self.access.whom()
+    }
+
+    /// The `extra` about the caller that is sent along, as in [`ApplicationAccess::extra`].
+    pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
+        self.access.extra()
+    }
+}

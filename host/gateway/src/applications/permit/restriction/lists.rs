@@ -1,0 +1,176 @@
+//! The lists of resources a project allows and denies, compiled. They tell which list refuses a
+//! kind and a name, as far as the name is known.
+//!
+//! Security: a rule that cannot be read never allows, and never drops a refusal.
+//!
+//! Source: Argo CD, `AppProject.IsGroupKindNamePermitted`. Stricter in one point: a
+//! rule of a list that denies counts for everything where its pattern cannot be
+//! read; Argo CD passes it over.
+
+use std::fmt;
+
+use crate::applications::permit::restriction::pattern::Pattern;
+use crate::discovery::Scope;
+use tollgate_state::{ResourceRule, ResourceRules};
+
+/// A list of an `AppProject`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum List {
+    /// `spec.clusterResourceWhitelist`.
+    ClusterAllowed,
+    /// `spec.clusterResourceBlacklist`.
+    ClusterDenied,
+    /// `spec.namespaceResourceWhitelist`.
+    NamespacedAllowed,
+    /// `spec.namespaceResourceBlacklist`.
+    NamespacedDenied,
+}
+
+impl fmt::Display for List {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::ClusterAllowed => "clusterResourceWhitelist",
+            Self::ClusterDenied => "clusterResourceBlacklist",
+            Self::NamespacedAllowed => "namespaceResourceWhitelist",
+            Self::NamespacedDenied => "namespaceResourceBlacklist",
+        })
+    }
+}
+
+/// A group and a kind.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct GroupKind<'a> {
+    pub(super) group: &'a str,
+    pub(super) kind: &'a str,
+}
+
+/// All lists of a project.
+#[derive(Debug)]
+pub(super) struct Lists {
+    cluster_allowed: Rules,
+    cluster_denied: Rules,
+    /// `None` allows everything.
+    namespaced_allowed: Option<Rules>,
+    namespaced_denied: Rules,
+}
+
+#[derive(Debug)]
+struct Rules(Box<[Rule]>);
+
+#[derive(Debug)]
+struct Rule {
+    group: Pattern,
+    kind: Pattern,
+    /// `None` matches every name.
+    name: Option<Pattern>,
+}
+
+impl Lists {
+    pub(super) fn compile(rules: &ResourceRules) -> Self {
+        let ResourceRules {
+            cluster_allowed,
+            cluster_denied,
+            namespaced_allowed,
+            namespaced_denied,
+        } = rules;
+        Self {
+            cluster_allowed: Rules::compile(cluster_allowed, Rule::named),
+            cluster_denied: Rules::compile(cluster_denied, Rule::named),
+            namespaced_allowed: namespaced_allowed
+                .as_ref()
+                .map(|allowed| Rules::compile(allowed, Rule::nameless)),
+            namespaced_denied: Rules::compile(namespaced_denied, Rule::nameless),
+        }
+    }
+
+    /// The list that refuses objects of a kind.
+    ///
+    /// - `name`: `None` if it is not known. Then a kind is refused if it is refused for some
+    ///   names, and not allowed if it is allowed only for some.
+    pub(super) fn refusing(&self, scope: Scope, asked: GroupKind<'_>, name: Option<&str>) -> Option<List> {
+        let (allowed, denied, lists) = self.of(scope);
+        match (allowed, lists) {
+            (_, (_, list)) if denied.deny(asked, name) => Some(list),
+            (Some(allowed), (list, _)) if !allowed.allow(asked, name) => Some(list),
+            (Some(_) | None, _) => None,
+        }
+    }
+
+    /// Whether the decision about objects of a kind depends on the name.
+    pub(super) fn needs_name(&self, scope: Scope, asked: GroupKind<'_>) -> bool {
+        let (allowed, denied, _) = self.of(scope);
+        let mut rules = denied.0.iter().chain(allowed.map_or(&[][..], |rules| &rules.0));
+        rules.any(|rule| rule.name.is_some() && rule.met(asked) != Some(false))
+    }
+
+    fn of(&self, scope: Scope) -> (Option<&Rules>, &Rules, (List, List)) {
+        match scope {
+            Scope::Namespaced => {
+                let lists = (List::NamespacedAllowed, List::NamespacedDenied);
+                (self.namespaced_allowed.as_ref(), &self.namespaced_denied, lists)
+            }
+            Scope::Cluster => {
+                let lists = (List::ClusterAllowed, List::ClusterDenied);
+                (Some(&self.cluster_allowed), &self.cluster_denied, lists)
+            }
+        }
+    }
+}
+
+impl Rules {
+    fn compile(rules: &[ResourceRule], compile: fn(&ResourceRule) -> Rule) -> Self {
+        Self(rules.iter().map(compile).collect())
+    }
+
+    fn allow(&self, asked: GroupKind<'_>, name: Option<&str>) -> bool {
+        self.0.iter().any(|rule| {
+            let named = match (&rule.name, name) {
+                (None, _) => true,
+                (Some(pattern), Some(name)) => pattern.matches(name) == Some(true),
+                (Some(_), None) => false,
+            };
+            named && rule.met(asked) == Some(true)
+        })
+    }
+
+    // SECURITY: a pattern that cannot be read could have matched this.
+    fn deny(&self, asked: GroupKind<'_>, name: Option<&str>) -> bool {
+        self.0.iter().any(|rule| {
+            let named = match (&rule.name, name) {
+                (None, _) | (Some(_), None) => true,
+                (Some(pattern), Some(name)) => pattern.matches(name) != Some(false),
+            };
+            named && rule.met(asked) != Some(false)
+        })
+    }
+}
+
+impl Rule {
+    fn named(rule: &ResourceRule) -> Self {
+        let name = Some(rule.name.as_str()).filter(|name| !name.is_empty());
+        let name = name.map(Pattern::compile).filter(|name| !name.is_everything());
+        Self {
+            name,
+            ..Self::nameless(rule)
+        }
+    }
+
+    /// Lists of namespaced resources have no names.
+    fn nameless(rule: &ResourceRule) -> Self {
+        let ResourceRule { group, kind, name: _ } = rule;
+        Self {
+            group: Pattern::compile(group),
+            kind: Pattern::compile(kind),
+            name: None,
+        }
+    }
+
+    /// Whether group and kind match the rule. `None` if a pattern cannot be read.
+    fn met(&self, asked: GroupKind<'_>) -> Option<bool> {
+        match (self.group.matches(asked.group), self.kind.matches(asked.kind)) {
+            (Some(false), _) | (_, Some(false)) => Some(false),
+            (Some(true), Some(true)) => Some(true),
+            (None, _) | (_, None) => None,
+        }
+    }
+}

@@ -1,0 +1,183 @@
+//! Requests against what projects permit.
+
+mod lists;
+mod model;
+mod names;
+mod reads;
+mod tricks;
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::applications::permit::restriction::{About, Name, Place, Restrictions, resource};
+use crate::discovery::{Kind, Scope};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::Location;
+use tollgate_core::upgrade::Protocol;
+use tollgate_policy::application_request::Whom;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_state::{Cluster, Destination, Project, ResourceRule, ResourceRules};
+
+/// What the cluster of these tests serves.
+const SERVED: [(&str, &str, &str, Scope); 16] = [
+    ("", "pods", "Pod", Scope::Namespaced),
+    ("", "services", "Service", Scope::Namespaced),
+    ("", "secrets", "Secret", Scope::Namespaced),
+    ("", "configmaps", "ConfigMap", Scope::Namespaced),
+    ("", "serviceaccounts", "ServiceAccount", Scope::Namespaced),
+    ("", "bindings", "Binding", Scope::Namespaced),
+    ("", "namespaces", "Namespace", Scope::Cluster),
+    ("", "nodes", "Node", Scope::Cluster),
+    ("apps", "deployments", "Deployment", Scope::Namespaced),
+    ("batch", "jobs", "Job", Scope::Namespaced),
+    (
+        "rbac.authorization.k8s.io",
+        "clusterroles",
+        "ClusterRole",
+        Scope::Cluster,
+    ),
+    (
+        "rbac.authorization.k8s.io",
+        "rolebindings",
+        "RoleBinding",
+        Scope::Namespaced,
+    ),
+    ("example.com", "namespaces", "Namespace", Scope::Cluster),
+    ("example.com", "status", "Status", Scope::Namespaced),
+    ("metrics.k8s.io", "pods", "PodMetrics", Scope::Namespaced),
+    (
+        "authorization.k8s.io",
+        "selfsubjectaccessreviews",
+        "SelfSubjectAccessReview",
+        Scope::Cluster,
+    ),
+];
+
+fn kind(attributes: &Attributes) -> Option<Kind> {
+    let (group, _, resource) = resource(attributes)?;
+    let served = SERVED.iter().find(|served| (served.0, served.1) == (group, resource));
+    served.map(|(group, _, kind, scope)| Kind {
+        group: (*group).into(),
+        kind: (*kind).into(),
+        scope: *scope,
+    })
+}
+
+/// `METHOD path?query`, with `+ws` behind the method for a WebSocket.
+fn attributes(request: &str) -> Attributes {
+    let (method, target) = request.split_once(' ').unwrap();
+    let (method, upgrade) = match method.split_once("+ws") {
+        Some((method, _)) => (method, Some(Protocol::WebSocket)),
+        None => (method, None),
+    };
+    let method = Method::from_bytes(method.as_bytes()).unwrap();
+    let (path, query) = target
+        .split_once('?')
+        .map_or((target, None), |(path, query)| (path, Some(query)));
+    Attributes::read(&method, path, query, upgrade)
+}
+
+/// `group/Kind` or `group/Kind/name`; a group may be empty.
+fn rules(rules: &[&str]) -> Vec<ResourceRule> {
+    let rule = |text: &&str| {
+        let mut parts = text.splitn(3, '/').map(str::to_owned);
+        ResourceRule {
+            group: parts.next().unwrap(),
+            kind: parts.next().unwrap(),
+            name: parts.next().unwrap_or_default(),
+        }
+    };
+    rules.iter().map(rule).collect()
+}
+
+/// A project that permits every namespaced resource in `team-*`.
+fn project() -> Project {
+    let destination = |namespace: &str| Destination {
+        name: "prod".to_owned(),
+        server: "https://prod".to_owned(),
+        namespace: namespace.to_owned(),
+    };
+    Project {
+        name: "guest".to_owned(),
+        destinations: vec![destination("team-*")],
+        location: Location::new("projects.yaml", 7),
+        ..Project::default()
+    }
+}
+
+fn with(resources: ResourceRules) -> Project {
+    Project { resources, ..project() }
+}
+
+/// Every cluster resource but those of `denied` is permitted.
+fn open_but(cluster: &[&str], namespaced: &[&str]) -> Project {
+    with(ResourceRules {
+        cluster_allowed: rules(&["*/*"]),
+        cluster_denied: rules(cluster),
+        namespaced_denied: rules(namespaced),
+        ..ResourceRules::default()
+    })
+}
+
+fn cluster() -> Cluster {
+    Cluster {
+        name: "prod".to_owned(),
+        server: "https://prod".to_owned(),
+        project: String::new(),
+    }
+}
+
+/// What a write of an account meets: empty, or the refusal's text.
+fn write(project: &Project, request: &str, name: Option<&Name>) -> String {
+    let account = Whom::Account(Arc::new(Impersonation::Nobody));
+    write_as(&account, project, request, name)
+}
+
+fn write_as(whom: &Whom, project: &Project, request: &str, name: Option<&Name>) -> String {
+    let attributes = attributes(request);
+    let kind = kind(&attributes);
+    let about = About {
+        attributes: &attributes,
+        kind: kind.as_ref(),
+        name,
+    };
+    let cluster = cluster();
+    let place = Place {
+        cluster: &cluster,
+        clusters: std::slice::from_ref(&cluster),
+    };
+    let outcome = Restrictions::of(&Arc::new(project.clone())).check_write(place, about, whom);
+    outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+}
+
+/// The same of a read by the gateway's own identity.
+fn read(project: &Project, request: &str) -> String {
+    read_as(&Whom::Controller, project, request)
+}
+
+fn read_as(whom: &Whom, project: &Project, request: &str) -> String {
+    let attributes = attributes(request);
+    let kind = kind(&attributes);
+    let about = About {
+        attributes: &attributes,
+        kind: kind.as_ref(),
+        name: None,
+    };
+    let cluster = cluster();
+    let place = Place {
+        cluster: &cluster,
+        clusters: std::slice::from_ref(&cluster),
+    };
+    let outcome = Restrictions::of(&Arc::new(project.clone())).check_read(place, about, whom);
+    outcome.err().map(|refusal| refusal.to_string()).unwrap_or_default()
+}
+
+/// `expected` is part of the refusal; empty means it is permitted.
+fn check(project: &Project, request: &str, expected: &str) {
+    let outcome = write(project, request, None);
+    assert!(
+        outcome.contains(expected) && outcome.is_empty() == expected.is_empty(),
+        "{request}: `{outcome}`, not `{expected}`"
+    );
+}

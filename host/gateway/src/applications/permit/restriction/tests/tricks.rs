@@ -1,0 +1,170 @@
+//! Spellings of a request that must not lead around a list that denies.
+
+use crate::applications::permit::restriction::tests::{attributes, check, kind, open_but, write};
+
+/// Ways to say "delete, or write, the pod `p` of `team-a`" to somebody.
+const POD: [&str; 24] = [
+    "DELETE /api/v1/namespaces/team-a/pods/p",
+    "DELETE /api/v1/namespaces/team-a/pods/p/",
+    "DELETE /api/v1/namespaces/team-a/pods/",
+    "DELETE //api/v1/namespaces/team-a/pods/p",
+    "DELETE /api//v1/namespaces/team-a/pods/p",
+    "DELETE /api/v1//namespaces/team-a/pods/p",
+    "DELETE /api/v1/namespaces//team-a/pods/p",
+    "DELETE /api/v1/namespaces/team-a//pods/p",
+    "DELETE /api/v1/namespaces/team-a/Pods/p",
+    "DELETE /api/v1/namespaces/team-a/PODS/p",
+    "DELETE /API/v1/namespaces/team-a/pods/p",
+    "DELETE /api/v1/namespaces/team-a/%70ods/p",
+    "DELETE /api/v1/namespaces/team-a%2Fpods%2Fp",
+    "DELETE /api%2Fv1%2Fnamespaces%2Fteam-a%2Fpods%2Fp",
+    "DELETE /api/v1/namespaces/team-a/%2570ods/p",
+    "DELETE /api/v1/watch/namespaces/team-a/pods/p",
+    "POST /api/v1/proxy/namespaces/team-a/pods/p",
+    "DELETE /api/v1/namespaces/team-a/pods/p/p",
+    "DELETE /api/v1/namespaces/team-a/pods/p/status/x",
+    "DELETE /api/v1/namespaces/team-a/../team-a/pods/p",
+    "DELETE /api/v1/./namespaces/team-a/pods/p",
+    "DELETE /api/v1/namespaces/team-a/pod/p",
+    "DELETE /api/v1/namespaces/team-a/pods%00/p",
+    "POST /api/v1/namespaces/team-a/bindings",
+];
+
+#[test]
+fn no_spelling_writes_a_kind_that_is_denied() {
+    for request in POD {
+        let outcome = write(&open_but(&[], &["/Pod"]), request, None);
+        assert!(!outcome.is_empty(), "{request} passed");
+    }
+    // Each of them is refused for what it says: plain ones pass where nothing is
+    // denied.
+    check(&open_but(&[], &[]), "DELETE /api/v1/namespaces/team-a/pods/p/", "");
+    check(&open_but(&[], &[]), "DELETE /api/v1/namespaces/team-a%2Fpods%2Fp", "");
+}
+
+#[test]
+fn no_spelling_leaves_the_namespaces_of_the_project() {
+    for request in POD {
+        let request = request.replace("team-a", "kube-system");
+        let outcome = write(&open_but(&[], &[]), &request, None);
+        assert!(!outcome.is_empty(), "{request} passed");
+    }
+    for request in [
+        "DELETE /api/v1/namespaces/TEAM-A/pods/p",
+        "DELETE /api/v1/namespaces/team-a%00/../kube-system/pods/p",
+        "DELETE /api/v1/namespaces/%20team-a/pods/p",
+        "POST /api/v1/namespaces/kube-system/pods?namespace=team-a",
+        "DELETE /api/v1/pods?fieldSelector=metadata.namespace=team-a",
+    ] {
+        assert_ne!(write(&open_but(&[], &[]), request, None), "", "{request} passed");
+    }
+}
+
+#[test]
+fn no_spelling_writes_a_namespace_that_is_denied() {
+    let denied = open_but(&["/Namespace"], &[]);
+    for request in [
+        "POST /api/v1/namespaces",
+        "POST /api/v1/namespaces/",
+        "DELETE /api/v1/namespaces",
+        "PUT /api/v1/namespaces/team-a",
+        "DELETE /api/v1/namespaces/team-a/",
+        "PUT /api/v1/namespaces/team-a/finalize",
+        "PUT /api/v1/namespaces/team-a/status",
+        "PUT /api/v1/namespaces/team-a/finalize/",
+        "PUT /api/v1/namespaces/team-a/finalize/pods/p",
+        "PUT /api/v1/namespaces/team-a/namespaces/team-a",
+        "PUT /api/v1/namespaces/team-a/namespaces/team-b",
+        "PUT /api/v1/namespaces/team-a/Finalize",
+        "PUT /api/v1/namespaces/team-a%2Ffinalize",
+        "PUT /api/v1/%6Eamespaces/team-a",
+        "DELETE /api/v1/watch/namespaces/team-a",
+    ] {
+        assert_ne!(write(&denied, request, None), "", "{request} passed");
+    }
+    check(&open_but(&[], &[]), "PUT /api/v1/namespaces/team-a/finalize", "");
+}
+
+#[test]
+fn a_namespace_in_the_path_makes_nothing_namespaced() {
+    let open = open_but(&[], &[]);
+    for request in [
+        "DELETE /api/v1/namespaces/team-a/nodes/a",
+        "DELETE /apis/rbac.authorization.k8s.io/v1/namespaces/team-a/clusterroles/admin",
+        // A kind of somebody's own that has the resource of namespaces.
+        "DELETE /apis/example.com/v1/namespaces/team-a",
+        "PUT /api/v1/namespaces/team-a/namespaces/team-b",
+    ] {
+        check(&open, request, "is in no namespace");
+    }
+    check(&open, "DELETE /api/v1/nodes/a", "");
+    check(&open, "PUT /api/v1/namespaces/team-a/namespaces/team-a", "");
+}
+
+/// kube-apiserver says of such a path that it is about the namespace.
+#[test]
+fn resources_named_as_parts_of_namespaces_are_those_parts() {
+    let read = attributes("PUT /apis/example.com/v1/namespaces/team-a/status");
+    assert_eq!(kind(&read).unwrap().kind, "Namespace".into());
+    check(
+        &open_but(&[], &[]),
+        "PUT /apis/example.com/v1/namespaces/team-a/status",
+        "is in no namespace",
+    );
+}
+
+#[test]
+fn the_group_of_the_path_decides() {
+    let denied = open_but(&[], &["/Pod"]);
+    check(&denied, "DELETE /apis/metrics.k8s.io/v1/namespaces/team-a/pods/p", "");
+    check(
+        &denied,
+        "DELETE /apis//v1/namespaces/team-a/pods/p",
+        "resource Pod is not permitted",
+    );
+    let denied = open_but(&[], &["metrics.k8s.io/PodMetrics"]);
+    check(
+        &denied,
+        "DELETE /apis/metrics.k8s.io/v1/namespaces/team-a/pods/p",
+        "namespaceResourceBlacklist",
+    );
+}
+
+#[test]
+fn a_kind_of_another_group_is_no_answer() {
+    use super::super::{About, Place, Refusal, Restrictions};
+    use tollgate_policy::application_request::Whom;
+    let read = attributes("DELETE /apis/apps/v1/namespaces/team-a/deployments/d");
+    let mut kind = kind(&read).unwrap();
+    kind.group = "batch".into();
+    let cluster = crate::applications::permit::restriction::tests::cluster();
+    let place = Place {
+        cluster: &cluster,
+        clusters: &[],
+    };
+    let about = About {
+        attributes: &read,
+        kind: Some(&kind),
+        name: None,
+    };
+    let restrictions = Restrictions::of(&open_but(&[], &[]).into());
+    let resource = "deployments.apps".to_owned();
+    assert_eq!(
+        restrictions.check_write(place, about, &Whom::Controller),
+        Err(Refusal::NoKind { resource })
+    );
+}
+
+#[test]
+fn what_a_caller_wrote_is_repeated_in_one_line() {
+    let long = "x".repeat(5000);
+    for request in [
+        format!("DELETE /api/v1/namespaces/{long}/pods/p"),
+        "DELETE /api/v1/namespaces/a%0Ab%1B[2J/pods/p".to_owned(),
+        format!("POST /apis/{long}%0A/v1/namespaces/a/things"),
+        format!("POST /{long}"),
+    ] {
+        let outcome = write(&open_but(&[], &[]), &request, None);
+        assert!(outcome.len() < 600 && !outcome.contains(char::is_control), "{outcome}");
+    }
+}

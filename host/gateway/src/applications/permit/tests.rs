@@ -1,0 +1,158 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+
+use crate::applications::permit::standing::Ground;
+use crate::applications::permit::{
+    ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS, Standings, enter,
+};
+use crate::caller::{Caller, Callers};
+use tollgate_config::GatewayIdentity;
+use tollgate_config::ImpersonationMode;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::upgrade::Protocol;
+use tollgate_identity::authenticate::{Presented, Principal};
+use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_policy::applications::Applications;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_state::{ObjectName, Resources, directory};
+
+mod decide;
+mod enters;
+
+const STATE: &str = include_str!("tests/state.yaml");
+const PODS: &str = "/api/v1/namespaces/guestbook/pods";
+const POD: &str = "/api/v1/namespaces/guestbook/pods/web-0";
+const EXTRA: &str = "extra:\n  tollgate.dev/user: principal.username\n";
+
+/// All that a snapshot would have.
+struct World {
+    resources: Resources,
+    rbac: Rbac,
+    index: Applications,
+    policy: ApplicationsPolicy,
+    callers: Callers,
+    standings: Standings,
+    gateway_identity: GatewayIdentity,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/applications")
+}
+
+impl World {
+    fn new(mode: ImpersonationMode) -> Self {
+        Self::with_rules(mode, EXTRA)
+    }
+
+    fn with_rules(mode: ImpersonationMode, rules: &str) -> Self {
+        let loaded = directory::load_text(STATE, "state.yaml", "argocd");
+        let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
+        let rbac = Rbac::compile(&source.value.unwrap()).value.unwrap();
+        let rules = Rules::parse("impersonation.cel.yaml", rules, ServiceAccountSemantics::Strict);
+        let rules = rules.value.unwrap_or_else(|| panic!("{:?}", rules.diagnostics));
+        let index = Applications::build(&resources, &rules, Some(mode), None);
+        assert!(
+            !index
+                .findings()
+                .iter()
+                .any(tollgate_core::diagnostic::Diagnostic::is_error)
+        );
+        let source = Source::read(&folder(), Front::Applications).value.unwrap();
+        Self {
+            resources,
+            rbac,
+            index,
+            policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
+            callers: Callers::default(),
+            standings: Standings::default(),
+            gateway_identity: GatewayIdentity::Allowed,
+        }
+    }
+
+    fn caller(&self, claims: &Value) -> Arc<Caller> {
+        let claims = claims.as_object().unwrap().clone();
+        let principal = Arc::new(Principal::for_test(claims, Presented::Bearer));
+        self.callers.of(&principal, &self.rbac)
+    }
+
+    /// Somebody an identity provider knows.
+    fn person(&self, name: &str) -> Arc<Caller> {
+        self.caller(&json!({"iss": "https://idp.example.org", "sub": name}))
+    }
+
+    /// The bearer of a token of a project role.
+    fn role(&self, subject: &str) -> Arc<Caller> {
+        self.caller(&json!({"iss": "argocd", "sub": subject, "iat": 1_700_000_000, "jti": "1"}))
+    }
+
+    fn ground(&self) -> Ground<'_> {
+        Ground {
+            rbac: &self.rbac,
+            index: &self.index,
+            rules: &self.policy.rules,
+            clusters: &self.resources.clusters,
+            control_plane_namespace: "argocd",
+            gateway_identity: self.gateway_identity,
+            standings: &self.standings,
+        }
+    }
+
+    fn enter(
+        &self,
+        caller: &Arc<Caller>,
+        name: &str,
+        attributes: &Arc<Attributes>,
+    ) -> Result<ApplicationAccess, Error> {
+        let (namespace, name) = name.split_once('/').unwrap();
+        let name = ObjectName {
+            namespace: namespace.into(),
+            name: name.into(),
+        };
+        enter(self.ground().standing(caller, &name), caller, attributes)
+    }
+
+    /// Both steps, with lists that permit what they are asked, and objects that are the
+    /// Application's.
+    fn judge(
+        &self,
+        caller: &Arc<Caller>,
+        name: &str,
+        attributes: &Arc<Attributes>,
+    ) -> Result<ApplicationPermit, Error> {
+        let access = self.enter(caller, name, attributes)?;
+        let owned = match access.asks_object() {
+            true => Owned::Permitted,
+            false => Owned::Unasked,
+        };
+        self.decide(access, &Listed::Permitted, &owned)
+    }
+
+    fn decide(&self, access: ApplicationAccess, listed: &Listed, owned: &Owned) -> Result<ApplicationPermit, Error> {
+        self.policy.decide(access, Found { listed, owned })
+    }
+}
+
+fn asks(method: &Method, path: &str) -> Arc<Attributes> {
+    Arc::new(Attributes::read(method, path, None, None))
+}
+
+fn upgrades(method: &Method, path: &str, protocol: Protocol) -> Arc<Attributes> {
+    Arc::new(Attributes::read(method, path, None, Some(protocol)))
+}
+
+/// The end of a refusal, behind the words of the API server.
+fn reason(error: &Error) -> String {
+    let text = error.to_string();
+    assert!(text.contains("forbidden: User \""), "{text}");
+    let place = ["at the cluster scope: ", "in the namespace \"guestbook\": "];
+    let found = place.iter().find_map(|place| text.split_once(place));
+    found.map_or_else(|| text.clone(), |(_, reason)| reason.to_owned())
+}

@@ -1,0 +1,428 @@
+//! Runs the stages of the API for ApplicationSets after authentication, whichever transport the
+//! request came by.
+//!
+//! The stages are, in order: the namespace, the rights as far as the snapshot tells, the stored
+//! objects, the rights and what generators read, the generators, the plan, its Applications, the
+//! write, the record.
+//!
+//! Security: a caller who may not see a set learns nothing about it. A caller whom the snapshot
+//! alone refuses causes no read from the API server, because the Applications of a namespace fill
+//! memory.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use serde_json::{Value, json};
+
+use crate::applicationsets::permit::{Asked, Cleared, Operation, Reads};
+use crate::applicationsets::request::{Answer, Error, Named, Request};
+use crate::applicationsets::route::ApplicationSetRoute;
+use crate::caller::Caller;
+use crate::front::{Front, RequestContext};
+use crate::open_exchanges::OpenExchanges;
+use crate::rejection::Rejection;
+use crate::snapshot::{Current, Snapshot};
+use tollgate_applicationset::decode;
+use tollgate_applicationset::generate::static_inputs;
+use tollgate_applicationset::plan::Existing;
+use tollgate_applicationset::{ApplicationSet, ClusterInput};
+use tollgate_config::{ApplicationNamespaces, SetChecks, StateSource};
+use tollgate_core::dns;
+use tollgate_identity::authenticate::Principal;
+use tollgate_proxy::forward::{Body, Permit};
+use tollgate_proxy::record::{Check, Open, Step};
+use tollgate_state::write::{self, Key, Kind, Writer};
+use tollgate_state::{Application, ObjectName};
+
+mod answer;
+pub mod apply;
+mod change;
+mod events;
+pub mod grpc;
+mod guests;
+pub mod permit;
+mod read;
+pub mod request;
+mod rest;
+mod room;
+pub mod route;
+mod watch;
+
+pub use room::Room;
+
+/// A request with what its stages need of the gateway.
+struct Desk<'a, 'b> {
+    snapshot: &'a Arc<Snapshot>,
+    principal: &'a Arc<Principal>,
+    caller: Arc<Caller>,
+    record: &'b mut Open,
+    room: &'b Arc<Room>,
+    current: &'b Current,
+    open: &'b Arc<OpenExchanges>,
+    writer: Writer,
+    /// Permissions looked up so far, for the record.
+    checks: Vec<Check>,
+    /// The person's slot for reading and writing, once something was read.
+    reader: Option<Permit>,
+}
+
+/// A set, and what is asked of it.
+type Asking<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
+
+/// What an operation needs of what is stored besides the set.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Extent {
+    /// The projects its Applications are in.
+    Projects,
+    /// Its Applications.
+    Owned,
+    /// Its Applications, and the names of all others of its namespace.
+    Namespace,
+}
+
+impl Front for ApplicationSetRoute<'_> {
+    /// The stages for REST; [`RequestContext::serve_call`] has those for gRPC.
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        (head, body): (http::request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        // Answered as if the front did not exist.
+        if context.gateway.sets.is_none() {
+            return Err(Rejection::NotFound);
+        }
+        context.record.note(|record| record.front = "applicationsets");
+        let held = context.gateway.persons.acquire(context.principal.key())?;
+        let until = (context.principal.expires_at(), context.record.id());
+        let encoding = rest::Encoding::of(&head.headers);
+        let request = rest::read(self, (head, body)).await?;
+        let answer = context.applicationset(request).await?;
+        Ok(rest::answer(answer, encoding, (until, held)))
+    }
+}
+
+impl RequestContext<'_> {
+    /// Does what is asked, for every transport. The transport counts the person's requests.
+    ///
+    /// # Errors
+    /// Every [`Rejection`] after authentication.
+    pub(crate) async fn applicationset(self, request: Request) -> Result<Answer, Rejection> {
+        let Self {
+            gateway,
+            peer: _,
+            snapshot,
+            principal,
+            record,
+        } = self;
+        let room = gateway.sets.as_ref().ok_or(Rejection::NotFound)?;
+        record.note(|record| {
+            record.front = "applicationsets";
+            record.notes.insert("operation".to_owned(), request.as_str().to_owned());
+        });
+        let place = gateway.source.place().map_err(|error| Error::State(error.into()))?;
+        let mut desk = Desk {
+            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            writer: Writer::at(place.clone(), &snapshot.config.control_plane_namespace),
+            checks: Vec::new(),
+            reader: None,
+            snapshot,
+            principal,
+            record,
+            room,
+            current: &gateway.current,
+            open: &gateway.open,
+        };
+        let done = match request {
+            Request::List(filter) => desk.list(&filter).await.map(Answer::Document),
+            Request::Get(named) => desk.get(&named).await.map(Answer::Document),
+            Request::Create(create) => desk.create(create).await.map(Answer::Document),
+            Request::Update(update) => desk.update(update).await.map(Answer::Document),
+            Request::Generate { set } => desk.generate(set).await.map(Answer::Document),
+            Request::Delete(delete) => desk.delete(&delete).await.map(Answer::Document),
+            Request::ResourceTree(named) => desk.tree(&named).await.map(Answer::Document),
+            Request::Events(named) => desk.events(&named, place).await.map(Answer::Document),
+            Request::Watch(wanted) => desk.watch(wanted).await.map(Answer::Events),
+        };
+        let checks = std::mem::take(&mut desk.checks);
+        desk.record.note(|record| record.checks = checks.into());
+        done
+    }
+}
+
+impl Desk<'_, '_> {
+    /// The desk where rights are looked up.
+    fn rights(&self) -> Result<permit::Desk<'_>, Rejection> {
+        permit::Desk::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
+    }
+
+    fn checks(&self) -> SetChecks {
+        let settings = self.snapshot.config.application_sets.as_ref();
+        settings.map(|settings| settings.checks).unwrap_or_default()
+    }
+
+    /// A set's name, in the control plane's namespace if none is given.
+    fn named(&mut self, named: &Named) -> ObjectName {
+        let namespace = match named.namespace.as_str() {
+            "" => self.snapshot.config.control_plane_namespace.clone(),
+            namespace => namespace.to_owned(),
+        };
+        let name = ObjectName {
+            namespace,
+            name: named.name.clone(),
+        };
+        self.note_name(&name);
+        name
+    }
+
+    fn note_name(&mut self, name: &ObjectName) {
+        let text = format!("{}/{}", name.namespace, name.name);
+        self.record.note(|record| {
+            record.notes.insert("applicationset".to_owned(), text);
+        });
+    }
+
+    /// Decodes the set that was sent. Its namespace is the control plane's if it names none.
+    fn sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
+        let control_plane = &self.snapshot.config.control_plane_namespace;
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
+            if namespace.is_empty() {
+                metadata.insert("namespace".to_owned(), control_plane.as_str().into());
+            }
+        }
+        let set = read(object)?;
+        let name = &set.name.name;
+        if !dns::is_subdomain(name) {
+            return Err(Error::Name { name: name.clone() }.into());
+        }
+        for (key, found, wanted) in [
+            ("kind", set.object.get("kind"), Kind::ApplicationSet.as_str()),
+            (
+                "apiVersion",
+                set.object.get("apiVersion"),
+                Kind::ApplicationSet.api_version(),
+            ),
+        ] {
+            // Argo CD's own clients leave out both.
+            if found.is_some_and(|found| found != wanted && found != "") {
+                return Err(Error::Kind { key, wanted }.into());
+            }
+        }
+        let name = set.name.clone();
+        self.note_name(&name);
+        Ok(set)
+    }
+
+    /// Reads what is stored of a set and of its Applications. Before that, it judges the
+    /// namespace, and judges the request by what the snapshot knows.
+    async fn existing(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+        self.rights()?.namespace(&asking.1.namespace).map_err(Error::Denied)?;
+        self.stored(asking, extent).await
+    }
+
+    /// Same as [`Self::existing`], for any namespace.
+    async fn stored(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+        self.foresee(asking)?;
+        let (operation, name, _) = asking;
+        self.read_on()?;
+        let known = self.room.known(name, self.snapshot);
+        let is_argocd = self.checks() == SetChecks::Argocd && operation != Operation::Preview;
+        // What the snapshot does not have, or not yet, is read from its source.
+        let is_unknown = known.set.is_none() || known.projects.is_some();
+        if !is_argocd && (extent == Extent::Namespace || (extent == Extent::Owned && is_unknown)) {
+            let _place = self.room.reading(self.patience()).await?;
+            return Ok(Existing::read(&self.writer, name).await.map_err(Error::State)?);
+        }
+        let set = match self.writer.read(&key(name)).await {
+            Ok(stored) => Some(stored.object),
+            Err(write::Error::NotFound(_)) => return Ok(Existing::default()),
+            Err(other) => return Err(Error::State(other).into()),
+        };
+        let applications = match extent {
+            _ if is_argocd => Vec::new(),
+            Extent::Projects | Extent::Namespace => self.known(name).applications,
+            Extent::Owned => {
+                let _place = self.room.reading(self.patience()).await?;
+                let owned: Vec<Key> = self.owned(name).map(|one| application_key(&one.name)).collect();
+                let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
+                read.into_iter().map(|stored| stored.object).collect()
+            }
+        };
+        Ok(Existing { set, applications })
+    }
+
+    /// Judges the request by what the snapshot knows.
+    ///
+    /// SECURITY: what is allowed here is judged again by what is stored.
+    fn foresee(&mut self, (operation, name, sent): Asking<'_>) -> Result<(), Rejection> {
+        let mut known = self.known(name);
+        if known.set.is_none() && !self.is_watched(&name.namespace) {
+            return Ok(());
+        }
+        if operation == Operation::Preview && !self.may_see(name, &known)? {
+            known.set = None;
+        }
+        let looked = self.checks.len();
+        match self.before(operation, (name, sent), &known) {
+            Ok(_) => {}
+            // The set may have been deleted since.
+            Err(Rejection::ApplicationSet(Error::Denied(permit::Error::Exists))) => {}
+            Err(refused) => return Err(refused),
+        }
+        // They are looked up again later.
+        self.checks.truncate(looked);
+        Ok(())
+    }
+
+    /// What the snapshot knows of a set. Of its Applications it only has the projects, and those
+    /// only if the set's own project is a template.
+    fn known(&self, name: &ObjectName) -> Existing {
+        let known = self.room.known(name, self.snapshot);
+        let Some(set) = known.set else {
+            return Existing::default();
+        };
+        let applications = match known.projects {
+            _ if !read::literal_project(&set).contains("{{") => Vec::new(),
+            Some(projects) => {
+                let in_project = projects
+                    .iter()
+                    .map(|project| application_of(name, (&name.name, project)));
+                in_project.collect()
+            }
+            None => {
+                let owned = self.owned(name);
+                owned
+                    .map(|one| application_of(name, (&one.name.name, &one.project)))
+                    .collect()
+            }
+        };
+        Existing {
+            set: Some((*set).clone()),
+            applications,
+        }
+    }
+
+    /// The Applications of a set, as the snapshot has them.
+    fn owned(&self, name: &ObjectName) -> impl Iterator<Item = &Application> {
+        let first = ObjectName {
+            namespace: name.namespace.clone(),
+            name: String::new(),
+        };
+        let all = self.snapshot.resources.applications.range(first..);
+        let here = all.take_while(|(other, _)| other.namespace == name.namespace);
+        let owned = here.filter(|(_, one)| one.application_set.as_deref() == Some(name.name.as_str()));
+        owned.map(|(_, one)| &**one)
+    }
+
+    /// Whether the snapshot has the sets of a namespace.
+    fn is_watched(&self, namespace: &str) -> bool {
+        let StateSource::Kubernetes(settings) = &self.snapshot.config.state else {
+            return true;
+        };
+        match &settings.applications {
+            ApplicationNamespaces::All => true,
+            ApplicationNamespaces::ControlPlane => namespace == self.snapshot.config.control_plane_namespace,
+            ApplicationNamespaces::Listed(names) => {
+                namespace == self.snapshot.config.control_plane_namespace || names.contains(namespace)
+            }
+        }
+    }
+
+    /// Takes the person's slot for reading and writing.
+    fn read_on(&mut self) -> Result<(), Rejection> {
+        if self.reader.is_none() {
+            self.reader = Some(self.room.reader(self.principal.key())?);
+        }
+        Ok(())
+    }
+
+    /// How long to wait for a slot to read in.
+    fn patience(&self) -> Duration {
+        let settings = self.snapshot.config.application_sets.as_ref();
+        settings.map_or(Duration::ZERO, |settings| settings.limits.time)
+    }
+
+    /// Whether the caller may see what is stored. True if nothing is.
+    fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
+        let Some(stored) = &existing.set else { return Ok(true) };
+        let projects: Vec<&str> = existing
+            .owned(name)
+            .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
+            .collect();
+        Ok(self.rights()?.may_get(name, stored, projects.into_iter()))
+    }
+
+    /// Judges what can be judged before anything is generated.
+    fn before(
+        &mut self,
+        operation: Operation,
+        (name, set): (&ObjectName, Option<&ApplicationSet>),
+        existing: &Existing,
+    ) -> Result<Cleared, Rejection> {
+        let clusters = ClusterInput::all(&self.snapshot.resources);
+        let statics = match set {
+            Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
+            None => Default::default(),
+        };
+        let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
+        let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
+        let owned: Vec<&Value> = existing.owned(name).collect();
+        let asked = Asked {
+            operation,
+            name,
+            sent: set,
+            stored: existing.set.as_ref(),
+            owned: &owned,
+            reads: Reads {
+                repositories: &repositories,
+                clusters: &selected,
+                guests: &statics.guests,
+            },
+        };
+        let mut checks = std::mem::take(&mut self.checks);
+        let cleared = self.rights().map(|desk| desk.before(&asked, &mut checks));
+        self.checks = checks;
+        self.record.step(Step::Authorize);
+        Ok(cleared?.map_err(Error::Denied)?)
+    }
+}
+
+/// Decodes a set that a caller wants.
+fn read(object: Value) -> Result<ApplicationSet, Rejection> {
+    Ok(ApplicationSet::read(object).map_err(Error::Decode)?)
+}
+
+/// Decodes a stored set. Its mistakes are not the caller's fault.
+fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
+    ApplicationSet::read_stored(object)
+}
+
+fn application_key(name: &ObjectName) -> Key {
+    Key {
+        kind: Kind::Application,
+        name: name.clone(),
+    }
+}
+
+/// The parts of a set's Application that decide rights.
+fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
+    json!({
+        "metadata": {
+            "name": name,
+            "namespace": set.namespace,
+            "ownerReferences": [{
+                "apiVersion": Kind::ApplicationSet.api_version(), "kind": Kind::ApplicationSet.as_str(),
+                "name": set.name, "controller": true,
+            }],
+        },
+        "spec": {"project": project},
+    })
+}
+
+fn key(name: &ObjectName) -> Key {
+    Key {
+        kind: Kind::ApplicationSet,
+        name: name.clone(),
+    }
+}

@@ -1,0 +1,156 @@
+//! Builds the answers to changes from plans.
+//!
+//! Security: an answer has no diff of an Application the caller may not see.
+
+use serde_json::{Map, Value, json};
+
+use crate::applicationsets::permit::Review;
+use tollgate_applicationset::Refusal;
+use tollgate_applicationset::plan::{Action, Change, Plan};
+use tollgate_state::write::batch::Left;
+
+/// A set that is only previewed.
+pub(super) struct Preview {
+    /// The set as it would be stored.
+    pub(super) set: Value,
+    /// The Applications it generates, as the templates produce them.
+    pub(super) applications: Vec<Value>,
+    /// What that would change.
+    pub(super) review: Review,
+}
+
+/// The word for an action, for people.
+fn word(action: Action) -> &'static str {
+    match action {
+        Action::Create => "create",
+        Action::Update => "update",
+        Action::Delete => "delete",
+        Action::Keep => "unchanged",
+    }
+}
+
+/// The changes to the Applications of a plan that is carried out.
+pub(super) fn changes(plan: &Plan) -> Value {
+    plan.changes.iter().map(|change| Value::Object(entry(change))).collect()
+}
+
+/// A set as it is stored now, and the changes that led to it.
+pub(super) fn stored(set: Value, action: Action, changes: Value) -> Value {
+    let mut answer = set;
+    if let Some(members) = answer.as_object_mut() {
+        members.insert("action".to_owned(), word(action).into());
+        members.insert("changes".to_owned(), changes);
+    }
+    answer
+}
+
+/// The changes to the Applications of a deleted set, and which of them still exist: the cluster
+/// deletes those by their owner references.
+pub(super) fn deleted(changes: Value, left: &[Left]) -> Value {
+    let mut members = serde_json::Map::from_iter([("changes".to_owned(), changes)]);
+    if !left.is_empty() {
+        let names = left.iter().map(|left| left.key.name.name.as_str());
+        members.insert("left".to_owned(), names.collect());
+    }
+    Value::Object(members)
+}
+
+/// What storing a set would do, in the form of Argo CD's dry run, with additions.
+pub(super) fn dry_run(preview: Preview) -> Value {
+    let Preview { set, review, .. } = preview;
+    let review = &review;
+    let resources: Vec<Value> = review.plan.changes.iter().filter_map(resource).collect();
+    let mut answer = stored(set, review.plan.set.action, previews(review));
+    if let Some(members) = answer.as_object_mut() {
+        let status = members.entry("status").or_insert_with(|| json!({}));
+        match status.as_object_mut() {
+            Some(status) => {
+                status.insert("resources".to_owned(), resources.into());
+            }
+            None => *status = json!({ "resources": resources }),
+        }
+        members.insert("diff".to_owned(), review.plan.set.diff().into());
+        members.extend(refused(review));
+    }
+    answer
+}
+
+/// What a set would generate, and what that would change.
+pub(super) fn generated(preview: Preview) -> Value {
+    let Preview {
+        applications, review, ..
+    } = preview;
+    let review = &review;
+    let mut answer = Map::new();
+    answer.insert("applications".to_owned(), applications.into());
+    answer.insert("changes".to_owned(), previews(review));
+    answer.extend(refused(review));
+    Value::Object(answer)
+}
+
+/// What prevents a previewed plan.
+fn refused(review: &Review) -> Map<String, Value> {
+    let Some(refused) = &review.refused else {
+        return Map::new();
+    };
+    let mut members = Map::new();
+    let listed: Value = refused.refusals().iter().map(refusal).collect();
+    members.insert("refusals".to_owned(), listed);
+    if refused.more() > 0 {
+        members.insert("moreRefusals".to_owned(), refused.more().into());
+    }
+    members
+}
+
+fn refusal(refusal: &Refusal) -> Value {
+    json!({ "about": refusal.about.to_string(), "rule": refusal.rule, "reason": refusal.reason })
+}
+
+/// Changes with their diffs, if the caller may see both sides.
+fn previews(review: &Review) -> Value {
+    let all = review.plan.changes.iter().zip(&review.visible);
+    let all = all.map(|(change, visible)| {
+        let mut entry = entry(change);
+        if *visible {
+            entry.insert("diff".to_owned(), change.diff().into());
+        }
+        Value::Object(entry)
+    });
+    all.collect()
+}
+
+fn entry(change: &Change) -> Map<String, Value> {
+    let mut entry = Map::new();
+    entry.insert("application".to_owned(), change.name.name.as_str().into());
+    entry.insert("namespace".to_owned(), change.name.namespace.as_str().into());
+    let object = change.result().or(change.before.as_ref());
+    let project = object.and_then(|object| object.pointer("/spec/project"));
+    if let Some(project) = project {
+        entry.insert("project".to_owned(), project.clone());
+    }
+    entry.insert("action".to_owned(), word(change.action).into());
+    if let Some(held) = change.held_back {
+        entry.insert("heldBack".to_owned(), word(held).into());
+    }
+    entry
+}
+
+/// An Application in the form of `status.resources`. `None` for one that is deleted.
+fn resource(change: &Change) -> Option<Value> {
+    change.result()?;
+    let mut resource = json!({
+        "group": "argoproj.io",
+        "version": "v1alpha1",
+        "kind": "Application",
+        "namespace": change.name.namespace,
+        "name": change.name.name,
+    });
+    let stored = change.before.as_ref();
+    for (key, pointer) in [("status", "/status/sync/status"), ("health", "/status/health")] {
+        let value = stored.and_then(|stored| stored.pointer(pointer));
+        if let (Some(members), Some(value)) = (resource.as_object_mut(), value) {
+            members.insert(key.to_owned(), value.clone());
+        }
+    }
+    Some(resource)
+}

@@ -1,0 +1,370 @@
+//! Carries out an approved plan and reports what was written. A plan with problems, or with more
+//! deletions than the caller named, is refused.
+//!
+//! The set is written first, so that Argo CD's controller works towards the same state.
+//! Applications are then created, then updated, and deleted last, because a deletion cannot be
+//! undone.
+//!
+//! Invariant: a plan that was carried out only in part is reported as such.
+
+use futures_util::future::join_all;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::applicationsets::permit::Approved;
+use tollgate_applicationset::plan::{Action, Cascade, Change, Owner, Plan, Problem, linked};
+use tollgate_identity::clock::Clock;
+use tollgate_state::ObjectName;
+use tollgate_state::write::batch::{Failed, Left, Propagation, Write};
+use tollgate_state::write::{self, Key, Kind, Stored, Version, Writer};
+
+/// Deletions under way at once.
+const AT_ONCE: usize = 8;
+
+/// Most problems and objects that an error names.
+const NAMED: usize = 5;
+
+/// How to carry out a plan.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Most Applications that are deleted without naming their number.
+    pub max_deletions: u64,
+    /// The number of Applications the caller expects to be deleted.
+    pub confirmed: Option<u64>,
+    /// The time at which objects of a folder are created.
+    pub clock: Clock,
+}
+
+/// What was written.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// The set as it is stored now. `None` if it was deleted.
+    pub set: Option<Value>,
+    /// What was done with the set and its Applications.
+    pub done: Vec<(Key, Action)>,
+    /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
+    /// owner references.
+    pub left: Vec<Left>,
+}
+
+/// Why a plan was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The plan has problems.
+    #[error("{}", listed(.0))]
+    Problems(Vec<Problem>),
+    /// Too many Applications would be deleted.
+    #[error(
+        "the change deletes {observed} applications, at most {allowed} are deleted without naming their number; name exactly {observed} to go ahead"
+    )]
+    Deletions {
+        /// Number of deletions.
+        observed: u64,
+        /// Allowed.
+        allowed: u64,
+    },
+    /// The caller named another number of deletions.
+    #[error("the change deletes {observed} applications, and {named} were named")]
+    Confirmed {
+        /// Number of deletions.
+        observed: u64,
+        /// Number that was named.
+        named: u64,
+    },
+    /// A write failed. All earlier writes are undone, except those that are named.
+    #[error("{} was not written: {}; {}", .0.key, .0.error, undone(.0))]
+    Failed(Box<Failed>),
+}
+
+impl Error {
+    /// The store's error, if the store refused.
+    pub fn write(&self) -> Option<&write::Error> {
+        match self {
+            Self::Failed(failed) => Some(&failed.error),
+            Self::Problems(_) | Self::Deletions { .. } | Self::Confirmed { .. } => None,
+        }
+    }
+}
+
+fn listed(problems: &[Problem]) -> String {
+    let mut text: Vec<String> = problems.iter().take(NAMED).map(ToString::to_string).collect();
+    let more = problems.len().saturating_sub(NAMED);
+    if more > 0 {
+        text.push(format!("and {more} more"));
+    }
+    text.join("; ")
+}
+
+fn undone(failed: &Failed) -> String {
+    if failed.undone.is_empty() && failed.left.is_empty() {
+        return "nothing was changed".to_owned();
+    }
+    if failed.left.is_empty() {
+        return format!(
+            "all {} objects written before it are again as they were",
+            failed.undone.len()
+        );
+    }
+    let named = failed.left.iter().take(NAMED);
+    let named: Vec<String> = named.map(|left| format!("{}: {}", left.key, left.why)).collect();
+    let more = failed.left.len().saturating_sub(NAMED);
+    let more = if more > 0 {
+        format!(", and {more} more")
+    } else {
+        String::new()
+    };
+    format!(
+        "of those written before it, {} are again as they were, and {} could not be undone: {}{more}",
+        failed.undone.len(),
+        failed.left.len(),
+        named.join("; ")
+    )
+}
+
+/// Carries out an approved plan, wholly or not at all.
+///
+/// # Errors
+/// [`Error::Failed`] says what was written, undone, and could not be undone. The others come
+/// before anything is written.
+///
+/// A batch that has begun continues if the future is dropped.
+pub async fn apply(writer: &Writer, approved: Approved, options: &Options) -> Result<Outcome, Error> {
+    carry_out(writer, approved.into_plan(), options).await
+}
+
+/// SECURITY: private, so that nothing is written that was not approved.
+async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<Outcome, Error> {
+    if !plan.problems.is_empty() {
+        return Err(Error::Problems(plan.problems));
+    }
+    check_deletions(plan.deletions(), options)?;
+    let done = done(&plan);
+    let mut outcome = match writer {
+        Writer::Directory(_) => in_folder(writer, plan, &options.clock).await,
+        Writer::Cluster(_) => in_cluster(writer, plan).await,
+    }
+    .map_err(Error::Failed)?;
+    outcome.done = done;
+    Ok(outcome)
+}
+
+fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
+    match options.confirmed {
+        Some(named) if named == observed => Ok(()),
+        Some(named) => Err(Error::Confirmed { observed, named }),
+        None if observed <= options.max_deletions => Ok(()),
+        None => Err(Error::Deletions {
+            observed,
+            allowed: options.max_deletions,
+        }),
+    }
+}
+
+fn key(kind: Kind, name: &ObjectName) -> Key {
+    Key {
+        kind,
+        name: name.clone(),
+    }
+}
+
+/// What will have been done.
+fn done(plan: &Plan) -> Vec<(Key, Action)> {
+    let set = (key(Kind::ApplicationSet, &plan.set.name), plan.set.action);
+    let applications = plan.changes.iter();
+    let applications = applications.map(|change| (key(Kind::Application, &change.name), change.action));
+    std::iter::once(set)
+        .chain(applications)
+        .filter(|(_, action)| *action != Action::Keep)
+        .collect()
+}
+
+/// In a folder everything is one change of files. What a cluster would add to new objects is added
+/// here.
+async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Outcome, Box<Failed>> {
+    let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    match plan.set.action {
+        Action::Create => {
+            born(&mut plan.set, &now);
+            adopt(&mut plan);
+        }
+        Action::Update => grown(&mut plan.set),
+        Action::Delete | Action::Keep => {}
+    }
+    for change in &mut plan.changes {
+        match change.action {
+            Action::Create => born(change, &now),
+            Action::Update => grown(change),
+            Action::Delete | Action::Keep => {}
+        }
+    }
+    let kept = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
+    let is_written = !matches!(plan.set.action, Action::Keep | Action::Delete);
+    let propagation = propagation(plan.cascade);
+    let set = write(Kind::ApplicationSet, plan.set, propagation);
+    let writes = set.into_iter().chain(ordered(plan.changes)).collect();
+    let stored = writer.batch(writes).await?;
+    Ok(Outcome {
+        set: kept.or_else(|| first(stored).filter(|_| is_written)),
+        ..Outcome::default()
+    })
+}
+
+async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>> {
+    match plan.set.action {
+        Action::Create => create_in_cluster(writer, plan).await,
+        Action::Update | Action::Keep => {
+            let kept = plan.set.before.clone().filter(|_| plan.set.action == Action::Keep);
+            let set = write(Kind::ApplicationSet, plan.set, Propagation::Background);
+            let writes = set.into_iter().chain(ordered(plan.changes)).collect();
+            let stored = writer.batch(writes).await?;
+            Ok(Outcome {
+                set: kept.or_else(|| first(stored)),
+                ..Outcome::default()
+            })
+        }
+        Action::Delete => delete_in_cluster(writer, plan).await,
+    }
+}
+
+/// The Applications name the set's uid, which the cluster assigns.
+async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, Box<Failed>> {
+    let set_key = key(Kind::ApplicationSet, &plan.set.name);
+    let set = write(Kind::ApplicationSet, plan.set.clone(), Propagation::Background);
+    let set = first(writer.batch(set.into_iter().collect()).await?);
+    plan.set.after.clone_from(&set);
+    adopt(&mut plan);
+    let Err(mut failed) = writer.batch(ordered(plan.changes)).await else {
+        return Ok(Outcome {
+            set,
+            ..Outcome::default()
+        });
+    };
+    let removal = Write::Delete {
+        key: set_key.clone(),
+        before: set.unwrap_or_default(),
+        propagation: Propagation::Background,
+    };
+    match writer.batch(vec![removal]).await {
+        Ok(_) => failed.undone.push(set_key),
+        Err(error) => failed.left.push(Left {
+            key: set_key,
+            why: error.error.to_string(),
+        }),
+    }
+    Err(failed)
+}
+
+/// Once the set is deleted the cluster deletes what it owned, whatever happens here.
+async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>> {
+    let propagation = propagation(plan.cascade);
+    let set = write(Kind::ApplicationSet, plan.set, propagation);
+    if plan.cascade == Cascade::Orphan {
+        // As long as the set exists, everything can be undone.
+        let writes = ordered(plan.changes).into_iter().chain(set).collect();
+        return writer.batch(writes).await.map(|_| Outcome::default());
+    }
+    let applications = ordered(plan.changes);
+    writer.rehearse(&applications).await?;
+    writer.batch(set.into_iter().collect()).await?;
+    let mut outcome = Outcome::default();
+    for group in applications.chunks(AT_ONCE) {
+        let deleted = join_all(group.iter().map(|write| writer.batch(vec![write.clone()]))).await;
+        for failed in deleted.into_iter().filter_map(Result::err) {
+            outcome.left.push(Left {
+                key: failed.key.clone(),
+                why: failed.error.to_string(),
+            });
+        }
+    }
+    Ok(outcome)
+}
+
+fn propagation(cascade: Cascade) -> Propagation {
+    match cascade {
+        Cascade::Background => Propagation::Background,
+        Cascade::Orphan => Propagation::Orphan,
+    }
+}
+
+fn first(stored: Vec<Option<Stored>>) -> Option<Value> {
+    let first = stored.into_iter().next().flatten();
+    first.map(|stored| stored.object)
+}
+
+/// Creations, changes, and deletions last.
+fn ordered(changes: Vec<Change>) -> Vec<Write> {
+    let rank = |write: &Write| match write {
+        Write::Create { .. } => 0,
+        Write::Replace { .. } => 1,
+        Write::Delete { .. } => 2,
+    };
+    let writes = changes.into_iter();
+    let writes = writes.filter_map(|change| write(Kind::Application, change, Propagation::Background));
+    let mut writes: Vec<Write> = writes.collect();
+    writes.sort_by_key(rank);
+    writes
+}
+
+fn write(kind: Kind, change: Change, propagation: Propagation) -> Option<Write> {
+    let key = key(kind, &change.name);
+    match (change.action, change.before, change.after) {
+        (Action::Create, _, Some(object)) => Some(Write::Create { key, object }),
+        (Action::Update, Some(before), Some(after)) => {
+            let version = |object: &Value| {
+                let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                version.filter(|version| !version.is_empty()).map(Version::new)
+            };
+            // A `PUT` itself names the version it is based on.
+            let based_on = version(&after).or_else(|| version(&before));
+            Some(Write::Replace {
+                key,
+                based_on: based_on.unwrap_or_else(|| Version::new("")),
+                before,
+                after,
+            })
+        }
+        (Action::Delete, Some(before), _) => Some(Write::Delete {
+            key,
+            before,
+            propagation,
+        }),
+        (Action::Create | Action::Update | Action::Delete | Action::Keep, _, _) => None,
+    }
+}
+
+/// New Applications refer to the set by its current uid.
+fn adopt(plan: &mut Plan) {
+    let Some(set) = &plan.set.after else { return };
+    let owner = Owner::of(&plan.set.name.name, set);
+    for change in &mut plan.changes {
+        if change.action == Action::Create {
+            change.after = change.after.take().map(|after| linked(after, &owner));
+        }
+    }
+}
+
+/// Adds what a cluster adds to a new object.
+fn born(change: &mut Change, now: &str) {
+    let metadata = change.after.as_mut().and_then(|after| after.get_mut("metadata"));
+    if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
+        metadata.insert("uid".to_owned(), Uuid::now_v7().to_string().into());
+        metadata.insert("creationTimestamp".to_owned(), now.into());
+        metadata.insert("generation".to_owned(), 1.into());
+    }
+}
+
+/// Increments the generation, which counts changes of the spec, if the object has one.
+fn grown(change: &mut Change) {
+    let (Some(before), Some(after)) = (&change.before, &mut change.after) else {
+        return;
+    };
+    let generation = before.pointer("/metadata/generation").and_then(Value::as_i64);
+    let has_changed = before.get("spec") != after.get("spec");
+    let metadata = after.get_mut("metadata").and_then(Value::as_object_mut);
+    if let (Some(metadata), Some(generation), true) = (metadata, generation, has_changed) {
+        metadata.insert("generation".to_owned(), generation.saturating_add(1).into());
+    }
+}
+
+#[cfg(test)]
+mod tests;

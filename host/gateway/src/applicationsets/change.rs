@@ -1,0 +1,349 @@
+//! Creates, changes and deletes ApplicationSets, and previews what that would do.
+//!
+//! Security: only approved plans are written, and a preview writes nothing.
+
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use crate::applicationsets::answer;
+use crate::applicationsets::answer::Preview;
+use crate::applicationsets::apply;
+use crate::applicationsets::apply::Options;
+use crate::applicationsets::permit;
+use crate::applicationsets::permit::{Approved, Cleared, Operation};
+use crate::applicationsets::request::{Create, Delete, Error, Run, Update};
+use crate::applicationsets::room::Bench;
+use crate::applicationsets::{Desk, Extent, read, read_stored};
+use crate::rejection::{Rejection, Voice};
+use tollgate_applicationset::ApplicationSet;
+use tollgate_applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
+use tollgate_config::SetChecks;
+use tollgate_proxy::record::{Check, Outcome, Step};
+use tollgate_state::ObjectName;
+use tollgate_state::write::{self, Version};
+
+/// How often an upsert is retried when other writes come in between.
+///
+/// Source: Argo CD, `server/applicationset`, `updateAppSet`.
+const TRIES: u32 = 10;
+
+impl Desk<'_, '_> {
+    /// Creates a set, or with `upsert` changes the stored one.
+    pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
+        let sent = self.sent(create.set)?;
+        if create.run == Run::Dry {
+            let existing = self.seen(&sent.name, &sent).await?;
+            let set = match &existing.set {
+                Some(stored) => read(upserted(stored, &sent.object))?,
+                None => sent,
+            };
+            return self.preview(set, existing, answer::dry_run).await;
+        }
+        let mut tried = 0;
+        loop {
+            tried += 1;
+            match self.try_create(&sent, create.upsert, create.deletions).await {
+                Err(rejection) if create.upsert && tried < TRIES && is_race(&rejection) => self.checks.clear(),
+                done => return done,
+            }
+        }
+    }
+
+    async fn try_create(
+        &mut self,
+        sent: &ApplicationSet,
+        upsert: bool,
+        deletions: Option<u64>,
+    ) -> Result<Value, Rejection> {
+        let (operation, set) = self.creation((sent, upsert), &self.known(&sent.name))?;
+        let asking = (operation, &sent.name, Some(&set));
+        let existing = self.existing(asking, Extent::Namespace).await?;
+        let (operation, set) = self.creation((sent, upsert), &existing)?;
+        let cleared = self.before(operation, (&sent.name, Some(&set)), &existing)?;
+        match existing.set {
+            Some(stored) if operation == Operation::Same => {
+                Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
+            }
+            _ => self.carry_out(cleared, (set, existing), deletions).await,
+        }
+    }
+
+    /// Determines which operation creating a set amounts to, and the resulting set.
+    fn creation(
+        &self,
+        (sent, upsert): (&ApplicationSet, bool),
+        existing: &Existing,
+    ) -> Result<(Operation, ApplicationSet), Rejection> {
+        // SECURITY: callers who may not see the stored set do not learn whether they guessed it
+        // right.
+        let is_shown = self.checks() == SetChecks::Argocd || self.may_see(&sent.name, existing)?;
+        Ok(match &existing.set {
+            None => (Operation::Create, sent.clone()),
+            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
+            Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
+            Some(_) => (Operation::Create, sent.clone()),
+        })
+    }
+
+    /// Replaces the stored set.
+    pub(super) async fn update(&mut self, update: Update) -> Result<Value, Rejection> {
+        let asked = self.named(&update.named);
+        let mut object = update.set;
+        // The path counts where the object gives no name or namespace.
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for (key, value) in [("name", &asked.name), ("namespace", &asked.namespace)] {
+                let own = metadata.get(key).and_then(Value::as_str).unwrap_or_default();
+                if own.is_empty() {
+                    metadata.insert(key.to_owned(), value.as_str().into());
+                }
+            }
+        }
+        let sent = self.sent(object)?;
+        if sent.name != asked {
+            return Err(Error::Renamed {
+                found: format!("{}/{}", sent.name.namespace, sent.name.name),
+                named: format!("{}/{}", asked.namespace, asked.name),
+            }
+            .into());
+        }
+        if update.run == Run::Dry {
+            let existing = self.seen(&asked, &sent).await?;
+            let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+            let set = read(replaced(stored, &sent.object))?;
+            based_on(&sent, stored)?;
+            return self.preview(set, existing, answer::dry_run).await;
+        }
+        let replacing = |existing: &Existing| match &existing.set {
+            Some(stored) => read(replaced(stored, &sent.object)),
+            None => Ok(sent.clone()),
+        };
+        let foreseen = replacing(&self.known(&asked))?;
+        let asking = (Operation::Update, &asked, Some(&foreseen));
+        let existing = self.existing(asking, Extent::Namespace).await?;
+        let set = replacing(&existing)?;
+        let cleared = self.before(Operation::Update, (&asked, Some(&set)), &existing)?;
+        let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+        based_on(&sent, stored)?;
+        self.carry_out(cleared, (set, existing), update.deletions).await
+    }
+
+    /// Previews what a set would generate.
+    pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
+        let sent = self.sent(set)?;
+        let existing = self.seen(&sent.name, &sent).await?;
+        let set = match &existing.set {
+            Some(stored) => read(upserted(stored, &sent.object))?,
+            None => sent,
+        };
+        self.preview(set, existing, answer::generated).await
+    }
+
+    /// Deletes a set.
+    pub(super) async fn delete(&mut self, delete: &Delete) -> Result<Value, Rejection> {
+        let name = self.named(&delete.named);
+        let checks = self.checks();
+        let asking = (Operation::Delete, &name, None);
+        let existing = match checks {
+            SetChecks::Generated => self.existing(asking, Extent::Namespace).await?,
+            // Argo CD does not check the namespace here.
+            SetChecks::Argocd => self.stored(asking, Extent::Namespace).await?,
+        };
+        let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
+        let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
+        let mut set = read_stored(stored).map_err(Error::Decode)?;
+        set.name = name;
+        let cascade = delete.cascade.unwrap_or_default();
+        let planned = self
+            .at_work(move |bench, checks| {
+                let plan = Plan::deletion(&set, existing, cascade);
+                approved(bench, &cleared, plan, checks)
+            })
+            .await?;
+        let written = self.write(planned.approved, delete.deletions).await?;
+        Ok(match checks {
+            SetChecks::Generated => answer::deleted(planned.changes, &written.left),
+            SetChecks::Argocd => serde_json::json!({}),
+        })
+    }
+
+    /// Reads what is stored, but leaves out a set the caller may not see: a preview then looks as
+    /// if the set did not exist.
+    async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<Existing, Rejection> {
+        let asking = (Operation::Preview, name, Some(sent));
+        let mut existing = self.existing(asking, Extent::Namespace).await?;
+        if !self.may_see(name, &existing)? {
+            existing.set = None;
+        }
+        Ok(existing)
+    }
+
+    /// Previews what a set would generate and change, in the form `answer` gives.
+    async fn preview(
+        &mut self,
+        set: ApplicationSet,
+        existing: Existing,
+        answer: fn(Preview) -> Value,
+    ) -> Result<Value, Rejection> {
+        let name = set.name.clone();
+        let cleared = self.before(Operation::Preview, (&name, Some(&set)), &existing)?;
+        self.at_work(move |bench, checks| {
+            let applications = bench.generate(&cleared, &set)?;
+            let plan = Plan::new(&set, existing, applications.clone());
+            let review = bench.desk.review(&cleared, plan, checks).map_err(Error::Denied)?;
+            Ok(answer(Preview {
+                set: set.object,
+                applications,
+                review,
+            }))
+        })
+        .await
+    }
+
+    /// Runs work off the threads that serve. The checks it makes go to the record.
+    async fn at_work<T: Send + 'static>(
+        &mut self,
+        work: impl FnOnce(&Bench<'_>, &mut Vec<Check>) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Rejection> {
+        // The checks so far are recorded even if the work never begins.
+        let mut checks = self.checks.clone();
+        let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
+        let done = self.room.work(whose, self.principal.key(), move |bench| {
+            let done = work(bench, &mut checks);
+            Ok((done, checks))
+        });
+        let done = done.await;
+        self.record.step(Step::Authorize);
+        let (done, checks) = done?;
+        self.checks = checks;
+        Ok(done?)
+    }
+
+    /// Generates what is needed, and writes.
+    async fn carry_out(
+        &mut self,
+        cleared: Cleared,
+        (set, existing): (ApplicationSet, Existing),
+        deletions: Option<u64>,
+    ) -> Result<Value, Rejection> {
+        let checks = self.checks();
+        let planned = self
+            .at_work(move |bench, looked| {
+                let plan = match checks {
+                    SetChecks::Generated => {
+                        let applications = bench.generate(&cleared, &set)?;
+                        Plan::new(&set, existing, applications)
+                    }
+                    SetChecks::Argocd => Plan::of_set(&set, existing.set),
+                };
+                approved(bench, &cleared, plan, looked)
+            })
+            .await?;
+        let written = self.write(planned.approved, deletions).await?;
+        let stored = written.set.or(planned.before).unwrap_or_default();
+        Ok(answer::stored(stored, planned.action, planned.changes))
+    }
+
+    /// Carries out an approved plan.
+    ///
+    /// The whole sequence continues, with its record, if the caller goes away. A set without its
+    /// Applications, or a record that says nothing was done, would be worse than an answer nobody
+    /// reads.
+    async fn write(&mut self, approved: Approved, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
+        let settings = self.snapshot.config.application_sets.as_ref();
+        let options = Options {
+            max_deletions: settings.map_or(0, |settings| settings.max_deletions),
+            confirmed: deletions,
+            clock: self.room.clock.clone(),
+        };
+        let place = self.room.writing().await?;
+        let checks = self.checks.clone();
+        self.record.note(|record| record.checks = checks.into());
+        let mut record = self.record.lend();
+        let (writer, room, reader) = (self.writer.clone(), Arc::clone(self.room), self.reader.take());
+        let name = approved.plan().set.name.clone();
+        let was = self.snapshot.resources.application_sets.get(&name).cloned();
+        let written = tokio::spawn(async move {
+            let _held = (place, reader);
+            let projects = approved.projects().to_vec();
+            let done = apply::apply(&writer, approved, &options).await;
+            record.step(Step::Forward);
+            let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
+            match &done {
+                Ok(outcome) => {
+                    let now = outcome.set.clone().map(Arc::new);
+                    room.wrote(name, (was, now), projects);
+                    record.foresee(Outcome::Allowed, "allowed", String::new());
+                }
+                Err(rejection) => {
+                    let answer = rejection.answer(Voice::ApplicationSets);
+                    record.foresee(answer.outcome, answer.reason, rejection.detail());
+                }
+            }
+            (done, record)
+        });
+        let (done, record) = written.await.map_err(|_| Error::Broken)?;
+        self.record.restore(record);
+        done
+    }
+}
+
+/// A plan that may be carried out, and what its answer says.
+struct Planned {
+    approved: Approved,
+    /// What becomes of its Applications.
+    changes: Value,
+    /// What becomes of the set.
+    action: Action,
+    /// The set as it was stored.
+    before: Option<Value>,
+}
+
+/// Gets a plan approved.
+fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Planned, Error> {
+    let changes = answer::changes(&plan);
+    let (action, before) = (plan.set.action, plan.set.before.clone());
+    let approved = bench.desk.after(cleared, plan, checks).map_err(Error::Denied)?;
+    Ok(Planned {
+        approved,
+        changes,
+        action,
+        before,
+    })
+}
+
+/// Compares the version that was sent with the stored one, before doing work that would be in
+/// vain.
+fn based_on(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
+    let version = |object: &Value| {
+        let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        version.filter(|version| !version.is_empty()).map(Version::new)
+    };
+    let based_on = version(&sent.object).ok_or(Error::NoVersion)?;
+    match version(stored) {
+        Some(found) if found != based_on => Err(Error::State(write::Error::Conflict {
+            key: crate::applicationsets::key(&sent.name),
+            based_on: based_on.as_str().to_owned(),
+            found: found.as_str().to_owned(),
+        })),
+        Some(_) | None => Ok(()),
+    }
+}
+
+/// Whether somebody else's write came in between.
+fn is_race(rejection: &Rejection) -> bool {
+    let Rejection::ApplicationSet(error) = rejection else {
+        return false;
+    };
+    match error {
+        Error::State(error) => matches!(error, write::Error::Conflict { .. } | write::Error::Exists(_)),
+        Error::Apply(error) => {
+            matches!(
+                error.write(),
+                Some(write::Error::Conflict { .. } | write::Error::Exists(_))
+            )
+        }
+        Error::Denied(error) => matches!(error, permit::Error::Unplanned),
+        _ => false,
+    }
+}

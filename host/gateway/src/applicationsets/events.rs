@@ -1,0 +1,40 @@
+//! Lists the control plane's Events about an ApplicationSet the caller may see.
+//!
+//! Security: Events about other objects, or about an earlier set of the same name, are left out.
+
+use k8s_openapi::api::core::v1::Event;
+use kube::api::{Api, ListParams};
+use serde_json::{Value, json};
+
+use crate::applicationsets::permit::Operation;
+use crate::applicationsets::request::{Error, Named};
+use crate::applicationsets::{Desk, Extent};
+use crate::rejection::Rejection;
+use tollgate_state::source::Place;
+use tollgate_state::write;
+
+/// Most Events of one answer.
+const EVENTS: u32 = 500;
+
+impl Desk<'_, '_> {
+    /// Lists the Events about a set. None if the state is a folder.
+    pub(super) async fn events(&mut self, named: &Named, place: Place) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.ok_or_else(|| Error::absent(&name))?;
+        let client = match place {
+            Place::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
+            Place::Cluster(client) => client,
+        };
+        let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
+        let fields = format!(
+            "involvedObject.name={},involvedObject.uid={uid},involvedObject.namespace={}",
+            name.name, name.namespace
+        );
+        let events: Api<Event> = Api::namespaced(client, &name.namespace);
+        let listed = events.list(&ListParams::default().fields(&fields).limit(EVENTS)).await;
+        let listed = listed.map_err(|error| Error::State(write::of_cluster(&error)))?;
+        Ok(json!({ "metadata": listed.metadata, "items": listed.items }))
+    }
+}

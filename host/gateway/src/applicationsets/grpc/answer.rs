@@ -1,0 +1,241 @@
+//! Encodes answers for clients of gRPC and gRPC-Web: messages, or an error, followed by a status.
+//!
+//! Invariant: an answer without messages has its status in the headers, because some clients of
+//! gRPC-Web do not look in the trailers then.
+
+use std::fmt::Write as _;
+
+use bytes::{Bytes, BytesMut};
+use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
+use http::header::{CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Response};
+use http_body::Frame;
+use jiff::Timestamp;
+use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
+use tokio::time::{Instant, sleep_until};
+use uuid::Uuid;
+
+use crate::applicationsets::grpc::call::{Call, Transport};
+use crate::applicationsets::grpc::{Error, Message, frame};
+use crate::applicationsets::request::Code;
+use crate::rejection::Answer;
+use tollgate_proxy::forward::Body;
+
+const STATUS: HeaderName = HeaderName::from_static("grpc-status");
+const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
+/// Names fields that a message cannot represent.
+const LEFT_OUT: HeaderName = HeaderName::from_static("tollgate-left-out");
+
+/// Longest status message, in bytes. Clients bound the size of heads.
+const SENTENCE_BYTES: usize = 4096;
+
+/// Bytes that a status message must encode on the wire.
+const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+
+/// How a call ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Ok,
+    Failed(Code),
+}
+
+impl End {
+    fn number(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Failed(code) => code.number(),
+        }
+    }
+}
+
+/// The answer to a unary call.
+///
+/// - `decision`: id of the record that let the caller in.
+pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Response<Body> {
+    let data = frame::data(transport, &message.bytes);
+    let body = match transport {
+        Transport::Grpc => {
+            let frames = [Frame::data(data), last(transport, End::Ok)];
+            Body::made(stream::iter(frames), None, decision)
+        }
+        Transport::Web | Transport::WebText => {
+            let trailers = frame::trailers(transport, &trailers_text(End::Ok));
+            let mut content = BytesMut::with_capacity(data.len() + trailers.len());
+            content.extend_from_slice(&data);
+            content.extend_from_slice(&trailers);
+            Body::from(content.freeze())
+        }
+    };
+    let mut response = head(transport, body);
+    if !message.left_out.is_empty()
+        && let Ok(value) = HeaderValue::try_from(message.left_out.join(", "))
+    {
+        response.headers_mut().insert(LEFT_OUT, value);
+    }
+    response
+}
+
+/// The answers to a streaming call.
+///
+/// - `write`: encodes an event as a message.
+/// - `expires_at`: when the caller's credential expires.
+/// - `decision`: id of the record that let the caller in.
+pub fn stream<E: Send + 'static>(
+    call: Call,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
+    (expires_at, decision): (Option<Timestamp>, Uuid),
+) -> Response<Body> {
+    let frames = frames(call, events, write);
+    head(call.transport, Body::made(frames, expires_at, decision))
+}
+
+fn frames<E: Send + 'static>(
+    call: Call,
+    events: BoxStream<'static, E>,
+    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
+) -> impl Stream<Item = Frame<Bytes>> + Send + 'static {
+    stream::unfold(Some((events, write)), move |open| async move {
+        let (mut events, write) = open?;
+        let event = tokio::select! {
+            biased;
+            () = until(call.deadline) => Err(Error::Deadline),
+            event = events.next() => Ok(event),
+        };
+        let message = event.and_then(|event| event.map(|event| write(&event)).transpose());
+        Some(match message {
+            Ok(Some(message)) => {
+                let data = Frame::data(frame::data(call.transport, &message.bytes));
+                (data, Some((events, write)))
+            }
+            Ok(None) => (last(call.transport, End::Ok), None),
+            Err(error) => (last(call.transport, End::Failed(error.code())), None),
+        })
+    })
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        // A timer fires only at its next tick, but a deadline that has passed must end the stream
+        // now.
+        Some(deadline) if deadline <= Instant::now() => {}
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// An answer that consists only of a status.
+pub fn refuse(transport: Transport, answer: &Answer) -> Response<Body> {
+    let mut response = head(transport, Body::empty());
+    let fields = response.headers_mut();
+    fields.insert(STATUS, HeaderValue::from(u16::from(answer.grpc().number())));
+    if let Ok(sentence) = HeaderValue::try_from(encoded(&sentence(answer))) {
+        fields.insert(MESSAGE, sentence);
+    }
+    response
+}
+
+/// Everything that is refused, in one line, because clients print it as it is.
+fn sentence(answer: &Answer) -> String {
+    let mut unsaid = answer.more_refusals;
+    let mut sentence = String::new();
+    for refusal in &answer.refusals {
+        let text = refusal.to_string();
+        if !sentence.is_empty() && sentence.len() + text.len() > SENTENCE_BYTES / 2 {
+            unsaid = unsaid.saturating_add(1);
+            continue;
+        }
+        let between = if sentence.is_empty() { "" } else { "; " };
+        sentence.push_str(between);
+        sentence.push_str(&text);
+    }
+    if sentence.is_empty() {
+        return answer.message.clone().into_owned();
+    }
+    if unsaid > 0 {
+        // Writing to a string does not fail.
+        let _ = write!(sentence, "; and {unsaid} more");
+    }
+    sentence
+}
+
+/// A status message in its encoding on the wire, cut if it is too long.
+fn encoded(sentence: &str) -> String {
+    let mut text = String::with_capacity(sentence.len());
+    let mut characters = [0; 4];
+    for character in sentence.chars() {
+        let before = text.len();
+        text.extend(utf8_percent_encode(character.encode_utf8(&mut characters), ENCODED));
+        if text.len() > SENTENCE_BYTES {
+            text.truncate(before);
+            break;
+        }
+    }
+    text
+}
+
+fn head(transport: Transport, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    response.headers_mut().insert(CONTENT_TYPE, transport.content_type());
+    response
+}
+
+/// The last frame of a stream.
+fn last(transport: Transport, end: End) -> Frame<Bytes> {
+    match transport {
+        Transport::Grpc => {
+            let status = HeaderValue::from(u16::from(end.number()));
+            Frame::trailers(HeaderMap::from_iter([(STATUS, status)]))
+        }
+        Transport::Web | Transport::WebText => Frame::data(frame::trailers(transport, &trailers_text(end))),
+    }
+}
+
+fn trailers_text(end: End) -> String {
+    format!("grpc-status:{}\r\n", end.number())
+}
+
+#[cfg(test)]
+mod tests {
+    use http::StatusCode;
+
+    use super::{SENTENCE_BYTES, encoded, refuse};
+    use crate::applicationsets::grpc::Transport;
+    use crate::rejection::{Rejection, Voice};
+    use tollgate_applicationset::{About, Refusal};
+
+    #[test]
+    fn sentences_are_encoded_and_cut() {
+        assert_eq!(encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
+        let long = encoded(&"ä".repeat(SENTENCE_BYTES));
+        assert!(long.len() <= SENTENCE_BYTES && long.ends_with("%A4"), "{}", long.len());
+    }
+
+    #[test]
+    fn all_that_is_refused_is_told() {
+        let refusal = |name: &str| Refusal {
+            about: About::Application(name.to_owned()),
+            rule: Some("applications, create".to_owned()),
+            reason: "not permitted".to_owned(),
+        };
+        let mut answer = Rejection::NotFound.answer(Voice::House);
+        answer.refusals = vec![refusal("one"), refusal("two")];
+        answer.more_refusals = 3;
+        let response = refuse(Transport::Web, &answer);
+        assert_eq!(response.status(), StatusCode::OK);
+        assert_eq!(response.headers()["grpc-status"], "5");
+        assert_eq!(response.headers()["content-type"], "application/grpc-web+proto");
+        let text = response.headers()["grpc-message"].to_str().expect("text");
+        assert!(
+            text.contains("one") && text.contains("two") && text.ends_with("; and 3 more"),
+            "{text}"
+        );
+        answer.refusals = vec![refusal(&"n".repeat(100)); 100];
+        let response = refuse(Transport::Grpc, &answer);
+        let text = response.headers()["grpc-message"].to_str().expect("text");
+        assert!(text.len() <= SENTENCE_BYTES && text.ends_with(" more"), "{text}");
+        answer.refusals.clear();
+        let response = refuse(Transport::Grpc, &answer);
+        assert_eq!(response.headers()["grpc-message"], "nothing is served here");
+    }
+}

@@ -1,0 +1,300 @@
+//! Reads the head of a call into a [`Call`], and moves the caller's token to the field where
+//! every other client has it. A call with two tokens is refused.
+
+use std::time::Duration;
+
+use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderName};
+use http::{HeaderMap, HeaderValue, Method as HttpMethod, Version, request};
+use tokio::time::Instant;
+
+use crate::applicationsets::grpc::Error;
+
+const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
+
+/// Field in which Argo CD's clients send their token.
+const TOKEN: &str = "token";
+
+/// Longest duration of a call with one answer.
+const LONGEST: Duration = Duration::from_secs(300);
+
+/// Longest timeout a client may give. A longer one counts as none.
+const LONGEST_GIVEN: Duration = Duration::from_secs(7 * 24 * 3600);
+
+/// How frames are transported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// In content that ends with trailers, over HTTP/2.
+    Grpc,
+    /// gRPC-Web: the trailers are the last frame.
+    Web,
+    /// gRPC-Web, in base64.
+    WebText,
+}
+
+impl Transport {
+    /// How a request carries frames. `None` if it is not a call.
+    ///
+    /// No other front serves a path of the form `/package.Service/Method`.
+    pub fn of(method: &HttpMethod, path: &str, fields: &HeaderMap) -> Option<Self> {
+        let (service, name) = path.strip_prefix('/')?.split_once('/')?;
+        if *method != HttpMethod::POST || !service.contains('.') || name.is_empty() || name.contains('/') {
+            return None;
+        }
+        let kind = fields.get(CONTENT_TYPE)?.to_str().ok()?;
+        let kind = kind.split(';').next()?.trim().to_ascii_lowercase();
+        match kind.strip_suffix("+proto").unwrap_or(&kind) {
+            "application/grpc" => Some(Self::Grpc),
+            "application/grpc-web" => Some(Self::Web),
+            "application/grpc-web-text" => Some(Self::WebText),
+            _ => None,
+        }
+    }
+
+    pub(super) fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Grpc => "application/grpc+proto",
+            Self::Web => "application/grpc-web+proto",
+            Self::WebText => "application/grpc-web-text+proto",
+        })
+    }
+}
+
+/// The methods that can be called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// Returns the version of the program, to anybody.
+    Version,
+    /// Returns who the caller is.
+    UserInfo,
+    /// Gets an ApplicationSet.
+    Get,
+    /// Lists the sets the caller may see.
+    List,
+    /// Creates a set, or changes one.
+    Create,
+    /// Previews what a set would generate.
+    Generate,
+    /// Deletes a set.
+    Delete,
+    /// Lists its Applications.
+    ResourceTree,
+    /// Lists the Events about it.
+    Events,
+    /// Watches the sets the caller may see.
+    Watch,
+}
+
+impl Method {
+    /// All methods.
+    pub const ALL: [Self; 10] = [
+        Self::Version,
+        Self::UserInfo,
+        Self::Get,
+        Self::List,
+        Self::Create,
+        Self::Generate,
+        Self::Delete,
+        Self::ResourceTree,
+        Self::Events,
+        Self::Watch,
+    ];
+
+    /// Path of the method.
+    pub fn path(self) -> &'static str {
+        match self {
+            Self::Version => "/version.VersionService/Version",
+            Self::UserInfo => "/session.SessionService/GetUserInfo",
+            Self::Get => "/applicationset.ApplicationSetService/Get",
+            Self::List => "/applicationset.ApplicationSetService/List",
+            Self::Create => "/applicationset.ApplicationSetService/Create",
+            Self::Generate => "/applicationset.ApplicationSetService/Generate",
+            Self::Delete => "/applicationset.ApplicationSetService/Delete",
+            Self::ResourceTree => "/applicationset.ApplicationSetService/ResourceTree",
+            Self::Events => "/applicationset.ApplicationSetService/ListResourceEvents",
+            Self::Watch => "/applicationset.ApplicationSetService/Watch",
+        }
+    }
+
+    /// Its request and response messages.
+    pub(super) fn messages(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Version => ("version.Query", "version.VersionMessage"),
+            Self::UserInfo => ("session.GetUserInfoRequest", "session.GetUserInfoResponse"),
+            Self::Get => ("applicationset.ApplicationSetGetQuery", "argocd.ApplicationSet"),
+            Self::List => ("applicationset.ApplicationSetListQuery", "argocd.ApplicationSetList"),
+            Self::Create => ("applicationset.ApplicationSetCreateRequest", "argocd.ApplicationSet"),
+            Self::Generate => (
+                "applicationset.ApplicationSetGenerateRequest",
+                "applicationset.ApplicationSetGenerateResponse",
+            ),
+            Self::Delete => (
+                "applicationset.ApplicationSetDeleteRequest",
+                "applicationset.ApplicationSetResponse",
+            ),
+            Self::ResourceTree => ("applicationset.ApplicationSetTreeQuery", "argocd.ApplicationSetTree"),
+            Self::Events => ("applicationset.ApplicationSetGetQuery", "events.EventList"),
+            Self::Watch => (
+                "applicationset.ApplicationSetWatchQuery",
+                "argocd.ApplicationSetWatchEvent",
+            ),
+        }
+    }
+}
+
+/// The head of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Call {
+    /// The method that is called.
+    pub method: Method,
+    /// How frames are transported.
+    pub transport: Transport,
+    /// Deadline of the call. A stream may have none.
+    pub deadline: Option<Instant>,
+}
+
+impl Call {
+    /// Reads the head of a request that [`Transport::of`] recognized as a call.
+    ///
+    /// # Errors
+    /// [`Error::Http1`], [`Error::NoMethod`] and [`Error::Timeout`].
+    pub fn read(head: &request::Parts, transport: Transport) -> Result<Self, Error> {
+        if transport == Transport::Grpc && head.version < Version::HTTP_2 {
+            return Err(Error::Http1);
+        }
+        let path = head.uri.path();
+        let method = Method::ALL.into_iter().find(|method| method.path() == path);
+        let method = method.ok_or_else(|| Error::NoMethod {
+            path: path.trim_start_matches('/').to_owned(),
+        })?;
+        let given = head.headers.get(TIMEOUT).map(timeout).transpose()?;
+        let bound = match method {
+            Method::Watch => given,
+            _ => Some(given.unwrap_or(LONGEST).min(LONGEST)),
+        };
+        Ok(Self {
+            method,
+            transport,
+            deadline: bound.map(|bound| Instant::now() + bound),
+        })
+    }
+}
+
+/// Decodes up to eight digits and a unit.
+fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
+    let text = value.to_str().map_err(|_| Error::Timeout)?;
+    let digits = text.trim_end_matches(|unit: char| !unit.is_ascii_digit());
+    let unit = text.strip_prefix(digits).unwrap_or_default();
+    let fits = (1..=8).contains(&digits.len()) && digits.bytes().all(|digit| digit.is_ascii_digit());
+    let number: u64 = digits.parse().ok().filter(|_| fits).ok_or(Error::Timeout)?;
+    let given = match unit {
+        "H" => Duration::from_secs(number.saturating_mul(3600)),
+        "M" => Duration::from_secs(number.saturating_mul(60)),
+        "S" => Duration::from_secs(number),
+        "m" => Duration::from_millis(number),
+        "u" => Duration::from_micros(number),
+        "n" => Duration::from_nanos(number),
+        _ => return Err(Error::Timeout),
+    };
+    Ok(given.min(LONGEST_GIVEN))
+}
+
+/// Moves the token of Argo CD's clients to `Authorization`, unless that field is present.
+///
+/// # Errors
+/// [`Error::Token`].
+pub fn token_as_bearer(fields: &mut HeaderMap) -> Result<(), Error> {
+    let mut tokens = fields.get_all(TOKEN).iter();
+    let (first, second) = (tokens.next(), tokens.next());
+    if second.is_some() {
+        return Err(Error::Token);
+    }
+    // Clients without a token send an empty one.
+    let token = first.filter(|token| !token.is_empty());
+    let bearer = token.map(|token| {
+        let token = token.to_str().map_err(|_| Error::Token)?;
+        let mut bearer = HeaderValue::try_from(format!("Bearer {token}")).map_err(|_| Error::Token)?;
+        bearer.set_sensitive(true);
+        Ok::<_, Error>(bearer)
+    });
+    let bearer = bearer.transpose()?;
+    fields.remove(TOKEN);
+    if let (Some(bearer), false) = (bearer, fields.contains_key(AUTHORIZATION)) {
+        fields.insert(AUTHORIZATION, bearer);
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+    use http::{HeaderMap, Method as HttpMethod};
+
+    use super::{Transport, timeout, token_as_bearer};
+
+    #[test]
+    fn calls_are_known_by_path_and_type() {
+        let of = |method: HttpMethod, path, kind| {
+            let fields = HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(kind))]);
+            Transport::of(&method, path, &fields)
+        };
+        let path = "/a.B/C";
+        assert_eq!(of(HttpMethod::POST, path, "application/grpc"), Some(Transport::Grpc));
+        assert_eq!(
+            of(HttpMethod::POST, path, "application/grpc-web+proto"),
+            Some(Transport::Web)
+        );
+        assert_eq!(
+            of(HttpMethod::POST, path, "application/grpc-web-text; x=y"),
+            Some(Transport::WebText)
+        );
+        for (method, path, kind) in [
+            (HttpMethod::GET, path, "application/grpc"),
+            (HttpMethod::POST, path, "application/grpc+json"),
+            (HttpMethod::POST, path, "application/json"),
+            (HttpMethod::POST, "/api/v1/extensions", "application/grpc"),
+            (HttpMethod::POST, "/extensions/a.b", "application/grpc"),
+            (HttpMethod::POST, "/a.B/C/D", "application/grpc"),
+            (HttpMethod::POST, "/a.B/", "application/grpc"),
+        ] {
+            assert_eq!(of(method, path, kind), None, "{path} {kind}");
+        }
+    }
+
+    #[test]
+    fn timeouts_are_digits_and_a_unit() {
+        let of = |text| timeout(&HeaderValue::from_static(text)).ok();
+        assert_eq!(of("250m"), Some(Duration::from_millis(250)));
+        assert_eq!(of("10u"), Some(Duration::from_micros(10)));
+        assert_eq!(of("99999999H"), Some(Duration::from_secs(7 * 24 * 3600)));
+        for wrong in ["", "5", "S", "-5S", "1.5S", "123456789S", "5s", "5SS", "5 S"] {
+            assert_eq!(of(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_a_bearer_where_there_is_none() {
+        let of = |fields: &[(&'static str, &'static str)]| {
+            let mut map = HeaderMap::new();
+            for (name, value) in fields {
+                map.append(*name, HeaderValue::from_static(value));
+            }
+            token_as_bearer(&mut map).ok()?;
+            assert!(!map.contains_key("token"));
+            let value = map
+                .get(AUTHORIZATION)
+                .map(|value| value.to_str().expect("text").to_owned());
+            Some(value.unwrap_or_default())
+        };
+        assert_eq!(of(&[("token", "abc")]).as_deref(), Some("Bearer abc"));
+        assert_eq!(of(&[("token", "")]).as_deref(), Some(""));
+        assert_eq!(of(&[]).as_deref(), Some(""));
+        let both = [("token", "abc"), ("authorization", "Bearer def")];
+        assert_eq!(of(&both).as_deref(), Some("Bearer def"));
+        assert_eq!(of(&[("token", "abc"), ("token", "abc")]), None);
+        let mut foreign = HeaderMap::new();
+        foreign.insert("token", HeaderValue::from_bytes(b"\xe4").expect("a value"));
+        assert!(token_as_bearer(&mut foreign).is_err());
+    }
+}

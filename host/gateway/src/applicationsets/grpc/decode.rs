@@ -1,0 +1,384 @@
+//! Decodes messages of callers into JSON, in the form Kubernetes and Argo CD give it. It refuses
+//! bytes that are not such a message, that JSON could not represent without loss, or that are too
+//! large.
+//!
+//! Security: decoding makes at most [`MOST_VALUES`] values, whatever the bytes say. No message
+//! type contains itself, so no message is nested deeper than the schema.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::applicationsets::grpc::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape, Zero};
+use crate::applicationsets::grpc::wire;
+use crate::applicationsets::grpc::wire::Payload;
+
+/// Most values of one message. A set of 1,000 elements with 20 fields each has 20,000.
+pub const MOST_VALUES: usize = 200_000;
+
+/// Why bytes are not a valid message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The bytes are not protobuf.
+    #[error("`{message}` is malformed")]
+    Malformed {
+        /// The message in which decoding failed.
+        message: String,
+    },
+    /// A field has a wrong type, or its text is not UTF-8.
+    #[error("`{field}` of `{message}` has a value of another type")]
+    Type {
+        /// The message.
+        message: String,
+        /// The field.
+        field: String,
+    },
+    /// A field that may occur once occurs again.
+    #[error("`{field}` of `{message}` is there twice")]
+    Twice {
+        /// The message.
+        message: String,
+        /// The field.
+        field: String,
+    },
+    /// An unknown field that is not zero. It would be lost.
+    #[error("field {number} of `{message}` is not known to this server, the client may be newer")]
+    Unknown {
+        /// The message.
+        message: String,
+        /// Its number.
+        number: u32,
+    },
+    /// More values than allowed.
+    #[error("more than {allowed} values")]
+    Values {
+        /// Limit.
+        allowed: usize,
+    },
+}
+
+/// Decodes a message into JSON.
+///
+/// A zero value is written only where Go's JSON has it and it has a meaning: for a pointer, or
+/// without `omitempty`.
+///
+/// # Errors
+/// [`Error`].
+pub(super) fn decode(schema: &Schema, id: Id, bytes: &[u8]) -> Result<Value, Error> {
+    let mut reader = Reader {
+        schema,
+        left: MOST_VALUES,
+    };
+    Ok(reader.message(id, bytes)?.value)
+}
+
+struct Reader<'a> {
+    schema: &'a Schema,
+    left: usize,
+}
+
+/// A value, and whether it is the one Go has if nothing was sent.
+struct Read {
+    value: Value,
+    zero: bool,
+}
+
+impl Read {
+    fn new(value: Value, zero: bool) -> Self {
+        Self { value, zero }
+    }
+}
+
+impl Reader<'_> {
+    fn charge(&mut self, values: usize) -> Result<(), Error> {
+        let left = self.left.checked_sub(values);
+        self.left = left.ok_or(Error::Values { allowed: MOST_VALUES })?;
+        Ok(())
+    }
+
+    fn message(&mut self, id: Id, bytes: &[u8]) -> Result<Read, Error> {
+        let malformed = || Error::Malformed { message: String::new() };
+        let message = self.schema.message(id).ok_or_else(malformed)?;
+        match message.shape {
+            Shape::Object => self.object(message, bytes),
+            Shape::Raw => self.raw(message, bytes),
+            Shape::Time | Shape::MicroTime => time(message, bytes),
+            Shape::IntOrString => int_or_string(message, bytes),
+        }
+    }
+
+    fn object(&mut self, message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+        let mut object = Object {
+            message,
+            map: Map::new(),
+            seen: Vec::new(),
+            zero: true,
+        };
+        let mut rest = bytes;
+        while !rest.is_empty() {
+            let (number, payload) = wire::next(&mut rest).ok_or_else(|| malformed(message))?;
+            let Some(field) = message.fields.get(&number) else {
+                if payload.is_zero() {
+                    continue;
+                }
+                let message = message.name.clone();
+                return Err(Error::Unknown { message, number });
+            };
+            self.charge(1)?;
+            self.field(&mut object, field, payload)?;
+        }
+        for field in message.fields.values() {
+            self.charge(fill(self.schema, &mut object, field))?;
+        }
+        Ok(Read::new(Value::Object(object.map), object.zero))
+    }
+
+    fn field(&mut self, object: &mut Object<'_>, field: &Field, payload: Payload<'_>) -> Result<(), Error> {
+        match field.count {
+            Count::One => {
+                if object.seen.contains(&field.number) {
+                    return Err(object.twice(field));
+                }
+                object.seen.push(field.number);
+                let read = self.value(object.message, field, payload)?;
+                object.put(field, read);
+            }
+            Count::Many => {
+                let read = self.value(object.message, field, payload)?;
+                let list = object
+                    .map
+                    .entry(&field.name)
+                    .or_insert_with(|| Value::Array(Vec::new()));
+                if let Value::Array(list) = list {
+                    list.push(read.value);
+                }
+                object.zero = false;
+            }
+            Count::Named => {
+                let (name, read) = self.entry(object.message, field, payload)?;
+                let named = object
+                    .map
+                    .entry(&field.name)
+                    .or_insert_with(|| Value::Object(Map::new()));
+                if let Value::Object(named) = named
+                    && named.insert(name, read.value).is_some()
+                {
+                    return Err(object.twice(field));
+                }
+                object.zero = false;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads an entry of a map: a message with the name as field 1 and the value as field 2.
+    fn entry(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<(String, Read), Error> {
+        let Payload::Bytes(mut rest) = payload else {
+            return Err(mistyped(message, field));
+        };
+        let (mut name, mut value) = (None, None);
+        while !rest.is_empty() {
+            match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+                (1, Payload::Bytes(bytes)) if name.is_none() => name = Some(text(message, field, bytes)?),
+                (2, payload) if value.is_none() => value = Some(self.value(message, field, payload)?),
+                _ => return Err(mistyped(message, field)),
+            }
+        }
+        let value = match value {
+            Some(value) => value,
+            None => Read::new(zero(self.schema, field.kind), true),
+        };
+        Ok((name.unwrap_or_default(), value))
+    }
+
+    fn value(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<Read, Error> {
+        Ok(match (field.kind, payload) {
+            (Kind::Text, Payload::Bytes(bytes)) => {
+                let text = text(message, field, bytes)?;
+                let zero = text.is_empty();
+                Read::new(text.into(), zero)
+            }
+            (Kind::Bool, Payload::Varint(value)) => Read::new((value != 0).into(), value == 0),
+            (Kind::Int64, Payload::Varint(value)) => Read::new(value.cast_signed().into(), value == 0),
+            (Kind::Int32, Payload::Varint(value)) => {
+                let value = int32(value).ok_or_else(|| mistyped(message, field))?;
+                Read::new(value.into(), value == 0)
+            }
+            (Kind::Message(id), Payload::Bytes(bytes)) => self.message(id, bytes)?,
+            _ => return Err(mistyped(message, field)),
+        })
+    }
+
+    /// Reads JSON in a field of bytes.
+    fn raw(&mut self, message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+        let text = bytes_of(message, bytes)?;
+        let Some(text) = text.filter(|text| !text.is_empty()) else {
+            return Ok(Read::new(Value::Null, true));
+        };
+        // Every value but the first follows one of these characters.
+        let most = text.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
+        self.charge(most)?;
+        let value = serde_json::from_slice(text).map_err(|_| malformed(message))?;
+        Ok(Read::new(value, false))
+    }
+}
+
+struct Object<'a> {
+    message: &'a Message,
+    map: Map<String, Value>,
+    /// Fields that may occur once and have occurred.
+    seen: Vec<u32>,
+    zero: bool,
+}
+
+impl Object<'_> {
+    fn put(&mut self, field: &Field, read: Read) {
+        let kept = match field.zero {
+            Zero::Kept => true,
+            Zero::Dropped | Zero::Written => !read.zero,
+        };
+        self.zero &= !kept;
+        match (field.place, read.value) {
+            (Place::Inline, Value::Object(inner)) => self.map.extend(inner),
+            // Go has a nil pointer here.
+            (_, Value::Null) => {}
+            (_, value) => {
+                if kept || field.zero == Zero::Written {
+                    self.map.insert(field.name.clone(), value);
+                }
+            }
+        }
+    }
+
+    fn twice(&self, field: &Field) -> Error {
+        Error::Twice {
+            message: self.message.name.clone(),
+            field: field.name.clone(),
+        }
+    }
+}
+
+/// Writes the zero value of a field that is always written and was not sent. Returns how many
+/// values that are.
+fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
+    let value = match (field.place, field.zero, field.count) {
+        (Place::Named, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
+        (Place::Named, Zero::Written, Count::One) => zero(schema, field.kind),
+        (Place::Named, Zero::Written, Count::Many) => Value::Array(Vec::new()),
+        (Place::Named, Zero::Written, Count::Named) => Value::Object(Map::new()),
+        (Place::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
+        (Place::Named | Place::Inline, _, _) => return 0,
+    };
+    match (field.place, value) {
+        (_, Value::Null) => 0,
+        (Place::Inline, Value::Object(inner)) => {
+            let filled = inner.len();
+            object.map.extend(inner);
+            filled
+        }
+        (_, value) => {
+            object.map.insert(field.name.clone(), value);
+            1
+        }
+    }
+}
+
+/// The zero value in Go's JSON.
+fn zero(schema: &Schema, kind: Kind) -> Value {
+    let message = match kind {
+        Kind::Text => return Value::String(String::new()),
+        Kind::Bool => return Value::Bool(false),
+        Kind::Int32 | Kind::Int64 => return Value::from(0),
+        Kind::Message(id) => schema.message(id),
+    };
+    match message.map(|message| (message.shape, message)) {
+        Some((Shape::Object, message)) => {
+            let mut object = Object {
+                message,
+                map: Map::new(),
+                seen: Vec::new(),
+                zero: true,
+            };
+            for field in message.fields.values() {
+                fill(schema, &mut object, field);
+            }
+            Value::Object(object.map)
+        }
+        Some((Shape::IntOrString, _)) => Value::from(0),
+        Some((Shape::Raw | Shape::Time | Shape::MicroTime, _)) | None => Value::Null,
+    }
+}
+
+fn time(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+    if bytes.is_empty() {
+        return Ok(Read::new(Value::Null, true));
+    }
+    let mut rest = bytes;
+    let (mut seconds, mut nanoseconds) = (0, 0);
+    while !rest.is_empty() {
+        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+            (1, Payload::Varint(value)) => seconds = value.cast_signed(),
+            (2, Payload::Varint(value)) => nanoseconds = int32(value).ok_or_else(|| malformed(message))?,
+            _ => return Err(malformed(message)),
+        }
+    }
+    // Kubernetes keeps whole seconds of `Time`, and whole microseconds of `MicroTime`.
+    let (nanoseconds, format) = match message.shape {
+        Shape::MicroTime => (nanoseconds, "%Y-%m-%dT%H:%M:%S%.6fZ"),
+        _ => (0, "%Y-%m-%dT%H:%M:%SZ"),
+    };
+    let at = Timestamp::new(seconds, nanoseconds).map_err(|_| malformed(message))?;
+    Ok(Read::new(at.strftime(format).to_string().into(), false))
+}
+
+fn int_or_string(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+    let mut rest = bytes;
+    let (mut is_text, mut number, mut text) = (false, 0, "");
+    while !rest.is_empty() {
+        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+            (1, Payload::Varint(kind @ (0 | 1))) => is_text = kind == 1,
+            (2, Payload::Varint(value)) => number = int32(value).ok_or_else(|| malformed(message))?,
+            (3, Payload::Bytes(bytes)) => text = std::str::from_utf8(bytes).map_err(|_| malformed(message))?,
+            _ => return Err(malformed(message)),
+        }
+    }
+    Ok(match is_text {
+        true => Read::new(text.into(), false),
+        false => Read::new(number.into(), number == 0),
+    })
+}
+
+/// The only field of a message, which holds bytes.
+fn bytes_of<'a>(message: &Message, bytes: &'a [u8]) -> Result<Option<&'a [u8]>, Error> {
+    let mut rest = bytes;
+    let mut found = None;
+    while !rest.is_empty() {
+        match wire::next(&mut rest).ok_or_else(|| malformed(message))? {
+            (1, Payload::Bytes(bytes)) if found.is_none() => found = Some(bytes),
+            _ => return Err(malformed(message)),
+        }
+    }
+    Ok(found)
+}
+
+/// Negative numbers have ten bytes on the wire, like 64-bit ones.
+fn int32(value: u64) -> Option<i32> {
+    i32::try_from(value.cast_signed()).ok()
+}
+
+fn text(message: &Message, field: &Field, bytes: &[u8]) -> Result<String, Error> {
+    let text = std::str::from_utf8(bytes).map_err(|_| mistyped(message, field))?;
+    Ok(text.to_owned())
+}
+
+fn malformed(message: &Message) -> Error {
+    Error::Malformed {
+        message: message.name.clone(),
+    }
+}
+
+fn mistyped(message: &Message, field: &Field) -> Error {
+    Error::Type {
+        message: message.name.clone(),
+        field: field.name.clone(),
+    }
+}

@@ -1,0 +1,263 @@
+//! Encodes JSON answers, in the form Kubernetes and Argo CD give them, as protobuf messages. What
+//! the message has no field for is left out and reported.
+//!
+//! Invariant: no value changes on the way.
+
+use jiff::Timestamp;
+use serde_json::{Map, Value};
+
+use crate::applicationsets::grpc::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape};
+use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
+
+/// Most names of left-out fields that are reported.
+const MOST_NAMED: usize = 8;
+
+/// JSON that does not fit the message.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{path}` is not {wanted}")]
+pub struct Error {
+    /// Path of the value, with dots.
+    pub path: String,
+    /// The type it should have.
+    pub wanted: &'static str,
+}
+
+/// A message.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Encoded {
+    pub(super) bytes: Vec<u8>,
+    /// Names of fields that the messages in it cannot represent, the first few. They come from a
+    /// newer Argo CD, and the API of this version would not show them either.
+    pub(super) left_out: Vec<String>,
+}
+
+/// Encodes a message.
+///
+/// # Errors
+/// [`Error`] for the first value of a wrong type.
+pub(super) fn encode(schema: &Schema, id: Id, value: &Value) -> Result<Encoded, Error> {
+    let mut writer = Writer {
+        schema,
+        left_out: Vec::new(),
+    };
+    let root = Path { parent: None, name: "" };
+    let mut bytes = Vec::new();
+    writer.message((id, value), &root, &mut bytes)?;
+    Ok(Encoded {
+        bytes,
+        left_out: writer.left_out,
+    })
+}
+
+struct Writer<'a> {
+    schema: &'a Schema,
+    left_out: Vec<String>,
+}
+
+/// Path of a value.
+struct Path<'a> {
+    parent: Option<&'a Self>,
+    name: &'a str,
+}
+
+impl Path<'_> {
+    fn wants(&self, wanted: &'static str) -> Error {
+        Error {
+            path: self.text(),
+            wanted,
+        }
+    }
+
+    fn text(&self) -> String {
+        match self.parent {
+            Some(parent) if parent.name.is_empty() => self.name.to_owned(),
+            Some(parent) => format!("{}.{}", parent.text(), self.name),
+            None => self.name.to_owned(),
+        }
+    }
+}
+
+impl Writer<'_> {
+    fn message(&mut self, (id, value): (Id, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
+        match message.shape {
+            Shape::Object => {
+                let object = value.as_object().ok_or_else(|| path.wants("an object"))?;
+                for name in object.keys() {
+                    if !(self.is_known(message, name) || message.is_object && matches!(&**name, "apiVersion" | "kind"))
+                    {
+                        self.leave_out(path, name);
+                    }
+                }
+                self.object((message, object), path, out)
+            }
+            Shape::Raw => {
+                put_bytes(out, 1, value.to_string().as_bytes());
+                Ok(())
+            }
+            Shape::Time | Shape::MicroTime => time((message.shape, value), path, out),
+            Shape::IntOrString => int_or_string(value, path, out),
+        }
+    }
+
+    /// Records the name of a field that its message does not have, except at the top level of an
+    /// answer.
+    fn leave_out(&mut self, path: &Path<'_>, name: &str) {
+        if path.parent.is_some() && self.left_out.len() < MOST_NAMED {
+            let here = Path {
+                parent: Some(path),
+                name,
+            };
+            self.left_out.push(here.text());
+        }
+    }
+
+    /// Whether a message's JSON form has a field of this name.
+    fn is_known(&self, message: &Message, name: &str) -> bool {
+        message.fields.values().any(|field| match (field.place, field.kind) {
+            (Place::Inline, Kind::Message(id)) => {
+                let inner = self.schema.message(id);
+                inner.is_some_and(|inner| self.is_known(inner, name))
+            }
+            (Place::Named | Place::Inline, _) => field.name == name,
+        })
+    }
+
+    fn object(
+        &mut self,
+        (message, object): (&Message, &Map<String, Value>),
+        path: &Path<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        for field in message.fields.values() {
+            if let (Place::Inline, Kind::Message(id)) = (field.place, field.kind) {
+                self.inline((field, id, object), path, out)?;
+                continue;
+            }
+            let Some(value) = object.get(&field.name).filter(|value| !value.is_null()) else {
+                continue;
+            };
+            let here = Path {
+                parent: Some(path),
+                name: &field.name,
+            };
+            match field.count {
+                Count::One => self.value((field, value), &here, out)?,
+                Count::Many => {
+                    for value in value.as_array().ok_or_else(|| here.wants("a list"))? {
+                        self.value((field, value), &here, out)?;
+                    }
+                }
+                Count::Named => {
+                    for (name, value) in value.as_object().ok_or_else(|| here.wants("an object"))? {
+                        self.entry((field, name, value), &here, out)?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes a message whose fields are inlined in its parent's JSON, if one of them is present.
+    fn inline(
+        &mut self,
+        (field, id, object): (&Field, Id, &Map<String, Value>),
+        path: &Path<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
+        let mut given = object.iter().filter(|(_, value)| !value.is_null());
+        if given.any(|(name, _)| self.is_known(message, name)) {
+            let mut inner = Vec::new();
+            self.object((message, object), path, &mut inner)?;
+            put_bytes(out, field.number, &inner);
+        }
+        Ok(())
+    }
+
+    fn entry(
+        &mut self,
+        (field, name, value): (&Field, &str, &Value),
+        path: &Path<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        let here = Path {
+            parent: Some(path),
+            name,
+        };
+        let mut inner = Vec::new();
+        put_bytes(&mut inner, 1, name.as_bytes());
+        self.scalar_or_message((2, field.kind, value), &here, &mut inner)?;
+        put_bytes(out, field.number, &inner);
+        Ok(())
+    }
+
+    fn value(&mut self, (field, value): (&Field, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+        self.scalar_or_message((field.number, field.kind, value), path, out)
+    }
+
+    fn scalar_or_message(
+        &mut self,
+        (number, kind, value): (u32, Kind, &Value),
+        path: &Path<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
+        match kind {
+            Kind::Text => {
+                let text = value.as_str().ok_or_else(|| path.wants("a text"))?;
+                put_bytes(out, number, text.as_bytes());
+            }
+            Kind::Bool => {
+                let value = value.as_bool().ok_or_else(|| path.wants("true or false"))?;
+                put_varint(out, number, u64::from(value));
+            }
+            Kind::Int64 => {
+                let value = value.as_i64().ok_or_else(|| path.wants("a whole number"))?;
+                put_varint(out, number, value.cast_unsigned());
+            }
+            Kind::Int32 => put_varint(out, number, int32(value, path)?.cast_unsigned()),
+            Kind::Message(id) => {
+                let mut inner = Vec::new();
+                self.message((id, value), path, &mut inner)?;
+                put_bytes(out, number, &inner);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A 32-bit number, which is encoded like a 64-bit one.
+fn int32(value: &Value, path: &Path<'_>) -> Result<i64, Error> {
+    let value = value.as_i64().filter(|value| i32::try_from(*value).is_ok());
+    value.ok_or_else(|| path.wants("a whole number of 32 bits"))
+}
+
+fn time((shape, value): (Shape, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    // A `null` is a zero time in Go, in a list too.
+    if value.is_null() {
+        return Ok(());
+    }
+    let at: Option<Timestamp> = value.as_str().and_then(|text| text.parse().ok());
+    let at = at.ok_or_else(|| path.wants("a time as RFC 3339 has it"))?;
+    put_varint(out, 1, at.as_second().cast_unsigned());
+    let nanoseconds = match shape {
+        Shape::MicroTime => at.subsec_nanosecond().div_euclid(1_000) * 1_000,
+        _ => 0,
+    };
+    put_varint(out, 2, i64::from(nanoseconds).cast_unsigned());
+    Ok(())
+}
+
+fn int_or_string(value: &Value, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    match value {
+        Value::String(text) => {
+            put_varint(out, 1, 1);
+            put_bytes(out, 3, text.as_bytes());
+        }
+        number => {
+            put_varint(out, 1, 0);
+            put_varint(out, 2, int32(number, path)?.cast_unsigned());
+        }
+    }
+    Ok(())
+}

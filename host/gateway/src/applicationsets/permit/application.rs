@@ -1,0 +1,213 @@
+//! Reads the fields of a rendered Application that are judged, or reports what is wrong with its
+//! shape.
+//!
+//! Security: every field is read as Argo CD reads it.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value};
+
+use crate::applicationsets::permit::known::Known;
+use crate::applicationsets::permit::rights::or_default;
+use tollgate_state::{Destination, Resources};
+
+/// The parts of an Application that are judged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Wanted<'a> {
+    pub(super) name: &'a str,
+    pub(super) project: &'a str,
+    pub(super) repositories: Vec<&'a str>,
+    pub(super) destination: Destination,
+}
+
+/// The project of an Application, `default` if it names none.
+pub(super) fn project_of(application: &Value) -> &str {
+    let text = application.pointer("/spec/project").and_then(Value::as_str);
+    or_default(text.unwrap_or_default())
+}
+
+/// Reads an Application.
+///
+/// # Errors
+/// What is wrong with its shape, as a text for the caller.
+pub(super) fn read(application: &Value) -> Result<Wanted<'_>, String> {
+    let metadata = object(application, "metadata")?;
+    let spec = object(application, "spec")?;
+    let destination = match spec.get("destination") {
+        None | Some(Value::Null) => Destination::default(),
+        Some(Value::Object(fields)) => Destination {
+            name: text(fields, "name", "spec.destination.name")?.to_owned(),
+            server: text(fields, "server", "spec.destination.server")?.to_owned(),
+            namespace: text(fields, "namespace", "spec.destination.namespace")?.to_owned(),
+        },
+        Some(_) => return Err("`spec.destination` is not an object".to_owned()),
+    };
+    Ok(Wanted {
+        name: text(metadata, "name", "metadata.name")?,
+        project: or_default(text(spec, "project", "spec.project")?),
+        repositories: repositories(spec)?,
+        destination,
+    })
+}
+
+fn object<'a>(application: &'a Value, key: &str) -> Result<&'a Map<String, Value>, String> {
+    let found = application.get(key).and_then(Value::as_object);
+    found.ok_or_else(|| format!("`{key}` is not an object"))
+}
+
+fn text<'a>(fields: &'a Map<String, Value>, key: &str, place: &str) -> Result<&'a str, String> {
+    match fields.get(key) {
+        None | Some(Value::Null) => Ok(""),
+        Some(Value::String(text)) => Ok(text),
+        Some(_) => Err(format!("`{place}` is not a text")),
+    }
+}
+
+/// Every repository an Application takes manifests from or writes them to. `source` counts even
+/// beside `sources` and `sourceHydrator`: Argo CD ignores it only until those are removed.
+fn repositories(spec: &Map<String, Value>) -> Result<Vec<&str>, String> {
+    let mut found = Vec::new();
+    let hydrator = match spec.get("sourceHydrator") {
+        None | Some(Value::Null) => None,
+        Some(Value::Object(fields)) => Some(fields),
+        Some(_) => return Err("`spec.sourceHydrator` is not an object".to_owned()),
+    };
+    if let Some(fields) = hydrator {
+        hydrated(fields, &mut found)?;
+    }
+    let several = match spec.get("sources") {
+        None | Some(Value::Null) => &[][..],
+        Some(Value::Array(sources)) => sources,
+        Some(_) => return Err("`spec.sources` is not a list".to_owned()),
+    };
+    let mut names = BTreeSet::new();
+    for source in several {
+        let Value::Object(source) = source else {
+            return Err("an entry of `spec.sources` is not an object".to_owned());
+        };
+        let name = text(source, "name", "spec.sources[].name")?;
+        if !name.is_empty() && !names.insert(name) {
+            return Err(format!("application has duplicate source name: {name}"));
+        }
+        found.push(one_of_several(source)?);
+    }
+    match spec.get("source") {
+        None | Some(Value::Null) => {}
+        Some(Value::Object(source)) if source.is_empty() && !found.is_empty() => {}
+        Some(Value::Object(source)) => found.push(single(source)?),
+        Some(_) => return Err("`spec.source` is not an object".to_owned()),
+    }
+    if found.is_empty() {
+        return Err(SOURCE.to_owned());
+    }
+    Ok(found)
+}
+
+const SOURCE: &str = "spec.source.repoURL and either spec.source.path or spec.source.chart are required";
+const SOURCES: &str =
+    "spec.source.repoURL and either source.path, source.chart, or source.ref are required for each source";
+const REVISION: &str = "spec.source.targetRevision is required if the manifest source is a helm chart";
+
+fn single(source: &Map<String, Value>) -> Result<&str, String> {
+    let [url, path, chart, revision] = parts(source)?;
+    match (url.is_empty(), path.is_empty() && chart.is_empty()) {
+        (true, _) | (_, true) => Err(SOURCE.to_owned()),
+        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
+        (false, false) => Ok(url),
+    }
+}
+
+fn one_of_several(source: &Map<String, Value>) -> Result<&str, String> {
+    let [url, path, chart, revision] = parts(source)?;
+    let reference = text(source, "ref", "spec.sources[].ref")?;
+    let nothing = path.is_empty() && chart.is_empty() && reference.is_empty();
+    match (url.is_empty(), nothing) {
+        (true, _) | (_, true) => Err(SOURCES.to_owned()),
+        (false, false) if !chart.is_empty() && revision.is_empty() => Err(REVISION.to_owned()),
+        (false, false) => Ok(url),
+    }
+}
+
+fn parts(source: &Map<String, Value>) -> Result<[&str; 4], String> {
+    Ok([
+        text(source, "repoURL", "spec.source.repoURL")?,
+        text(source, "path", "spec.source.path")?,
+        text(source, "chart", "spec.source.chart")?,
+        text(source, "targetRevision", "spec.source.targetRevision")?,
+    ])
+}
+
+fn hydrated<'a>(fields: &'a Map<String, Value>, found: &mut Vec<&'a str>) -> Result<(), String> {
+    for (key, place) in [
+        ("drySource", "spec.sourceHydrator.drySource"),
+        ("syncSource", "spec.sourceHydrator.syncSource"),
+    ] {
+        let source = match fields.get(key) {
+            None | Some(Value::Null) => continue,
+            Some(Value::Object(source)) => source,
+            Some(_) => return Err(format!("`{place}` is not an object")),
+        };
+        let url = text(source, "repoURL", &format!("{place}.repoURL"))?;
+        if !url.is_empty() {
+            found.push(url);
+        }
+    }
+    let dry = fields
+        .get("drySource")
+        .and_then(|dry| dry.get("repoURL"))
+        .and_then(Value::as_str);
+    if dry.is_none_or(str::is_empty) {
+        return Err("spec.sourceHydrator.drySource.repoURL is required".to_owned());
+    }
+    Ok(())
+}
+
+/// Argo CD's text for an Application without a name.
+pub(super) fn unnamed(set: &str) -> String {
+    format!(
+        "ApplicationSet {set} contains an application with no name; a name must be set in the template's \
+         metadata.name or via a templatePatch (generateName is not supported)"
+    )
+}
+
+/// Argo CD's text for a duplicate name.
+pub(super) fn duplicate(set: &str, name: &str) -> String {
+    format!("ApplicationSet {set} contains applications with duplicate name: {name}")
+}
+
+/// The error of Argo CD's controller for each Application that a set generates: its name must be
+/// unique, and its project and cluster must exist. `None` where the controller accepts it.
+///
+/// - `set`: name of the set.
+///
+/// Source: Argo CD, `validateGeneratedApplications`.
+pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
+    let mut seen = BTreeSet::new();
+    let known = Known::new(resources, "");
+    let mut judge = |application: &Value| {
+        let name = application.pointer("/metadata/name").and_then(Value::as_str);
+        let name = name.unwrap_or_default();
+        if name.is_empty() {
+            return Some(unnamed(set));
+        }
+        if !seen.insert(name.to_owned()) {
+            return Some(duplicate(set, name));
+        }
+        let project = project_of(application);
+        if let Some(missing) = known.missing_project(project) {
+            return Some(missing);
+        }
+        let field = |key: &str| {
+            let text = application
+                .pointer("/spec/destination")
+                .and_then(|fields| fields.get(key));
+            text.and_then(Value::as_str).unwrap_or_default().to_owned()
+        };
+        known.lost(&Destination {
+            name: field("name"),
+            server: field("server"),
+            namespace: field("namespace"),
+        })
+    };
+    applications.iter().map(&mut judge).collect()
+}

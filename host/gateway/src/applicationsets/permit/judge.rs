@@ -1,0 +1,140 @@
+//! Combines the host's findings and the policy's decision about one question into refusals.
+//!
+//! Security: a finding of the host refuses even where the policy allows.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::Value;
+
+use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::rights::project_text;
+use crate::applicationsets::permit::{CHECKS, Desk, Operation};
+use tollgate_applicationset::{About, KindName, Refusal};
+use tollgate_core::diagnostic::one_line;
+use tollgate_policy::rego::{CheckFact, KnownSet, SetFacts, SetInput};
+use tollgate_proxy::record::Check;
+use tollgate_state::ObjectName;
+
+/// Longest reason in bytes. The caller chooses names in it, and the policy passes it on.
+const REASON_BYTES: usize = 480;
+/// The rule that is named if only the policy refuses.
+const POLICY: &str = "policies/applicationsets";
+
+/// One reason to refuse.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    lacks: Lacks,
+    rule: Option<String>,
+    reason: String,
+}
+
+impl Finding {
+    #[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
+    pub(super) fn new(lacks: Lacks, rule: Option<String>, reason: String) -> Self {
+        Self {
+            lacks,
+            rule,
+            reason: one_line(&reason, REASON_BYTES),
+        }
+    }
+
+    /// A permission that is missing.
+    pub(super) fn missing(check: CheckFact<'_>) -> Self {
+        let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
+        Self::new(Lacks::Permission, check.verdict.rule.map(str::to_owned), reason)
+    }
+
+    /// The policy's own denial.
+    pub(super) fn of_policy(reason: String) -> Self {
+        Self {
+            lacks: Lacks::Permission,
+            rule: Some(POLICY.to_owned()),
+            reason,
+        }
+    }
+
+    pub(super) fn reason(&self) -> &str {
+        &self.reason
+    }
+
+    pub(super) fn refusal(self, about: About) -> Refusal {
+        Refusal {
+            about,
+            rule: self.rule,
+            reason: self.reason,
+        }
+    }
+
+    pub(super) fn put(self, about: About, collected: &mut Collected) {
+        collected.push(self.lacks, self.refusal(about));
+    }
+}
+
+/// Adds a check to the record, if there is room.
+pub(super) fn note(checks: &mut Vec<Check>, check: impl FnOnce() -> Check) {
+    if checks.len() < CHECKS {
+        checks.push(check());
+    }
+}
+
+impl Desk<'_> {
+    /// Adds the policy's denial to the findings, unless it repeats one.
+    pub(super) fn ask(&self, input: &SetInput<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
+        let denied = self.policy.denies(input).map_err(Error::Policy)?;
+        if let Some(reason) = denied.filter(|reason| findings.iter().all(|finding| finding.reason != *reason)) {
+            findings.push(Finding::of_policy(reason));
+        }
+        Ok(())
+    }
+
+    /// The facts that all questions about a set share.
+    ///
+    /// - `set`: the object.
+    /// - `projects`: projects of its RBAC objects.
+    pub(super) fn facts(
+        &self,
+        operation: Operation,
+        name: &ObjectName,
+        set: &Value,
+        projects: &BTreeSet<String>,
+    ) -> SetFacts {
+        let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
+        let labels: BTreeMap<String, String> = labels
+            .into_iter()
+            .flatten()
+            .filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())))
+            .collect();
+        let projects: Vec<String> = projects.iter().cloned().collect();
+        let mut kinds = BTreeSet::new();
+        if let Some(generators) = set.pointer("/spec/generators") {
+            generator_kinds(generators, &mut kinds);
+        }
+        let kinds: Vec<&'static str> = kinds.into_iter().collect();
+        let known = KnownSet {
+            namespace: &name.namespace,
+            name: &name.name,
+            project: project_text(set),
+            projects: &projects,
+            labels: &labels,
+            generators: &kinds,
+        };
+        SetFacts::new(&self.caller.policy, operation.as_str(), &known)
+    }
+}
+
+/// Collects the kinds of generators in a list and in nested lists.
+///
+/// Generators nest at most two deep.
+fn generator_kinds(generators: &Value, kinds: &mut BTreeSet<&'static str>) {
+    let mut lists = vec![(generators, 0)];
+    while let Some((list, depth)) = lists.pop() {
+        let entries = list.as_array().into_iter().flatten().filter_map(Value::as_object);
+        for (key, settings) in entries.flatten() {
+            let known = KindName::ALL.into_iter().find(|kind| kind.as_str() == key);
+            kinds.extend(known.map(KindName::as_str));
+            if let (Some(below), true) = (settings.get("generators"), depth < 2) {
+                lists.push((below, depth + 1));
+            }
+        }
+    }
+}

@@ -1,0 +1,259 @@
+//! Determines what projects permit an Application, from where it comes from and goes to:
+//! findings, and the facts policies see. Each question is answered once a request.
+//!
+//! Invariant: the answers are those a direct write of the Application would get.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::applicationsets::permit::application::Wanted;
+use crate::applicationsets::permit::error::Lacks;
+use crate::applicationsets::permit::judge::Finding;
+use tollgate_core::glob::source_permitted;
+use tollgate_policy::applications::takes_from;
+use tollgate_policy::rego::{Fact, Placed};
+use tollgate_state::destination::{self, Places};
+use tollgate_state::{Cluster, Destination, Project, Resources};
+
+/// A fact for the policy, and the finding that refuses, if any.
+#[derive(Clone, Debug)]
+pub(super) struct Answer {
+    pub(super) fact: Fact,
+    pub(super) finding: Option<Rc<Finding>>,
+}
+
+/// The verdict on where an Application goes.
+#[derive(Clone, Debug)]
+pub(super) struct Judged {
+    pub(super) placed: Placed,
+    pub(super) findings: Vec<Rc<Finding>>,
+}
+
+/// A project, with the answers so far.
+#[derive(Debug)]
+struct Asked {
+    project: Option<(Arc<Project>, Places)>,
+    exists: Answer,
+    takes: Answer,
+    sources: FxHashMap<Vec<String>, Answer>,
+    destinations: FxHashMap<[String; 3], Answer>,
+}
+
+/// Everything known in one request.
+#[derive(Debug)]
+pub(super) struct Known<'a> {
+    resources: &'a Resources,
+    namespace: &'a str,
+    by_name: FxHashMap<&'a str, Vec<&'a Cluster>>,
+    by_server: FxHashMap<&'a str, Vec<&'a Cluster>>,
+    projects: FxHashMap<String, Asked>,
+}
+
+impl<'a> Known<'a> {
+    /// - `namespace`: namespace of the Applications.
+    pub(super) fn new(resources: &'a Resources, namespace: &'a str) -> Self {
+        let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
+        let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
+        for cluster in &resources.clusters {
+            by_name.entry(&cluster.name).or_default().push(cluster);
+            let server = cluster.server.trim_end_matches('/');
+            by_server.entry(server).or_default().push(cluster);
+        }
+        Self {
+            resources,
+            namespace,
+            by_name,
+            by_server,
+            projects: FxHashMap::default(),
+        }
+    }
+
+    /// Judges an Application by its project.
+    pub(super) fn judge(&mut self, wanted: &Wanted<'_>) -> Judged {
+        let resolved = self.resolve(&wanted.destination);
+        let (resources, namespace) = (self.resources, self.namespace);
+        let asked = match self.projects.get_mut(wanted.project) {
+            Some(asked) => asked,
+            None => {
+                let fresh = Asked::new(resources, namespace, wanted.project);
+                self.projects.entry(wanted.project.to_owned()).or_insert(fresh)
+            }
+        };
+        let source = asked.source(wanted);
+        let destination = asked.destination(wanted, &resolved, &resources.clusters);
+        let answers = [&asked.exists, &asked.takes, &source, &destination];
+        let findings = answers
+            .into_iter()
+            .filter_map(|answer| answer.finding.clone())
+            .collect();
+        Judged {
+            placed: Placed {
+                project: asked.exists.fact.clone(),
+                namespace: asked.takes.fact.clone(),
+                source: source.fact,
+                destination: destination.fact,
+            },
+            findings,
+        }
+    }
+
+    /// The text for a project that does not exist.
+    pub(super) fn missing_project(&self, project: &str) -> Option<String> {
+        let exists = self.resources.projects.contains_key(project);
+        (!exists).then(|| no_project(project))
+    }
+
+    /// The text for a destination that does not identify exactly one cluster.
+    pub(super) fn lost(&self, destination: &Destination) -> Option<String> {
+        self.resolve(destination).err()
+    }
+
+    /// The cluster, searched only among those that have the name or the server.
+    fn resolve(&self, destination: &Destination) -> Result<Cluster, String> {
+        let named = self.by_name.get(destination.name.as_str());
+        let served = self.by_server.get(destination.server.trim_end_matches('/'));
+        let few = named.into_iter().chain(served).flatten();
+        let few: Vec<Cluster> = few.map(|cluster| (*cluster).clone()).collect();
+        destination::resolve(destination, &few).map_err(|error| unresolved(&error))
+    }
+}
+
+impl Asked {
+    fn new(resources: &Resources, namespace: &str, name: &str) -> Self {
+        let project = resources.projects.get(name);
+        let missing = project.is_none().then(|| {
+            let rule = format!("project `{name}`");
+            Finding::new(Lacks::Sense, Some(rule), no_project(name))
+        });
+        let taken = project.is_none_or(|project| takes_from(project, &resources.control_plane_namespace, namespace));
+        let untaken = (!taken).then(|| {
+            let rule = format!("sourceNamespaces of project `{name}`");
+            let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
+            Finding::new(Lacks::Permission, Some(rule), reason)
+        });
+        Self {
+            exists: Answer::new(missing, |refused| {
+                Fact::project(name, project.map(|project| &**project), refused)
+            }),
+            takes: Answer::new(untaken, Fact::new),
+            project: project.map(|project| (Arc::clone(project), Places::of(project))),
+            sources: FxHashMap::default(),
+            destinations: FxHashMap::default(),
+        }
+    }
+
+    fn source(&mut self, wanted: &Wanted<'_>) -> Answer {
+        let key: Vec<String> = wanted.repositories.iter().map(|url| (*url).to_owned()).collect();
+        if let Some(answer) = self.sources.get(&key) {
+            return answer.clone();
+        }
+        let refused = self.project.as_ref().and_then(|(project, _)| {
+            let mut urls = wanted.repositories.iter();
+            let url = urls.find(|url| !source_permitted(&project.source_repos, url))?;
+            let rule = format!("sourceRepos of project `{}`", project.name);
+            let reason = format!(
+                "application repo {} is not permitted in project '{}'",
+                shown(url),
+                project.name
+            );
+            Some(Finding::new(Lacks::Permission, Some(rule), reason))
+        });
+        let answer = Answer::new(refused, |refused| {
+            let urls: Vec<String> = wanted.repositories.iter().map(|url| shown(url)).collect();
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            Fact::source(&urls, refused)
+        });
+        self.sources.insert(key, answer.clone());
+        answer
+    }
+
+    fn destination(&mut self, wanted: &Wanted<'_>, resolved: &Result<Cluster, String>, all: &[Cluster]) -> Answer {
+        let Destination {
+            name,
+            server,
+            namespace,
+        } = &wanted.destination;
+        let key = [name.clone(), server.clone(), namespace.clone()];
+        if let Some(answer) = self.destinations.get(&key) {
+            return answer.clone();
+        }
+        let refused = match (resolved, &self.project) {
+            (Err(reason), _) => Some(Finding::new(
+                Lacks::Sense,
+                Some("spec.destination".to_owned()),
+                reason.clone(),
+            )),
+            (Ok(_), None) => None,
+            (Ok(cluster), Some((_, places))) if places.permit(cluster, namespace, all) => None,
+            (Ok(cluster), Some((project, _))) => {
+                let place = if name.is_empty() {
+                    &cluster.server
+                } else {
+                    &cluster.name
+                };
+                let rule = format!("destinations of project `{}`", project.name);
+                let reason = format!(
+                    "application destination server '{place}' and namespace '{namespace}' do not match any of the \
+                     allowed destinations in project '{}'",
+                    project.name
+                );
+                Some(Finding::new(Lacks::Permission, Some(rule), reason))
+            }
+        };
+        let cluster = resolved.as_ref().ok();
+        let answer = Answer::new(refused, |refused| Fact::destination(cluster, namespace, refused));
+        self.destinations.insert(key, answer.clone());
+        answer
+    }
+}
+
+impl Answer {
+    fn new(finding: Option<Finding>, fact: impl FnOnce(Option<&str>) -> Fact) -> Self {
+        Self {
+            fact: fact(finding.as_ref().map(Finding::reason)),
+            finding: finding.map(Rc::new),
+        }
+    }
+}
+
+fn no_project(name: &str) -> String {
+    format!("application references project {name} which does not exist")
+}
+
+/// Argo CD's text for a destination that does not resolve.
+fn unresolved(error: &destination::Error) -> String {
+    use destination::Error;
+    let why = match error {
+        Error::Missing => "destination server missing from app spec".to_owned(),
+        Error::Both { name, server } => {
+            format!("application destination can't have both name and server defined: {name} {server}")
+        }
+        Error::UnknownName(name) => format!("there are no clusters with this name: {name}"),
+        Error::UnknownServer(server) => {
+            format!("error getting cluster by server \"{server}\": cluster \"{server}\" not found")
+        }
+        Error::Ambiguous { servers, .. } => {
+            let (count, servers) = (servers.len(), servers.join(" "));
+            format!("there are {count} clusters with the same name: [{servers}]")
+        }
+        Error::ProjectClusters(why) => format!("could not retrieve project clusters: {why}"),
+    };
+    format!("application destination spec is invalid: {why}")
+}
+
+/// A URL without its credentials.
+pub(super) fn shown(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = match rest.find(['/', '?', '#']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}"),
+        None => url.to_owned(),
+    }
+}

@@ -1,0 +1,208 @@
+//! Determines and judges the rights that a set itself needs.
+//!
+//! The RBAC object is `<project>/<name>`, or `<project>/<namespace>/<name>` outside the control
+//! plane's namespace. A set whose project is a template has one object for each project its
+//! Applications are in.
+//!
+//! Security: a refusal does not name the project of a stored set to a caller who may not see the
+//! set.
+
+use std::collections::BTreeSet;
+
+use serde_json::Value;
+
+use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::judge::Finding;
+use crate::applicationsets::permit::{Desk, Operation, PROJECTS};
+use crate::extensions::facts::Lookup;
+use tollgate_applicationset::About;
+use tollgate_config::SetChecks;
+use tollgate_policy::rbac::object_name;
+use tollgate_policy::rego::{CheckFact, SetFacts, SetInput, Subject};
+use tollgate_proxy::record::Check;
+use tollgate_state::ObjectName;
+
+/// The text for a caller who uses the name of a stored set they may not see.
+const ANOTHERS: &str = "there is an applicationset of this name that you may not see";
+
+/// One required right: any of these actions, in one project.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Need {
+    pub(super) actions: &'static [&'static str],
+    pub(super) project: String,
+    /// Whether only the stored set has this project.
+    pub(super) stored: bool,
+}
+
+/// The project of a set, as it is written.
+pub(super) fn project_text(set: &Value) -> &str {
+    let text = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
+    text.unwrap_or_default()
+}
+
+/// Whether a project is only known once Applications are rendered.
+pub(super) fn is_templated(project: &str) -> bool {
+    project.contains("{{")
+}
+
+/// An empty project is `default`.
+pub(super) fn or_default(project: &str) -> &str {
+    if project.is_empty() { "default" } else { project }
+}
+
+/// The projects whose rights a stored set needs.
+///
+/// - `owned`: projects of the Applications it owns.
+pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'a str>) -> BTreeSet<String> {
+    let text = project_text(stored);
+    if !is_templated(text) {
+        return BTreeSet::from([or_default(text).to_owned()]);
+    }
+    let annotations = stored.pointer("/metadata/annotations");
+    let listed = annotations
+        .and_then(|annotations| annotations.get(PROJECTS))
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    let listed = listed.split(',').map(str::trim).filter(|project| !project.is_empty());
+    let mut projects: BTreeSet<String> = listed.map(str::to_owned).collect();
+    projects.extend(owned.map(|project| or_default(project).to_owned()));
+    if projects.is_empty() {
+        projects.insert(text.to_owned());
+    }
+    projects
+}
+
+/// The rights an operation needs.
+///
+/// - `sent`: projects of the set that was sent. Empty if none was, or if they are not known yet.
+/// - `stored`: projects of the stored set. Empty if none is stored.
+pub(super) fn needs(operation: Operation, sent: &BTreeSet<String>, stored: &BTreeSet<String>) -> Vec<Need> {
+    let mut needs = Vec::new();
+    let mut need = |actions: &'static [&'static str], projects: &mut dyn Iterator<Item = &String>| {
+        for project in projects {
+            needs.push(Need {
+                actions,
+                project: project.clone(),
+                stored: !sent.contains(project),
+            });
+        }
+    };
+    let new = || sent.iter();
+    let old = || stored.iter();
+    let moved = || sent.difference(stored);
+    let left = || stored.difference(sent);
+    match operation {
+        Operation::Get => need(&["get"], &mut old()),
+        Operation::Delete => need(&["delete"], &mut old()),
+        Operation::Create => need(&["create"], &mut new()),
+        Operation::Preview => {
+            need(&["preview", "create"], &mut new());
+            need(&["get"], &mut old());
+        }
+        Operation::Same => {
+            need(&["create"], &mut new());
+            need(&["get"], &mut old());
+        }
+        Operation::Upsert => {
+            need(&["create"], &mut new());
+            need(&["update"], &mut new());
+            need(&["update"], &mut left());
+        }
+        Operation::Update => {
+            need(&["create"], &mut moved());
+            need(&["update"], &mut new());
+            need(&["update"], &mut left());
+        }
+    }
+    needs
+}
+
+impl Desk<'_> {
+    /// The RBAC object of a set or Application of this namespace.
+    pub(super) fn object(&self, project: &str, name: &ObjectName) -> String {
+        object_name(self.control_plane_namespace, project, &name.namespace, &name.name)
+    }
+
+    pub(super) fn look(&self, resource: &'static str, action: &'static str, object: String) -> Lookup {
+        Lookup::of(self.rbac, self.caller, [resource, action], object)
+    }
+
+    /// The verdict about one need: that of the first action that is allowed, or else of the first
+    /// action.
+    fn verdict(&self, need: &Need, name: &ObjectName) -> Option<Lookup> {
+        let object = self.object(&need.project, name);
+        let looked = need.actions.iter();
+        let mut looked = looked.map(|action| self.look("applicationsets", action, object.clone()));
+        let first = looked.next()?;
+        if first.is_allowed() {
+            return Some(first);
+        }
+        Some(looked.find(Lookup::is_allowed).unwrap_or(first))
+    }
+
+    /// Judges the rights on a set, by RBAC and by the policy.
+    ///
+    /// - `hidden`: whether the caller may not see the stored set.
+    pub(super) fn judge_set(
+        &self,
+        (name, facts, hidden): (&ObjectName, &SetFacts, bool),
+        needs: &[Need],
+        checks: &mut Vec<Check>,
+        collected: &mut Collected,
+    ) -> Result<(), Error> {
+        if needs.is_empty() {
+            return Ok(());
+        }
+        let looked: Vec<(&Need, Lookup)> = needs
+            .iter()
+            .filter_map(|need| Some((need, self.verdict(need, name)?)))
+            .collect();
+        let mut findings = Vec::new();
+        for (need, lookup) in looked.iter().filter(|(_, lookup)| !lookup.is_allowed()) {
+            let shown = match hidden && need.stored {
+                true => Finding::new(Lacks::Permission, None, ANOTHERS.to_owned()),
+                false => Finding::missing(lookup.fact()),
+            };
+            let object = match hidden && need.stored {
+                true => name.name.clone(),
+                false => lookup.fact().object.to_owned(),
+            };
+            findings.push((About::Set(object), shown));
+        }
+        let facts_of: Vec<CheckFact<'_>> = looked.iter().map(|(_, lookup)| lookup.fact()).collect();
+        let input = SetInput {
+            facts,
+            subject: Subject::Set,
+            checks: &facts_of,
+            refused: findings.first().map(|(_, finding)| finding.reason()),
+        };
+        let denied = self.policy.denies(&input).map_err(Error::Policy)?;
+        if let Some(reason) = denied.filter(|reason| findings.iter().all(|(_, finding)| finding.reason() != reason)) {
+            let about = looked.first().map_or("", |(_, lookup)| lookup.fact().object);
+            findings.push((About::Set(about.to_owned()), Finding::of_policy(reason)));
+        }
+        for (about, finding) in findings {
+            finding.put(about, collected);
+        }
+        for (_, lookup) in looked {
+            crate::applicationsets::permit::judge::note(checks, || lookup.into_check());
+        }
+        Ok(())
+    }
+
+    /// Whether the caller may see a stored set, whatever its namespace.
+    pub(super) fn sees<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
+        let projects = match self.settings.checks {
+            SetChecks::Generated => stored_projects(stored, owned),
+            SetChecks::Argocd => {
+                let object = self.object(project_text(stored), name);
+                return self.look("applicationsets", "get", object).is_allowed();
+            }
+        };
+        let needs = needs(Operation::Get, &BTreeSet::new(), &projects);
+        let facts = self.facts(Operation::Get, name, stored, &projects);
+        let mut collected = Collected::default();
+        let judged = self.judge_set((name, &facts, false), &needs, &mut Vec::new(), &mut collected);
+        judged.is_ok() && collected.is_empty()
+    }
+}

@@ -1,0 +1,242 @@
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, LazyLock};
+
+use serde_json::{Value, json};
+
+use crate::applicationsets::permit::{
+    ApplicationSetsPolicy, Approved, Asked, Class, Cleared, Desk, Error, Operation, Reads,
+};
+use crate::caller::{Caller, Callers};
+use tollgate_applicationset::plan::{Cascade, Existing, Owner, Plan};
+use tollgate_applicationset::{ApplicationSet, Engine, Preserved, Spec, SyncPolicy};
+use tollgate_config::GenerationLimits;
+use tollgate_config::{ApplicationSets, GitCache, GitLimits, SetChecks};
+use tollgate_identity::authenticate::{Presented, Principal};
+use tollgate_policy::rbac::{PolicySource, Rbac};
+use tollgate_policy::rego::{Bundle, Front, Source};
+use tollgate_state::{ObjectName, Resources, directory};
+
+mod after;
+mod argocd;
+mod before;
+mod generated;
+mod ownership;
+mod policy;
+mod property;
+mod spelling;
+mod steady;
+
+const STATE: &str = include_str!("tests/state.yaml");
+const REPOSITORY: &str = "https://git.example.org/guestbook";
+
+/// All that a snapshot would have.
+struct World {
+    resources: Resources,
+    rbac: Rbac,
+    policy: Arc<ApplicationSetsPolicy>,
+    settings: ApplicationSets,
+    callers: Callers,
+}
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/applicationsets")
+}
+
+/// Compiled once for all tests.
+fn shipped() -> Arc<ApplicationSetsPolicy> {
+    static SHIPPED: LazyLock<Arc<ApplicationSetsPolicy>> = LazyLock::new(|| {
+        let source = Source::read(&folder(), Front::ApplicationSets).value.unwrap();
+        Arc::new(ApplicationSetsPolicy::new(Bundle::unchecked(&source).unwrap()))
+    });
+    Arc::clone(&SHIPPED)
+}
+
+impl World {
+    /// The state of the tests, with these rows of `policy.csv`.
+    fn new(rows: &str) -> Self {
+        let rows: String = rows.lines().map(|row| format!("    {}\n", row.trim())).collect();
+        Self::of(&STATE.replace("    # rows\n", &rows))
+    }
+
+    fn of(state: &str) -> Self {
+        let loaded = directory::load_text(state, "state.yaml", "argocd");
+        let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
+        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
+        Self {
+            rbac: Rbac::compile(&source.value.unwrap()).value.unwrap(),
+            resources,
+            policy: shipped(),
+            settings: ApplicationSets {
+                checks: SetChecks::Generated,
+                namespaces: vec!["team-*".to_owned()],
+                repositories: vec!["https://git.example.org/*".to_owned()],
+                limits: GenerationLimits::default(),
+                git: GitLimits::default(),
+                git_cache: GitCache::default(),
+                concurrency: 1,
+                max_deletions: 10,
+            },
+            callers: Callers::default(),
+        }
+    }
+
+    fn caller(&self, name: &str) -> Arc<Caller> {
+        let claims = json!({"iss": "https://idp.example.org", "sub": name});
+        let principal = Principal::for_test(claims.as_object().unwrap().clone(), Presented::Bearer);
+        self.callers.of(&Arc::new(principal), &self.rbac)
+    }
+
+    fn desk<'a>(&'a self, caller: &'a Caller) -> Desk<'a> {
+        Desk {
+            rbac: &self.rbac,
+            resources: &self.resources,
+            settings: &self.settings,
+            policy: &self.policy,
+            control_plane_namespace: "argocd",
+            caller,
+        }
+    }
+
+    /// The first step alone, for `ann`.
+    fn before(&self, operation: Operation, sent: Option<&ApplicationSet>, stored: &Existing) -> Result<Cleared, Error> {
+        self.before_with(operation, (sent, stored), Reads::default())
+    }
+
+    fn before_with(
+        &self,
+        operation: Operation,
+        (sent, stored): (Option<&ApplicationSet>, &Existing),
+        reads: Reads<'_>,
+    ) -> Result<Cleared, Error> {
+        let caller = self.caller("ann");
+        let name = sent.map_or_else(|| name_of(stored.set.as_ref()), |sent| sent.name.clone());
+        let owned: Vec<&Value> = stored.owned(&name).collect();
+        let asked = Asked {
+            operation,
+            name: &name,
+            sent,
+            stored: stored.set.as_ref(),
+            owned: &owned,
+            reads,
+        };
+        self.desk(&caller).before(&asked, &mut Vec::new())
+    }
+
+    /// Both steps, for `ann`.
+    fn judge(
+        &self,
+        operation: Operation,
+        sent: &ApplicationSet,
+        stored: &Existing,
+        generated: Vec<Value>,
+    ) -> Result<Approved, Error> {
+        let cleared = self.before(operation, Some(sent), stored)?;
+        let plan = Plan::new(sent, stored.clone(), generated);
+        self.desk(&self.caller("ann")).after(&cleared, plan, &mut Vec::new())
+    }
+
+    fn delete(&self, stored: &Existing, cascade: Cascade) -> Result<Approved, Error> {
+        let cleared = self.before(Operation::Delete, None, stored)?;
+        let set = set_of(stored.set.clone().unwrap());
+        let plan = Plan::deletion(&set, stored.clone(), cascade);
+        self.desk(&self.caller("ann")).after(&cleared, plan, &mut Vec::new())
+    }
+}
+
+fn name_of(set: Option<&Value>) -> ObjectName {
+    let text = |path: &str| {
+        let found = set.and_then(|set| set.pointer(path)).and_then(Value::as_str);
+        found.map(str::to_owned)
+    };
+    ObjectName {
+        namespace: text("/metadata/namespace").unwrap_or_else(|| "argocd".to_owned()),
+        name: text("/metadata/name").unwrap_or_else(|| "web".to_owned()),
+    }
+}
+
+/// A set as decoding would give it, as far as judging looks at it.
+fn set_of(object: Value) -> ApplicationSet {
+    ApplicationSet {
+        name: name_of(Some(&object)),
+        uid: None,
+        labels: BTreeMap::new(),
+        annotations: BTreeMap::new(),
+        spec: Spec {
+            generators: Vec::new(),
+            template: object.pointer("/spec/template").cloned().unwrap_or_default(),
+            template_patch: None,
+            engine: Engine::Fast,
+            sync: SyncPolicy::default(),
+            preserved: Preserved::default(),
+        },
+        object,
+    }
+}
+
+/// A set `web` of a project, with a list generator.
+fn set(project: &str) -> ApplicationSet {
+    set_in("argocd", project)
+}
+
+fn set_in(namespace: &str, project: &str) -> ApplicationSet {
+    set_of(json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+        "metadata": {"name": "web", "namespace": namespace},
+        "spec": {"generators": [{"list": {"elements": []}}], "template": {"spec": {"project": project}}},
+    }))
+}
+
+/// An Application the project `dev` permits.
+fn application(name: &str, project: &str) -> Value {
+    json!({
+        "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+        "metadata": {"name": name, "namespace": "argocd"},
+        "spec": {
+            "project": project,
+            "source": {"repoURL": REPOSITORY, "path": "."},
+            "destination": {"name": "eu", "namespace": "web"},
+        },
+    })
+}
+
+/// With one field of `spec` replaced.
+fn with(mut application: Value, key: &str, value: Value) -> Value {
+    application["spec"][key] = value;
+    application
+}
+
+/// The stored set `web` of a project, with Applications it owns.
+fn stored(project: &str, owned: Vec<Value>) -> Existing {
+    let mut object = set(project).object;
+    object["metadata"]["uid"] = json!("u1");
+    let owner = Owner::of("web", &object);
+    let link = |application: Value| tollgate_applicationset::plan::linked(application, &owner);
+    Existing {
+        set: Some(object),
+        applications: owned.into_iter().map(link).collect(),
+    }
+}
+
+/// Each refusal as the caller reads it.
+#[track_caller]
+fn refusals(outcome: Result<impl std::fmt::Debug, Error>) -> Vec<String> {
+    match outcome {
+        Err(Error::Refused(refused)) => refused.refusals().iter().map(ToString::to_string).collect(),
+        other => panic!("not refused: {other:?}"),
+    }
+}
+
+#[track_caller]
+fn refused(outcome: Result<impl std::fmt::Debug, Error>, expected: &str) {
+    let found = refusals(outcome);
+    assert!(
+        found.len() == 1 && found.iter().all(|text| text.contains(expected)),
+        "wanted `{expected}`, got {found:#?}"
+    );
+}
+
+#[track_caller]
+fn class_of(outcome: Result<impl std::fmt::Debug, Error>) -> Class {
+    outcome.unwrap_err().class()
+}

@@ -1,0 +1,122 @@
+//! What a set generates and is not written is judged like what is.
+
+use serde_json::json;
+
+use super::*;
+use crate::applicationsets::permit::tests::policy::with_policy;
+use tollgate_applicationset::ApplicationsSync;
+
+const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow\n";
+const PROD: &str = "p, ann, applications, create, prod/*, allow\np, ann, applications, update, prod/*, allow\n";
+
+/// A set of `dev` that makes Applications and never changes one.
+fn create_only() -> ApplicationSet {
+    let mut set = set("dev");
+    set.spec.sync.applications = ApplicationsSync::CreateOnly;
+    set
+}
+
+/// A set of `dev` whose Applications keep one field as it is stored.
+fn ignoring(pointer: &str) -> ApplicationSet {
+    let mut set = set("dev");
+    set.object["spec"]["ignoreApplicationDifferences"] = json!([{"jsonPointers": [pointer]}]);
+    set
+}
+
+/// The set is changed, and generates one Application in place of `dev/a`.
+fn upsert(rows: &str, set: &ApplicationSet, generated: Value) -> Result<Approved, Error> {
+    let existing = stored("dev", vec![application("a", "dev")]);
+    World::new(rows).judge(Operation::Upsert, set, &existing, vec![generated])
+}
+
+#[test]
+fn what_is_held_back_needs_the_rights_where_it_would_be() {
+    for (set, what) in [(create_only(), "create-only"), (ignoring("/spec/project"), "ignored")] {
+        let found = refusals(upsert(SETS, &set, application("a", "prod")));
+        let missing = |action: &str| format!("application `prod/a`: `applications, {action}` is not permitted");
+        assert_eq!(found, [missing("create"), missing("update")], "{what}");
+        let both = format!("{SETS}{PROD}");
+        let approved = upsert(&both, &set, application("a", "prod")).unwrap();
+        // It stays where it is.
+        assert_eq!(approved.projects(), ["dev"], "{what}");
+        assert!(upsert(SETS, &set, application("a", "dev")).is_ok(), "{what}");
+    }
+}
+
+#[test]
+fn what_is_held_back_has_to_be_permitted_by_its_project() {
+    let sourced = json!({"repoURL": "https://elsewhere.example.org/x", "path": "."});
+    let elsewhere = json!({"name": "eu", "namespace": "kube-system"});
+    for (key, value, pointer, expected) in [
+        ("source", sourced, "/spec/source", "is not permitted in project 'dev'"),
+        (
+            "destination",
+            elsewhere,
+            "/spec/destination",
+            "do not match any of the allowed destinations",
+        ),
+        (
+            "project",
+            json!("nope"),
+            "/spec/project",
+            "references project nope which does not exist",
+        ),
+    ] {
+        let rows = "p, ann, *, *, */*, allow";
+        for set in [create_only(), ignoring(pointer)] {
+            let wanted = with(application("a", "dev"), key, value.clone());
+            refused(upsert(rows, &set, wanted), expected);
+            assert!(upsert(rows, &set, application("a", "dev")).is_ok(), "{key}");
+        }
+    }
+}
+
+/// A set whose project is a template needs its rights there as well.
+#[test]
+fn a_templated_set_needs_the_rights_of_what_is_held_back() {
+    let applications = "p, ann, applications, *, *, allow\np, ann, applicationsets, *, dev/*, allow\n";
+    let mut templated = set("{{ .p }}");
+    templated.spec.sync.applications = ApplicationsSync::CreateOnly;
+    let existing = stored("{{ .p }}", vec![application("a", "dev")]);
+    let judge = |rows: &str, project: &str| {
+        World::new(rows).judge(
+            Operation::Upsert,
+            &templated,
+            &existing,
+            vec![application("a", project)],
+        )
+    };
+    let found = refusals(judge(applications, "prod"));
+    assert!(
+        found.iter().all(|text| text.starts_with("applicationset `prod/web`")),
+        "{found:#?}"
+    );
+    assert!(
+        judge(
+            &format!("{applications}p, ann, applicationsets, *, prod/*, allow"),
+            "prod"
+        )
+        .is_ok()
+    );
+    assert!(judge(applications, "dev").is_ok());
+}
+
+/// The policy is asked about it as about a change that is made.
+#[test]
+fn the_policy_is_asked_about_what_is_held_back() {
+    let rego = "default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
+                decision := {\"allow\": false, \"reason\": \"by hand\"} if {\n\
+                input.application.action == \"update\"\n\
+                input.application.project == \"prod\"\n}";
+    let world = with_policy("p, ann, *, *, */*, allow", rego);
+    let existing = stored("dev", vec![application("a", "dev")]);
+    let judge = |project: &str| {
+        let generated = vec![application("a", project)];
+        world.judge(Operation::Upsert, &create_only(), &existing, generated)
+    };
+    refused(
+        judge("prod"),
+        "application `prod/a`: by hand (policies/applicationsets)",
+    );
+    assert!(judge("dev").is_ok());
+}

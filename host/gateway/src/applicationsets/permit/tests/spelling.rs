@@ -1,0 +1,91 @@
+//! Other spellings of a repository's URL.
+
+use crate::applicationsets::permit::Operation;
+use crate::applicationsets::permit::tests::policy::bundle;
+use crate::applicationsets::permit::tests::{World, set};
+use tollgate_applicationset::Gate as _;
+use tollgate_applicationset::plan::Existing;
+
+const ROWS: &str =
+    "p, ann, applicationsets, *, *, allow\np, ann, applications, *, */*, allow\np, ann, repositories, get, *, allow";
+
+/// What ann hears about reading each of these.
+fn asked(world: &World, urls: &[&str]) -> Vec<Option<String>> {
+    let cleared = World::new(ROWS)
+        .before(Operation::Create, Some(&set("dev")), &Existing::default())
+        .unwrap();
+    let caller = world.caller("ann");
+    let desk = world.desk(&caller);
+    let gate = desk.gate(&cleared);
+    let ask = |url: &&str| gate.repository(url).err().map(|refusal| refusal.to_string());
+    urls.iter().map(ask).collect()
+}
+
+const SAME: [&str; 6] = [
+    "https://git.example.org/guestbook",
+    "https://git.example.org/guestbook.git",
+    "https://GIT.example.org/Guestbook/",
+    "https://git.example.org/%67uestbook",
+    "https://git.example.org/guestbook%2Egit",
+    "https:///git.example.org/guestbook.GIT",
+];
+const OTHERS: [&str; 2] = [
+    "https://git.example.org/guestbook2",
+    "https://git.example.org/guestbook/git",
+];
+
+#[test]
+fn a_row_that_denies_a_repository_denies_each_spelling_of_it() {
+    for object in [
+        "https://git.example.org/guestbook",
+        "https://git.example.org/guestbook.git",
+    ] {
+        let mut world = World::new(&format!("{ROWS}\np, ann, repositories, get, {object}, deny"));
+        world.settings.repositories = vec!["https://**".to_owned()];
+        let port = "https://git.example.org:443/guestbook";
+        for (url, answer) in SAME
+            .iter()
+            .chain([&port])
+            .zip(asked(&world, &[&SAME[..], &[port]].concat()))
+        {
+            let answer = answer.unwrap_or_else(|| panic!("{object}: {url} passes"));
+            assert!(
+                answer.contains("`repositories, get` is not permitted"),
+                "{url}: {answer}"
+            );
+            assert!(answer.contains(object), "the row is told: {answer}");
+        }
+        assert_eq!(asked(&world, &OTHERS), [None, None], "{object}");
+    }
+}
+
+#[test]
+fn no_spelling_allows_what_the_url_itself_does_not() {
+    let rows = ROWS.replace("get, *, allow", "get, https://git.example.org/guestbook, allow");
+    let mut world = World::new(&rows);
+    world.settings.repositories = vec!["https://**".to_owned()];
+    let answers = asked(&world, &SAME);
+    assert_eq!(answers[0], None);
+    for (url, answer) in SAME.iter().zip(&answers).skip(1) {
+        assert!(answer.is_some(), "{url}");
+    }
+}
+
+#[test]
+fn a_bundle_that_denies_a_url_denies_each_spelling_of_it() {
+    let rego = "package tollgate.applicationsets\n\n\
+                default decision := {\"allow\": true, \"reason\": \"yes\"}\n\n\
+                decision := {\"allow\": false, \"reason\": \"not this one\"} if input.repository.url == \"https://git.example.org/guestbook\"";
+    let mut world = World::new(ROWS);
+    world.settings.repositories = vec!["https://**".to_owned()];
+    world.policy = bundle(rego);
+    let lower = SAME
+        .iter()
+        .filter(|url| !url.contains("Guestbook"))
+        .copied()
+        .collect::<Vec<_>>();
+    for (url, answer) in lower.iter().zip(asked(&world, &lower)) {
+        assert!(answer.is_some_and(|answer| answer.contains("not this one")), "{url}");
+    }
+    assert_eq!(asked(&world, &OTHERS), [None, None]);
+}

@@ -1,0 +1,238 @@
+//! Gets and lists the ApplicationSets the caller may see.
+//!
+//! Security: sets of namespaces that are not permitted are never read.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde_json::{Value, json};
+
+use crate::applicationsets::permit::Operation;
+use crate::applicationsets::request::{Error, Filter, Named, list_of};
+use crate::applicationsets::watch::projects;
+use crate::applicationsets::{Desk, Extent};
+use crate::rejection::Rejection;
+use tollgate_applicationset::plan::PROJECTS;
+use tollgate_applicationset::selector::Selector;
+use tollgate_config::SetChecks;
+use tollgate_proxy::record::Step;
+use tollgate_state::ObjectName;
+use tollgate_state::write::Kind;
+
+impl Desk<'_, '_> {
+    /// Lists the sets the caller may see, by name.
+    pub(super) async fn list(&mut self, filter: &Filter) -> Result<Value, Rejection> {
+        let selector = Selector::parse(&filter.selector).map_err(Error::Selector)?;
+        let mut found: Vec<(ObjectName, Value)> = Vec::new();
+        let projects = self.projects();
+        let none = BTreeSet::new();
+        for namespace in self.namespaces(&filter.namespace)? {
+            // SECURITY: nothing is read from a namespace for a caller who sees nothing in it.
+            if !self.sees_any(&namespace, &projects)? {
+                continue;
+            }
+            self.read_on()?;
+            let _place = self.room.reading(self.patience()).await?;
+            let rights = self.rights()?;
+            let is_shown = |set: &Value| {
+                let name = name_of(set, &namespace);
+                let known = self.room.known(&name, self.snapshot);
+                let written = known.projects.map(BTreeSet::from_iter);
+                let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
+                rights.may_get(&name, set, owned.iter().map(String::as_str))
+                    && selector.takes(&labels(set))
+                    && is_of(set, owned, &filter.projects)
+            };
+            let shown = self.writer.select(Kind::ApplicationSet, &namespace, &is_shown).await;
+            let shown = shown.map_err(Error::State)?.into_iter();
+            found.extend(shown.map(|one| (name_of(&one.object, &namespace), one.object)));
+        }
+        self.record.step(Step::Authorize);
+        found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
+        Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
+    }
+
+    /// Returns one set, if the caller may see it.
+    pub(super) async fn get(&mut self, named: &Named) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        existing.set.ok_or_else(|| Error::absent(&name).into())
+    }
+
+    /// Returns its Applications.
+    ///
+    /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
+    /// an Application yet, the Applications themselves name their owner.
+    pub(super) async fn tree(&mut self, named: &Named) -> Result<Value, Rejection> {
+        let name = self.named(named);
+        let existing = self.existing((Operation::Get, &name, None), Extent::Owned).await?;
+        self.before(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.as_ref().ok_or_else(|| Error::absent(&name))?;
+        let parent = json!([{
+            "group": "argoproj.io", "version": "v1alpha1", "kind": "ApplicationSet",
+            "namespace": name.namespace, "name": name.name,
+            "uid": set.pointer("/metadata/uid").cloned().unwrap_or_else(|| json!("")),
+        }]);
+        let mut nodes: BTreeMap<String, Value> = BTreeMap::new();
+        for resource in resources(set) {
+            let text = |key: &str| resource.get(key).and_then(Value::as_str).unwrap_or_default();
+            let mut node = json!({
+                "group": text("group"), "version": text("version"), "kind": text("kind"),
+                "namespace": name.namespace, "name": text("name"), "parentRefs": parent,
+            });
+            put(&mut node, "health", resource.get("health"));
+            nodes.insert(text("name").to_owned(), node);
+        }
+        for application in existing.owned(&name) {
+            let own = application
+                .pointer("/metadata/name")
+                .and_then(Value::as_str)
+                .unwrap_or_default();
+            let mut node = json!({
+                "group": "argoproj.io", "version": "v1alpha1", "kind": "Application",
+                "namespace": name.namespace, "name": own, "parentRefs": parent,
+            });
+            put(&mut node, "uid", application.pointer("/metadata/uid"));
+            put(&mut node, "health", application.pointer("/status/health"));
+            nodes.insert(own.to_owned(), node);
+        }
+        Ok(json!({ "nodes": nodes.into_values().collect::<Vec<_>>() }))
+    }
+
+    /// The namespaces in which to look for sets: the requested one, or else all.
+    fn namespaces(&self, asked: &str) -> Result<BTreeSet<String>, Rejection> {
+        let rights = self.rights()?;
+        if !asked.is_empty() {
+            // As in Argo CD, the list of a namespace that is not permitted is empty.
+            let permitted = rights.namespace(asked).is_ok();
+            return Ok(permitted.then(|| asked.to_owned()).into_iter().collect());
+        }
+        let control_plane = self.snapshot.config.control_plane_namespace.clone();
+        let known = self.snapshot.resources.application_sets.keys();
+        let others = known
+            .map(|name| &name.namespace)
+            .filter(|one| rights.namespace(one).is_ok());
+        let mut all: BTreeSet<String> = others.cloned().collect();
+        all.insert(control_plane);
+        Ok(all)
+    }
+
+    /// For each set whose own project is a template, the projects of the Applications it owns in
+    /// the snapshot.
+    fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
+        match self.checks() {
+            SetChecks::Generated => projects(&self.snapshot.resources),
+            SetChecks::Argocd => BTreeMap::new(),
+        }
+    }
+
+    /// Whether the snapshot leaves it possible that the namespace has a set the caller may see.
+    fn sees_any(&self, namespace: &str, projects: &BTreeMap<ObjectName, BTreeSet<String>>) -> Result<bool, Rejection> {
+        if !self.is_watched(namespace) {
+            return Ok(true);
+        }
+        let rights = self.rights()?;
+        let none = BTreeSet::new();
+        let known = &self.snapshot.resources.application_sets;
+        let mut here = known.iter().filter(|(name, _)| name.namespace == namespace);
+        let sees = here.any(|(name, set)| {
+            let owned = projects.get(name).unwrap_or(&none);
+            rights.may_get(name, set, owned.iter().map(String::as_str))
+        });
+        Ok(sees || self.room.has_written(namespace))
+    }
+}
+
+/// A stored set's name.
+pub(super) fn name_of(set: &Value, namespace: &str) -> ObjectName {
+    let text = |pointer: &str| set.pointer(pointer).and_then(Value::as_str);
+    let own = text("/metadata/namespace").filter(|own| !own.is_empty());
+    ObjectName {
+        namespace: own.unwrap_or(namespace).to_owned(),
+        name: text("/metadata/name").unwrap_or_default().to_owned(),
+    }
+}
+
+/// A stored set's labels. Values that are not text are left out.
+pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
+    let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
+    let pairs = labels.into_iter().flatten();
+    let texts = pairs.filter_map(|(key, value)| Some((key.clone(), value.as_str()?.to_owned())));
+    texts.collect()
+}
+
+/// Whether a set is in one of the projects. With no projects, every set is.
+///
+/// - `owned`: projects of its Applications, where they are known.
+pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
+    let project = literal_project(set);
+    let written = set.pointer("/metadata/annotations").and_then(|all| all.get(PROJECTS));
+    let written = written.and_then(Value::as_str).unwrap_or_default();
+    let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
+    projects.is_empty()
+        || projects.iter().any(|one| one == project)
+        || (project.contains("{{") && rendered.any(|one| !one.is_empty() && projects.iter().any(|asked| asked == one)))
+}
+
+/// The project a set's template names, which may be a template itself.
+pub(super) fn literal_project(set: &Value) -> &str {
+    let project = set.pointer("/spec/template/spec/project").and_then(Value::as_str);
+    project.unwrap_or_default()
+}
+
+/// The Applications the controller recorded in the set's status.
+fn resources(set: &Value) -> &[Value] {
+    let listed = set.pointer("/status/resources").and_then(Value::as_array);
+    listed.map(Vec::as_slice).unwrap_or_default()
+}
+
+fn put(node: &mut Value, key: &str, value: Option<&Value>) {
+    if let (Some(members), Some(value)) = (node.as_object_mut(), value) {
+        members.insert(key.to_owned(), value.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use serde_json::json;
+
+    use super::{PROJECTS, is_of, labels, name_of};
+
+    #[test]
+    fn projects_are_those_of_the_template_or_of_the_applications() {
+        let none = BTreeSet::new();
+        let plain = json!({"spec": {"template": {"spec": {"project": "dev"}}}});
+        let dev = vec!["dev".to_owned(), "qa".to_owned()];
+        assert!(is_of(&plain, &none, &[]));
+        assert!(is_of(&plain, &none, &dev));
+        assert!(!is_of(
+            &plain,
+            &BTreeSet::from(["prod".to_owned()]),
+            &["prod".to_owned()]
+        ));
+        let templated = json!({
+            "metadata": {"annotations": {PROJECTS: "prod,qa"}},
+            "spec": {"template": {"spec": {"project": "{{p}}"}}},
+        });
+        assert!(is_of(&templated, &none, &dev));
+        assert!(!is_of(&templated, &none, &["dev".to_owned()]));
+        assert!(is_of(
+            &templated,
+            &BTreeSet::from(["dev".to_owned()]),
+            &["dev".to_owned()]
+        ));
+    }
+
+    #[test]
+    fn names_and_labels() {
+        let set = json!({"metadata": {"name": "a", "labels": {"x": "1", "y": 2}}});
+        let name = name_of(&set, "argocd");
+        assert_eq!((name.namespace.as_str(), name.name.as_str()), ("argocd", "a"));
+        assert_eq!(
+            labels(&set).into_iter().collect::<Vec<_>>(),
+            [("x".to_owned(), "1".to_owned())]
+        );
+    }
+}

@@ -1,0 +1,170 @@
+//! The REST transport of the API for ApplicationSets, as Argo CD's gateway has it: turns requests
+//! into a [`Request`], and answers into HTTP responses. It decides nothing.
+
+use bytes::Bytes;
+use futures_util::StreamExt as _;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Response, request};
+use http_body::Frame;
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use uuid::Uuid;
+
+use crate::applicationsets::request::query::{Parameters, Query};
+use crate::applicationsets::request::{Answer, CONTENT_BYTES, Create, Error, Request, Update, content};
+use crate::applicationsets::route::{ApplicationSetRoute, Wish};
+use crate::platform::api;
+use crate::rejection::Rejection;
+use tollgate_proxy::forward::{Body, Gathered};
+
+/// How a stream of events is encoded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Encoding {
+    /// One line of JSON for each event.
+    Lines,
+    /// The format of browsers' `EventSource`.
+    /// Source: <https://html.spec.whatwg.org/#server-sent-events>
+    ServerSent,
+}
+
+impl Encoding {
+    /// The encoding the client asks for.
+    pub(super) fn of(fields: &HeaderMap) -> Self {
+        let accept = fields.get(ACCEPT).and_then(|value| value.to_str().ok());
+        if accept.is_some_and(|accept| accept.contains("text/event-stream")) {
+            Self::ServerSent
+        } else {
+            Self::Lines
+        }
+    }
+
+    fn content_type(self) -> HeaderValue {
+        HeaderValue::from_static(match self {
+            Self::Lines => "application/json",
+            Self::ServerSent => "text/event-stream",
+        })
+    }
+
+    fn event(self, event: &impl Serialize) -> Bytes {
+        let (begin, end) = match self {
+            Self::Lines => ("{\"result\":", "}\n"),
+            Self::ServerSent => ("data: {\"result\":", "}\n\n"),
+        };
+        let mut line = begin.as_bytes().to_vec();
+        // Writing JSON to memory does not fail.
+        let _ = serde_json::to_writer(&mut line, event);
+        line.extend_from_slice(end.as_bytes());
+        Bytes::from(line)
+    }
+}
+
+/// Decodes what a REST request asks for.
+///
+/// # Errors
+/// Content or query cannot be read.
+pub(super) async fn read(
+    route: &ApplicationSetRoute<'_>,
+    (head, body): (request::Parts, Body),
+) -> Result<Request, Rejection> {
+    let query = |parameters| Query::read(head.uri.query(), parameters);
+    Ok(match route {
+        ApplicationSetRoute::List => Request::List(query(Parameters::List)?.filter()),
+        ApplicationSetRoute::Watch => Request::Watch(query(Parameters::Watch)?.watch()),
+        ApplicationSetRoute::Create => {
+            let query = query(Parameters::Create)?;
+            Request::Create(Create {
+                upsert: query.upsert(),
+                run: query.run(),
+                deletions: query.deletions(),
+                set: sent(&head.headers, body).await?,
+            })
+        }
+        ApplicationSetRoute::Generate => {
+            query(Parameters::Generate)?;
+            let content = sent(&head.headers, body).await?;
+            Request::Generate {
+                set: content::generated(content),
+            }
+        }
+        ApplicationSetRoute::One { name, wish } => match wish {
+            Wish::Get => Request::Get(query(Parameters::One)?.named(name)),
+            Wish::ResourceTree => Request::ResourceTree(query(Parameters::One)?.named(name)),
+            Wish::Events => Request::Events(query(Parameters::One)?.named(name)),
+            Wish::Delete => Request::Delete(query(Parameters::Delete)?.delete(name)),
+            Wish::Update => {
+                let query = query(Parameters::Update)?;
+                Request::Update(Update {
+                    run: query.run(),
+                    deletions: query.deletions(),
+                    named: query.named(name),
+                    set: sent(&head.headers, body).await?,
+                })
+            }
+        },
+    })
+}
+
+async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
+    let allowed = CONTENT_BYTES;
+    let content = match body.gather(allowed).await? {
+        Gathered::Whole(content) => content,
+        Gathered::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
+    };
+    Ok(content::read(fields, &content)?)
+}
+
+/// An answer that must not be cached, because the next write needs the current version.
+///
+/// - `until`: when the caller's credential expires, and the decision that let them in.
+/// - `held`: kept until the answer ended.
+pub(super) fn answer(
+    answer: Answer,
+    encoding: Encoding,
+    (until, held): ((Option<Timestamp>, Uuid), impl Send + 'static),
+) -> Response<Body> {
+    let (content_type, mut body) = match answer {
+        Answer::Document(document) => (
+            HeaderValue::from_static("application/json"),
+            Body::from(Bytes::from(document.to_string())),
+        ),
+        Answer::Events(events) => {
+            let frames = events.map(move |event| Frame::data(encoding.event(&event)));
+            let (expires_at, decision) = until;
+            (encoding.content_type(), Body::made(frames, expires_at, decision))
+        }
+    };
+    body.hold(held);
+    let mut response = Response::new(body);
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, content_type);
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    fields.insert("x-content-type-options", HeaderValue::from_static("nosniff"));
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use http::HeaderMap;
+    use http::header::{ACCEPT, HeaderValue};
+    use serde_json::json;
+
+    use super::Encoding;
+
+    #[test]
+    fn events_are_lines_or_server_sent() {
+        let event = json!({"type": "ADDED"});
+        let lines = Encoding::of(&HeaderMap::new());
+        assert_eq!(
+            lines.event(&event).as_ref(),
+            b"{\"result\":{\"type\":\"ADDED\"}}\n".as_slice()
+        );
+        let accept = HeaderMap::from_iter([(ACCEPT, HeaderValue::from_static("text/event-stream"))]);
+        let sent = Encoding::of(&accept);
+        assert_eq!(sent.content_type(), "text/event-stream");
+        assert_eq!(
+            sent.event(&event).as_ref(),
+            b"data: {\"result\":{\"type\":\"ADDED\"}}\n\n".as_slice()
+        );
+    }
+}

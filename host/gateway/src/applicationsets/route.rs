@@ -1,0 +1,170 @@
+//! Paths of the API for ApplicationSets, as Argo CD has them, and `PUT`.
+//!
+//! Security: names are decoded once, and an encoding that two readers could read differently gets
+//! 400.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri};
+
+use tollgate_proxy::target::{Error, check_path};
+
+/// Where the API is.
+const API: &str = "/api/v1/applicationsets";
+
+/// The API that streams changes.
+const STREAM: &str = "/api/v1/stream/applicationsets";
+
+/// Longest name, decoded, in bytes, as Kubernetes has it.
+const NAME_BYTES: usize = 253;
+
+/// What a request about ApplicationSets asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ApplicationSetRoute<'a> {
+    /// Those the caller may see.
+    List,
+    /// Their changes, as a stream.
+    Watch,
+    /// A new one.
+    Create,
+    /// What one would generate.
+    Generate,
+    /// Something about one of them.
+    One {
+        /// Its name.
+        name: Cow<'a, str>,
+        /// What.
+        wish: Wish,
+    },
+}
+
+/// What a request about one ApplicationSet asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To see it.
+    Get,
+    /// To replace it.
+    Update,
+    /// To delete it.
+    Delete,
+    /// To see its Applications.
+    ResourceTree,
+    /// To see what happened to it.
+    Events,
+}
+
+/// Whether a path is one of this API, well-formed or not.
+pub fn is_application_sets(path: &str) -> bool {
+    let below = |prefix| {
+        let tail = path.strip_prefix(prefix);
+        tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
+    };
+    below(API) || path == STREAM
+}
+
+/// Finds what a request about ApplicationSets asks for. `None` if it is not about them.
+///
+/// # Errors
+/// [`Error`] of [`check_path`], where the path is the API's.
+pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ApplicationSetRoute<'a>>, Error> {
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    if uri.path() == STREAM {
+        return Ok((*method == Method::GET).then_some(ApplicationSetRoute::Watch));
+    }
+    let Some(tail) = uri.path().strip_prefix(API) else {
+        return Ok(None);
+    };
+    if tail.is_empty() {
+        return Ok(match *method {
+            Method::POST => Some(ApplicationSetRoute::Create),
+            _ if reads => Some(ApplicationSetRoute::List),
+            _ => None,
+        });
+    }
+    let Some(tail) = tail.strip_prefix('/') else {
+        return Ok(None);
+    };
+    check_path(uri.path())?;
+    if tail == "generate" && *method == Method::POST {
+        return Ok(Some(ApplicationSetRoute::Generate));
+    }
+    let (segment, below) = match tail.split_once('/') {
+        Some((segment, below)) => (segment, Some(below)),
+        None => (tail, None),
+    };
+    let wish = match (below, method) {
+        (None, &Method::PUT) => Wish::Update,
+        (None, &Method::DELETE) => Wish::Delete,
+        (None, _) if reads => Wish::Get,
+        (Some("resource-tree"), _) if reads => Wish::ResourceTree,
+        (Some("events"), _) if reads => Wish::Events,
+        (_, _) => return Ok(None),
+    };
+    let name = percent_encoding::percent_decode_str(segment);
+    let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
+    let fits = !name.is_empty() && name.len() <= NAME_BYTES;
+    Ok(fits.then_some(ApplicationSetRoute::One { name, wish }))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Uri};
+
+    use super::{ApplicationSetRoute, Error, application_set, is_application_sets};
+
+    fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
+        let uri: Uri = path.parse().expect("a path");
+        Ok(application_set(method, &uri)?.map(|route| match route {
+            ApplicationSetRoute::One { name, wish } => format!("{wish:?} {name}"),
+            other => format!("{other:?}"),
+        }))
+    }
+
+    #[test]
+    fn methods_and_names() {
+        let (get, post, put, delete) = (&Method::GET, &Method::POST, &Method::PUT, &Method::DELETE);
+        for (method, path, expected) in [
+            (get, "", "List"),
+            (&Method::HEAD, "?selector=a", "List"),
+            (post, "?upsert=true", "Create"),
+            (post, "/generate", "Generate"),
+            (get, "/generate", "Get generate"),
+            (get, "/a", "Get a"),
+            (get, "/a%2Fb", "Get a/b"),
+            (put, "/a", "Update a"),
+            (delete, "/a", "Delete a"),
+            (get, "/a/resource-tree", "ResourceTree a"),
+            (get, "/a/events", "Events a"),
+        ] {
+            let path = format!("/api/v1/applicationsets{path}");
+            assert_eq!(of(method, &path), Ok(Some(expected.to_owned())), "{method} {path}");
+        }
+        assert_eq!(
+            of(get, "/api/v1/stream/applicationsets?name=a"),
+            Ok(Some("Watch".to_owned()))
+        );
+    }
+
+    #[test]
+    fn nothing_else_is_served() {
+        for (method, path) in [
+            (Method::PATCH, "/api/v1/applicationsets/a"),
+            (Method::POST, "/api/v1/applicationsets/a"),
+            (Method::PUT, "/api/v1/applicationsets"),
+            (Method::PUT, "/api/v1/applicationsets/a/events"),
+            (Method::GET, "/api/v1/applicationsets/"),
+            (Method::GET, "/api/v1/applicationsets/a/other"),
+            (Method::GET, "/api/v1/applicationsetsx"),
+            (Method::POST, "/api/v1/stream/applicationsets"),
+        ] {
+            assert_eq!(of(&method, path), Ok(None), "{method} {path}");
+        }
+        let dots = of(&Method::GET, "/api/v1/applicationsets/..");
+        assert_eq!(dots, Err(Error::DotSegment));
+        let twice = of(&Method::GET, "/api/v1/applicationsets/a%252e");
+        assert_eq!(twice, Err(Error::DoubleEncoding));
+        assert!(is_application_sets("/api/v1/applicationsets/%"));
+        assert!(is_application_sets("/api/v1/stream/applicationsets"));
+        assert!(!is_application_sets("/api/v1/applicationsetsx"));
+    }
+}

@@ -1,0 +1,259 @@
+//! Watches ApplicationSets: sends an event for each set that changed while the caller may see it.
+//!
+//! Memory is bounded, because no events are queued: what was not sent yet is compared anew.
+//! Comparisons run off the threads that serve.
+//!
+//! Security: events come only from snapshots by which every open exchange was judged. None comes
+//! from a snapshot in which the caller is unknown, and none shows a set as it was while the
+//! caller could not see it.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use futures_util::stream::{self, BoxStream};
+use serde_json::Value;
+use tokio::sync::watch;
+
+use crate::applicationsets::permit;
+use crate::applicationsets::permit::ApplicationSetsPolicy;
+use crate::applicationsets::read::{is_of, labels, literal_project};
+use crate::applicationsets::request::{Error, Told, Watch};
+use crate::applicationsets::{Desk, Room};
+use crate::open_exchanges::{Question, Shared};
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_applicationset::selector::Selector;
+use tollgate_identity::authenticate::Principal;
+use tollgate_policy::rbac::Rbac;
+use tollgate_state::{ObjectName, Resources};
+
+mod turns;
+
+pub(super) use turns::Turns;
+
+/// What happened to a set, in Kubernetes' words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Event {
+    Added,
+    Modified,
+    Deleted,
+}
+
+impl Event {
+    fn as_str(self) -> &'static str {
+        match self {
+            Self::Added => "ADDED",
+            Self::Modified => "MODIFIED",
+            Self::Deleted => "DELETED",
+        }
+    }
+}
+
+/// A set, and whether it is among those watched.
+#[derive(Clone, Debug)]
+struct Looked {
+    set: Arc<Value>,
+    /// Projects of its Applications, if its own is a template.
+    owned: BTreeSet<String>,
+    is_shown: bool,
+}
+
+/// All sets.
+type Sets = BTreeMap<ObjectName, Looked>;
+
+/// Everything but the set itself that decides whether somebody may see it.
+struct Rules {
+    rbac: Arc<Rbac>,
+    policy: Option<Arc<ApplicationSetsPolicy>>,
+}
+
+/// One watch.
+struct Watcher {
+    room: Arc<Room>,
+    judged: watch::Receiver<Arc<Snapshot>>,
+    /// Generation of the snapshot that was compared last.
+    generation: u64,
+    principal: Arc<Principal>,
+    wanted: Watch,
+    selector: Selector,
+    /// The sets as they were compared last.
+    looked: Sets,
+    rules: Option<Rules>,
+    /// Events to send before the next comparison.
+    queue: VecDeque<Told>,
+}
+
+impl Desk<'_, '_> {
+    /// Streams events until the caller goes away. As in Argo CD, a set that is named is first sent
+    /// as it is.
+    pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
+        let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
+        let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
+        let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
+        // Subscribe first, so that no change from now on is missed.
+        let judged = self.open.judged();
+        let snapshot = self.current.load_full();
+        let mut watcher = Watcher {
+            room: Arc::clone(self.room),
+            judged,
+            generation: snapshot.generation,
+            principal: Arc::clone(self.principal),
+            selector,
+            looked: Sets::new(),
+            rules: None,
+            queue: VecDeque::new(),
+            wanted,
+        };
+        let compared = move || watcher.compare(&snapshot).map(|()| watcher);
+        let compared = self.room.turns.run(self.principal.key(), compared).await;
+        // Once the front is closed, answer as if it did not exist.
+        let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
+        if watcher.wanted.name.is_empty() {
+            watcher.queue.clear();
+        }
+        let ending = place.ending();
+        let events = stream::unfold((watcher, place), |(watcher, place)| async move {
+            let (event, watcher) = watcher.next().await?;
+            Some((event, (watcher, place)))
+        });
+        let ended = async move { ending.ended().await };
+        Ok(events.take_until(ended).boxed())
+    }
+}
+
+impl Watcher {
+    /// The next event. `None` if the front is closed or the gateway stops.
+    async fn next(mut self) -> Option<(Told, Self)> {
+        loop {
+            if let Some(event) = self.queue.pop_front() {
+                return Some((event, self));
+            }
+            self.judged.changed().await.ok()?;
+            let room = Arc::clone(&self.room);
+            let person = self.principal.key();
+            self = room.turns.run(person, move || self.renewed()).await??;
+        }
+    }
+
+    /// Compares with the newest snapshot when it is this watch's turn. `None` if the front is
+    /// closed.
+    fn renewed(mut self) -> Option<Self> {
+        let snapshot = Arc::clone(&self.judged.borrow_and_update());
+        if snapshot.generation > self.generation {
+            self.generation = snapshot.generation;
+            self.compare(&snapshot)?;
+        }
+        Some(self)
+    }
+
+    /// Queues the differences from the last comparison. `None` if the front is closed.
+    fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
+        let now = self.look(snapshot)?;
+        let told = changed(&self.looked, &now).into_iter();
+        let told = told.filter(|(event, set)| *event == Event::Deleted || self.is_new_enough(set));
+        self.queue = told
+            .map(|(event, set)| Told {
+                event: event.as_str(),
+                set,
+            })
+            .collect();
+        self.looked = now;
+        Some(())
+    }
+
+    /// All sets, with those the caller watches and may see, judged as in a list. Only sets whose
+    /// answer could have changed are judged.
+    fn look(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
+        let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
+        let desk = permit::Desk::new(snapshot, &caller)?;
+        let before = self.rules.replace(Rules {
+            rbac: Arc::clone(&snapshot.rbac),
+            policy: snapshot.application_sets.clone(),
+        });
+        let is_as_before = before.is_some_and(|before| {
+            let policies = (before.policy.as_ref(), snapshot.application_sets.as_ref());
+            let is_same = matches!(policies, (Some(was), Some(now)) if Arc::ptr_eq(was, now));
+            is_same && Arc::ptr_eq(&before.rbac, &snapshot.rbac)
+        });
+        let mut projects = projects(&snapshot.resources);
+        let look = |(name, set): (&ObjectName, &Arc<Value>)| {
+            let owned = projects.remove(name).unwrap_or_default();
+            let known = self.looked.get(name).filter(|known| {
+                let is_judged = is_as_before && known.owned == owned;
+                is_judged && Arc::ptr_eq(&known.set, set)
+            });
+            let is_shown = match known {
+                Some(known) => known.is_shown,
+                None => self.wants(name, set, &owned) && desk.may_get(name, set, owned.iter().map(String::as_str)),
+            };
+            let looked = Looked {
+                set: Arc::clone(set),
+                owned,
+                is_shown,
+            };
+            (name.clone(), looked)
+        };
+        Some(snapshot.resources.application_sets.iter().map(look).collect())
+    }
+
+    fn is_new_enough(&self, set: &Value) -> bool {
+        let number = |text: Option<&str>| text.and_then(|text| text.parse::<u64>().ok());
+        let version = set.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+        let oldest = number(Some(&self.wanted.resource_version)).unwrap_or_default();
+        number(version).is_none_or(|version| version >= oldest)
+    }
+
+    fn wants(&self, name: &ObjectName, set: &Value, owned: &BTreeSet<String>) -> bool {
+        let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
+        is(&self.wanted.name, &name.name)
+            && is(&self.wanted.filter.namespace, &name.namespace)
+            && is_of(set, owned, &self.wanted.filter.projects)
+            && self.selector.takes(&labels(set))
+    }
+}
+
+/// The changes of the sets that are shown. A set that is no longer shown counts as deleted, in its
+/// state when it was last shown.
+fn changed(before: &Sets, now: &Sets) -> Vec<(Event, Arc<Value>)> {
+    let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
+        let looked = sets.get(name).filter(|looked| looked.is_shown);
+        looked.map(|looked| Arc::clone(&looked.set))
+    };
+    let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
+    let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {
+        (None, Some(set)) => Some((Event::Added, set)),
+        (Some(was), Some(set)) if !Arc::ptr_eq(&was, &set) && was != set => Some((Event::Modified, set)),
+        (Some(was), None) => Some((Event::Deleted, was)),
+        (None, None) | (Some(_), Some(_)) => None,
+    };
+    names.into_iter().filter_map(became).collect()
+}
+
+fn is_templated(set: &Value) -> bool {
+    literal_project(set).contains("{{")
+}
+
+/// For each set whose own project is a template, the projects of the Applications it
+/// owns.
+pub(super) fn projects(resources: &Resources) -> BTreeMap<ObjectName, BTreeSet<String>> {
+    let templated = resources.application_sets.iter().filter(|(_, set)| is_templated(set));
+    let mut found: BTreeMap<ObjectName, BTreeSet<String>> =
+        templated.map(|(name, _)| (name.clone(), BTreeSet::new())).collect();
+    if found.is_empty() {
+        return found;
+    }
+    for application in resources.applications.values() {
+        let owner = application.application_set.as_ref().map(|set| ObjectName {
+            namespace: application.name.namespace.clone(),
+            name: set.clone(),
+        });
+        if let Some(projects) = owner.and_then(|owner| found.get_mut(&owner)) {
+            projects.insert(application.project.clone());
+        }
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,109 @@
+//! Who is told of which set.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use serde_json::{Value, json};
+
+use crate::applicationsets::watch::{Event, Looked, Sets, changed, projects};
+use tollgate_state::{ObjectName, directory};
+
+fn name(text: &str) -> ObjectName {
+    ObjectName {
+        namespace: "argocd".to_owned(),
+        name: text.to_owned(),
+    }
+}
+
+fn sets(all: &[(&str, Value, bool)]) -> Sets {
+    let one = |(text, set, is_shown): &(&str, Value, bool)| {
+        let looked = Looked {
+            set: Arc::new(set.clone()),
+            owned: BTreeSet::new(),
+            is_shown: *is_shown,
+        };
+        (name(text), looked)
+    };
+    all.iter().map(one).collect()
+}
+
+#[track_caller]
+fn check(before: &[(&str, Value, bool)], now: &[(&str, Value, bool)], expected: &[(Event, Value)]) {
+    let found = changed(&sets(before), &sets(now));
+    let found: Vec<(Event, Value)> = found.into_iter().map(|(event, set)| (event, (*set).clone())).collect();
+    assert_eq!(found, expected);
+}
+
+#[test]
+fn what_is_shown_comes_changes_and_goes() {
+    let (one, two) = (json!({"v": 1}), json!({"v": 2}));
+    check(&[], &[("a", one.clone(), true)], &[(Event::Added, one.clone())]);
+    check(&[("a", one.clone(), true)], &[("a", one.clone(), true)], &[]);
+    check(
+        &[("a", one.clone(), true)],
+        &[("a", two.clone(), true)],
+        &[(Event::Modified, two)],
+    );
+    check(&[("a", one.clone(), true)], &[], &[(Event::Deleted, one)]);
+}
+
+/// SECURITY: nothing is told of what nobody was shown, nor of what became of it since.
+#[test]
+fn what_is_not_shown_is_not_told_of() {
+    let (one, two) = (json!({"v": 1}), json!({"v": 2}));
+    check(&[], &[("a", one.clone(), false)], &[]);
+    check(&[("a", one.clone(), false)], &[("a", two.clone(), false)], &[]);
+    check(&[("a", one.clone(), false)], &[], &[]);
+    // It is gone as it was seen, not as it is now.
+    check(
+        &[("a", one.clone(), true)],
+        &[("a", two, false)],
+        &[(Event::Deleted, one.clone())],
+    );
+    // Who may see it from now on sees it come.
+    check(
+        &[("a", one.clone(), false)],
+        &[("a", one.clone(), true)],
+        &[(Event::Added, one)],
+    );
+}
+
+#[test]
+fn the_projects_of_a_templated_set_are_those_of_its_applications() {
+    let set = |name: &str, project: &str| {
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
+            "metadata": {"name": name, "namespace": "argocd"},
+            "spec": {"generators": [], "template": {"spec": {"project": project}}},
+        })
+    };
+    let application = |name: &str, owner: &str, project: &str| {
+        let reference = json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "name": owner, "uid": "u",
+            "controller": true,
+        });
+        json!({
+            "apiVersion": "argoproj.io/v1alpha1", "kind": "Application",
+            "metadata": {"name": name, "namespace": "argocd", "ownerReferences": [reference]},
+            "spec": {"project": project, "destination": {}},
+        })
+    };
+    let objects = [
+        set("plain", "dev"),
+        set("templated", "{{p}}"),
+        application("a", "templated", "prod"),
+        application("b", "templated", "qa"),
+        application("c", "plain", "other"),
+    ];
+    let config = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-rbac-cm, namespace: argocd}\n";
+    let text = objects
+        .iter()
+        .fold(config.to_owned(), |text, object| format!("{text}---\n{object}\n"));
+    let resources = directory::load_text(&text, "state.yaml", "argocd").value.unwrap();
+    let found = projects(&resources);
+    let found: Vec<(&str, Vec<&str>)> = found
+        .iter()
+        .map(|(name, projects)| (name.name.as_str(), projects.iter().map(String::as_str).collect()))
+        .collect();
+    assert_eq!(found, [("templated", vec!["prod", "qa"])]);
+}

@@ -1,0 +1,185 @@
+//! Encodes a credential as an `ExecCredential` for client-go's exec plugins. Credentials that
+//! this format cannot express are refused.
+//!
+//! Invariant: it expires no later than the gateway itself stops using the credential.
+//!
+//! Source: Kubernetes, `client.authentication.k8s.io/v1`.
+
+use jiff::{SignedDuration, Timestamp};
+use secrecy::ExposeSecret as _;
+use serde_json::{Value, json};
+use zeroize::Zeroizing;
+
+use crate::cluster_access::ClusterAccess;
+use tollgate_plugin::credential::Credential;
+use tollgate_plugin::credential::cache::Lease;
+use tollgate_plugin::credential::cache::times::{Lifetime, Window};
+
+/// Versions of the protocol. The documents made here differ in nothing else.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Version {
+    /// `client.authentication.k8s.io/v1`.
+    #[default]
+    V1,
+    /// `client.authentication.k8s.io/v1beta1`.
+    V1Beta1,
+}
+
+impl Version {
+    /// The version of this `apiVersion`.
+    pub fn parse(text: &str) -> Option<Self> {
+        [Self::V1, Self::V1Beta1]
+            .into_iter()
+            .find(|version| version.as_str() == text)
+    }
+
+    /// Its `apiVersion`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V1 => "client.authentication.k8s.io/v1",
+            Self::V1Beta1 => "client.authentication.k8s.io/v1beta1",
+        }
+    }
+}
+
+/// When the gateway itself would stop using the credential: never after it expires, and now for
+/// one that serves a single request. `None` if no expiry is known.
+pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> {
+    if !lease.credential.cacheable {
+        // It is for one request: client-go uses it once and asks again.
+        return Some(Timestamp::now());
+    }
+    let expires_at = lease.credential.expires_at;
+    let health = access.health().filter(|health| health.generation == lease.generation);
+    let Some(minted_at) = health.and_then(|health| health.minted_at) else {
+        return expires_at;
+    };
+    let lifetime = expires_at.map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(minted_at)));
+    let window = Window::of(lifetime, 0.0)?;
+    let served = SignedDuration::try_from(window.unusable).ok()?;
+    minted_at.checked_add(served).ok()
+}
+
+/// The document. `None` if the credential is neither a token nor a certificate, or needs fields of
+/// its own in each request.
+pub fn exec_credential(
+    credential: &Credential,
+    until: Option<Timestamp>,
+    version: Version,
+) -> Option<Zeroizing<String>> {
+    let portable = credential.headers.is_empty() && credential.basic.is_none();
+    if !portable || (credential.token.is_none() && credential.certificate.is_none()) {
+        return None;
+    }
+    let mut document = json!({
+        "kind": "ExecCredential",
+        "apiVersion": version.as_str(),
+        "spec": { "interactive": false },
+        "status": {},
+    });
+    let status = document.get_mut("status").and_then(Value::as_object_mut)?;
+    if let Some(until) = until {
+        // Times in Kubernetes have whole seconds.
+        let seconds = Timestamp::from_second(until.as_second()).unwrap_or(until);
+        status.insert("expirationTimestamp".to_owned(), seconds.to_string().into());
+    }
+    if let Some(token) = &credential.token {
+        status.insert("token".to_owned(), token.expose().into());
+    }
+    if let Some(certificate) = &credential.certificate {
+        status.insert(
+            "clientCertificateData".to_owned(),
+            certificate.chain_pem.as_str().into(),
+        );
+        let key = certificate.key_pem.expose_secret();
+        status.insert("clientKeyData".to_owned(), key.into());
+    }
+    let text = Zeroizing::new(document.to_string());
+    erase(&mut document);
+    Some(text)
+}
+
+/// Overwrites every text of a document that is no longer needed.
+pub fn erase(value: &mut Value) {
+    use zeroize::Zeroize as _;
+    match value {
+        Value::String(text) => text.zeroize(),
+        Value::Array(items) => items.iter_mut().for_each(erase),
+        Value::Object(members) => members.values_mut().for_each(erase),
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use secrecy::SecretString;
+    use serde_json::{Value, json};
+
+    use super::{Version, exec_credential};
+    use tollgate_plugin::credential::{Basic, ClientCertificate, Credential, Token};
+
+    fn token() -> Credential {
+        Credential::of_token(Token::parse("t0ken".to_owned()).unwrap())
+    }
+
+    fn document(credential: &Credential, until: Option<&str>, version: Version) -> Option<Value> {
+        let until = until.map(|until| until.parse().unwrap());
+        exec_credential(credential, until, version).map(|text| serde_json::from_str(&text).unwrap())
+    }
+
+    #[test]
+    fn a_token_is_said_in_both_versions() {
+        for (version, api) in [
+            (Version::V1, "client.authentication.k8s.io/v1"),
+            (Version::V1Beta1, "client.authentication.k8s.io/v1beta1"),
+        ] {
+            let expected = json!({
+                "kind": "ExecCredential", "apiVersion": api, "spec": { "interactive": false },
+                "status": { "token": "t0ken", "expirationTimestamp": "2026-01-02T03:04:05Z" },
+            });
+            assert_eq!(
+                document(&token(), Some("2026-01-02T03:04:05.9Z"), version),
+                Some(expected)
+            );
+            assert_eq!(Version::parse(api), Some(version));
+        }
+        assert_eq!(Version::parse("client.authentication.k8s.io/v1alpha1"), None);
+    }
+
+    #[test]
+    fn a_certificate_is_said_with_its_key() {
+        let credential = Credential {
+            token: None,
+            certificate: Some(ClientCertificate {
+                chain_pem: "chain".to_owned(),
+                key_pem: SecretString::from("key"),
+            }),
+            ..token()
+        };
+        let said = document(&credential, None, Version::V1).unwrap();
+        assert_eq!(
+            said["status"],
+            json!({ "clientCertificateData": "chain", "clientKeyData": "key" })
+        );
+    }
+
+    #[test]
+    fn what_clients_cannot_present_is_refused() {
+        let basic = Credential {
+            token: None,
+            basic: Some(Basic {
+                username: "u".to_owned(),
+                password: SecretString::from("p"),
+            }),
+            ..token()
+        };
+        let fields = Credential {
+            headers: vec![(http::HeaderName::from_static("x-id"), SecretString::from("i"))],
+            ..token()
+        };
+        let nothing = Credential { token: None, ..token() };
+        for credential in [basic, fields, nothing] {
+            assert_eq!(document(&credential, None, Version::V1), None);
+        }
+    }
+}

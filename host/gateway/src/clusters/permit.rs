@@ -1,0 +1,181 @@
+//! Decides whether the caller may do something with a cluster. The result is a [`ClusterPermit`],
+//! which only this file can make, or 403, 404 or 409.
+//!
+//! Argo CD's RBAC decides alone: resource `clusters`, with the server's URL as the object,
+//! preceded by the cluster's project if it has one. `get` shows a cluster. Reading inside the
+//! cluster also needs `connect`, an action of the gateway's own; it reaches as far as the
+//! gateway's credential does, Secrets included. Everything else needs `update` on top. Handing
+//! out the credential itself needs `get` of the gateway's own resource `credentials`. No built-in
+//! role has `connect` or `credentials`.
+//!
+//! Security: a caller who may not see a cluster gets the same answer whether it exists or not.
+
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::caller::Caller;
+use crate::cluster_access::{ClusterAccess, Found};
+use crate::extensions::facts::Lookup;
+use crate::extensions::permit::Error;
+use crate::snapshot::Snapshot;
+use tollgate_core::attributes::Attributes;
+use tollgate_policy::rbac::cluster_object_name;
+use tollgate_proxy::record::{Check, Open};
+
+/// What a caller wants to do with a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Wanted {
+    /// Send its API server a request that changes nothing and runs nothing.
+    Read,
+    /// Send anything else. That includes some `GET` requests: what a pod, service or node answers
+    /// through `proxy`, and connections that become tunnels.
+    Write,
+    /// Get its credential.
+    Credential,
+}
+
+impl Wanted {
+    /// What a request to a cluster's API server requires.
+    pub fn of(method: &Method, attributes: &Attributes) -> Self {
+        match attributes.is_plain_read(method) {
+            true => Self::Read,
+            false => Self::Write,
+        }
+    }
+
+    /// RBAC resources and actions that are required in addition to `clusters, get`.
+    fn besides(self) -> &'static [[&'static str; 2]] {
+        match self {
+            Self::Read => &[["clusters", "connect"]],
+            Self::Write => &[["clusters", "connect"], ["clusters", "update"]],
+            Self::Credential => &[["credentials", "get"]],
+        }
+    }
+}
+
+/// Proof that RBAC allowed one use of one cluster.
+///
+/// Its fields are private and only [`authorize_cluster`] makes it:
+///
+/// ```compile_fail,E0451
+/// fn forge(access: std::sync::Arc<tollgate_gateway::cluster_access::ClusterAccess>) {
+///     let _ = tollgate_gateway::clusters::permit::ClusterPermit { access, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct ClusterPermit {
+    access: Arc<ClusterAccess>,
+    wanted: Wanted,
+}
+
+impl ClusterPermit {
+    /// The cluster.
+    pub fn access(&self) -> &Arc<ClusterAccess> {
+        &self.access
+    }
+
+    /// What was allowed.
+    pub fn wanted(&self) -> Wanted {
+        self.wanted
+    }
+}
+
+/// Judges the use of the cluster that `name` identifies by its name or server. Permissions that
+/// were looked up go into `record`.
+///
+/// # Errors
+/// [`Error::Cluster`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
+/// for those who may see such clusters.
+pub fn authorize_cluster(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    (name, wanted): (&str, Wanted),
+    record: &mut Open,
+) -> Result<ClusterPermit, Error> {
+    let mut checks = Vec::new();
+    let found = judge(snapshot, caller, (name, wanted), &mut checks);
+    let access = found.as_ref().ok();
+    record.note(|record| {
+        record.checks = checks.into();
+        record.destination = access.map(|access| Arc::clone(access.cluster()));
+    });
+    found.map(|access| ClusterPermit { access, wanted })
+}
+
+/// Same as [`authorize_cluster`], for what another snapshot permitted before: without a record.
+///
+/// # Errors
+/// As [`authorize_cluster`].
+pub fn authorize_cluster_again(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    asked: (&str, Wanted),
+) -> Result<ClusterPermit, Error> {
+    let (_, wanted) = asked;
+    let access = judge(snapshot, caller, asked, &mut Vec::new())?;
+    Ok(ClusterPermit { access, wanted })
+}
+
+/// The clusters the caller may see, in the order of servers.
+pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<ClusterAccess>> {
+    let all: Vec<_> = snapshot.clusters.iter().collect();
+    let objects: Vec<String> = all.iter().map(|access| object(access)).collect();
+    let texts = objects.iter().map(String::as_str);
+    let verdicts = snapshot.rbac.decide_each(&caller.roles, "clusters", "get", texts);
+    let seen = all
+        .into_iter()
+        .zip(verdicts)
+        .filter(|(_, verdict)| verdict.is_allowed());
+    seen.map(|(access, _)| access).collect()
+}
+
+fn judge(
+    snapshot: &Snapshot,
+    caller: &Caller,
+    (name, wanted): (&str, Wanted),
+    checks: &mut Vec<Check>,
+) -> Result<Arc<ClusterAccess>, Error> {
+    let mut require = |[resource, action]: [&'static str; 2], object: String| {
+        let check = Lookup::of(&snapshot.rbac, caller, [resource, action], object).into_check();
+        let allowed = check.allowed;
+        checks.push(check);
+        if allowed {
+            return Ok(());
+        }
+        Err(Error::Cluster {
+            resource,
+            action,
+            name: name.to_owned(),
+        })
+    };
+    let get = ["clusters", "get"];
+    match snapshot.clusters.find(name) {
+        Found::One(access) => {
+            require(get, object(access))?;
+            for besides in wanted.besides() {
+                require(*besides, object(access))?;
+            }
+            Ok(Arc::clone(access))
+        }
+        Found::Several(several) => {
+            for access in several {
+                require(get, object(access))?;
+            }
+            Err(Error::AmbiguousCluster {
+                name: name.to_owned(),
+                count: several.len(),
+            })
+        }
+        Found::None => {
+            // A caller who may see every cluster of this name may learn that none exists.
+            require(get, name.to_owned())?;
+            Err(Error::UnknownCluster { name: name.to_owned() })
+        }
+    }
+}
+
+fn object(access: &ClusterAccess) -> String {
+    let cluster = access.cluster();
+    cluster_object_name(&cluster.project, &cluster.server)
+}

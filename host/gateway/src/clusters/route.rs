@@ -1,0 +1,111 @@
+//! Paths about clusters: the cluster's name, decoded once, and the raw rest. Refusals get 400.
+//!
+//! Security: a name that could be decoded twice, and a dot segment, are refused. An encoded slash
+//! is part of the name, because a server is a URL.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri};
+
+use tollgate_proxy::target::{Error, check_path, encoded};
+
+/// Where the API servers of clusters are.
+const CLUSTERS: &str = "/clusters/";
+
+/// The API that lists clusters.
+const API: &str = "/api/v1/clusters";
+
+/// Longest cluster name or server, decoded, in bytes.
+const NAME_BYTES: usize = 1_024;
+
+/// What a request about clusters asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ClusterRoute<'a> {
+    /// A request to a cluster's API server.
+    Forward(ClusterPath<'a>),
+    /// The clusters the caller may see.
+    List,
+    /// A cluster's credential.
+    Credential {
+        /// Name or server.
+        name: Cow<'a, str>,
+    },
+}
+
+/// The pieces of a path into a cluster.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterPath<'a> {
+    /// Name or server, decoded.
+    pub name: Cow<'a, str>,
+    /// What follows `/k8s`: empty, or from `/` on, encoded as the client sent it.
+    pub rest: &'a str,
+    /// What follows `?`, as the client sent it.
+    pub query: Option<&'a str>,
+}
+
+/// Splits a path about clusters. `None` if the path is not one.
+///
+/// # Errors
+/// [`Error`] of [`check_path`] for the rest, and of the name.
+pub(crate) fn cluster<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ClusterRoute<'a>>, Error> {
+    let path = uri.path();
+    if let Some((name, rest)) = path.strip_prefix(CLUSTERS).and_then(|tail| tail.split_once('/')) {
+        let rest = match rest.strip_prefix("k8s") {
+            Some(rest) if rest.is_empty() || rest.starts_with('/') => rest,
+            Some(_) | None => return Ok(None),
+        };
+        let name = decode(name)?;
+        if !rest.is_empty() {
+            check_path(rest)?;
+        }
+        let query = uri.query();
+        return Ok(Some(ClusterRoute::Forward(ClusterPath { name, rest, query })));
+    }
+    let reads = method == Method::GET || method == Method::HEAD;
+    let Some(tail) = path.strip_prefix(API).filter(|_| reads) else {
+        return Ok(None);
+    };
+    if tail.is_empty() {
+        return Ok(Some(ClusterRoute::List));
+    }
+    let name = tail
+        .strip_prefix('/')
+        .and_then(|tail| tail.strip_suffix("/credential"))
+        .filter(|name| !name.contains('/'));
+    name.map(|name| decode(name).map(|name| ClusterRoute::Credential { name }))
+        .transpose()
+}
+
+/// A segment, decoded once. Encoded slashes are part of it: a server is a URL.
+fn decode(segment: &str) -> Result<Cow<'_, str>, Error> {
+    let mut bytes = segment.as_bytes();
+    while let Some((byte, rest)) = bytes.split_first() {
+        bytes = rest;
+        if *byte == b'%' {
+            let (value, rest) = encoded(bytes)?;
+            if value == b'%' && encoded(rest).is_ok() {
+                return Err(Error::DoubleEncoding);
+            }
+            bytes = rest;
+        }
+    }
+    let name = percent_encoding::percent_decode_str(segment)
+        .decode_utf8()
+        .map_err(|_| Error::NotUtf8)?;
+    if name.chars().any(char::is_control) {
+        return Err(Error::Control);
+    }
+    if name.contains('\\') {
+        return Err(Error::Backslash);
+    }
+    if name == "." || name == ".." {
+        return Err(Error::DotSegment);
+    }
+    if name.is_empty() || name.len() > NAME_BYTES {
+        return Err(Error::ClusterName);
+    }
+    Ok(name)
+}
+
+#[cfg(test)]
+mod tests;

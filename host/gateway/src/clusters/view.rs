@@ -1,0 +1,121 @@
+//! The cluster front: `/clusters/{name}/k8s/{rest}`, and the API's answers about clusters. It
+//! decides nothing.
+//!
+//! Security: answers contain no secret except a credential for callers who may have it.
+
+use serde::Serialize;
+
+use crate::cluster_access::ClusterAccess;
+use tollgate_plugin::credential::cache::health::{Health, Standing};
+use tollgate_plugin::credential::source::Supply;
+
+/// A cluster as the API shows it to those who may see it.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterView {
+    /// Its name.
+    pub name: String,
+    /// URL of its API server.
+    pub server: String,
+    /// Project it belongs to; empty for all.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub project: String,
+    /// The provider of its credential.
+    pub provider: String,
+    /// State of that credential.
+    pub credential: CredentialView,
+}
+
+/// State of a credential, without what only operators may know.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct CredentialView {
+    /// `fixed`, `unusable`, or the state of a minted credential.
+    pub standing: &'static str,
+    /// How many credentials were minted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub generation: Option<u64>,
+    /// When the current one was minted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub minted_at: Option<String>,
+    /// When it expires.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub expires_at: Option<String>,
+    /// The last failure.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_error: Option<ErrorView>,
+    /// When the next mint may run, if a failure forbids it now.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_attempt: Option<String>,
+}
+
+/// The last failure of a mint.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ErrorView {
+    /// The kind of failure.
+    pub class: &'static str,
+    /// Stable code for programs.
+    pub code: String,
+    /// When it happened.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+}
+
+impl ClusterView {
+    /// What callers see of a cluster.
+    pub fn of(access: &ClusterAccess) -> Self {
+        let cluster = access.cluster();
+        Self {
+            name: cluster.name.clone(),
+            server: cluster.server.clone(),
+            project: cluster.project.clone(),
+            provider: access.provider().to_string(),
+            credential: CredentialView::of(access),
+        }
+    }
+}
+
+impl CredentialView {
+    fn of(access: &ClusterAccess) -> Self {
+        match access.supply() {
+            Supply::Minted(minted) => Self::minted(minted.slot.health()),
+            Supply::Fixed(_) => Self::plain("fixed", None),
+            Supply::Unusable(error) => Self::plain(
+                "unusable",
+                Some(ErrorView {
+                    class: error.class.as_str(),
+                    code: error.code.clone(),
+                    at: None,
+                }),
+            ),
+        }
+    }
+
+    fn plain(standing: &'static str, last_error: Option<ErrorView>) -> Self {
+        Self {
+            standing,
+            generation: None,
+            minted_at: None,
+            expires_at: None,
+            last_error,
+            next_attempt: None,
+        }
+    }
+
+    fn minted(health: Health) -> Self {
+        let text = |at: Option<jiff::Timestamp>| at.map(|at| at.to_string());
+        Self {
+            standing: Standing::as_str(health.standing),
+            generation: Some(health.generation),
+            minted_at: text(health.minted_at),
+            expires_at: text(health.expires_at),
+            last_error: health.last_error.map(|error| ErrorView {
+                class: error.class.as_str(),
+                code: error.code,
+                at: Some(error.at.to_string()),
+            }),
+            next_attempt: text(health.next_attempt),
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). A call is decoded, decided,
+//! edited by plugins and the policy, and forwarded to the extension's backend.
+//!
+//! Security: the host writes its own fields after plugins and policy wrote theirs.
+
+use std::sync::Arc;
+
+use http::{Response, request};
+
+use crate::front::{Front, RequestContext};
+use crate::open_exchanges::Question;
+use crate::pipeline::Gateway;
+use crate::rejection::Rejection;
+use crate::route::ExtensionPath;
+use crate::snapshot::Snapshot;
+use tollgate_plugin::RequestContext as PluginContext;
+use tollgate_proxy::assertion::Statement;
+use tollgate_proxy::forward::{self, Body};
+use tollgate_proxy::headers::{self, ClientFields, Outbound, Own};
+use tollgate_proxy::record::{Open, Step};
+use tollgate_proxy::server::Peer;
+use tollgate_proxy::target;
+
+pub mod call;
+pub(crate) mod facts;
+mod judgment;
+pub mod permit;
+mod question;
+pub mod registry;
+
+pub use facts::Target;
+pub use judgment::Judgments;
+
+use call::Call;
+use permit::Permit;
+pub(crate) use question::ExtensionQuestion;
+
+impl Front for ExtensionPath<'_> {
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let RequestContext {
+            gateway,
+            peer,
+            snapshot,
+            principal,
+            record,
+        } = context;
+        let call = Call::read(self, &head, &snapshot.extensions)?;
+        record.note(|record| note_call(record, &call));
+        let caller = snapshot.callers.of(principal, &snapshot.rbac);
+        let permit = permit::authorize(snapshot, &caller, call, record);
+        record.step(Step::Authorize);
+        let permit = Arc::new(permit?);
+        let question = Question::Extension(ExtensionQuestion::new(&permit));
+        let place = Arc::new(gateway.open.enter(question, (snapshot, record.id()))?);
+
+        let permits = (
+            gateway.persons.acquire(principal.key())?,
+            permit.extension().limiter().acquire(principal.key())?,
+        );
+        let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
+            None => (ClientFields::Unlisted, body),
+            Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
+        };
+        let mut outbound = gateway
+            .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
+            .await?;
+        outbound.hold(permits);
+        outbound.end_with(principal.expires_at(), record.id());
+        outbound.end_on(place.ending());
+        // The content may go on after the answer has ended.
+        body.hold(Arc::clone(&place));
+        outbound.hold(place);
+        record.step(Step::Headers);
+
+        let forwarded = permit.backend().forward(outbound, body).await;
+        record.step(Step::Forward);
+        gateway.count(&permit, record, &forwarded);
+        gateway.finish(forwarded?, &permit, snapshot).await
+    }
+}
+
+impl Gateway {
+    /// Lets plugins and the policy edit the client's remaining fields. The host then writes its
+    /// own.
+    async fn prepare(
+        &self,
+        mut cleaned: headers::Cleaned,
+        permit: &Permit,
+        snapshot: &Snapshot,
+        (peer, record): (&Arc<Peer>, &mut Open),
+    ) -> Result<Outbound, Rejection> {
+        let missing = snapshot.plugins.missing_required();
+        if !missing.is_empty() {
+            return Err(Rejection::PluginsMissing(missing.join(", ")));
+        }
+        let extension = permit.extension();
+        let context = context(permit);
+        for filter in snapshot.plugins.header_filters(extension.name()) {
+            record.note(|record| record.plugins.push(Arc::clone(filter.label())));
+            filter.request_plan().apply(cleaned.fields_mut());
+            if filter.filters_requests() {
+                filter.filter_request(&context, cleaned.fields_mut()).await?;
+            }
+        }
+        for name in &permit.decision().remove_headers {
+            cleaned.fields_mut().remove(name);
+        }
+        for (name, value) in &permit.decision().set_headers {
+            cleaned.fields_mut().insert(name.clone(), value.clone());
+        }
+        let caller = permit.caller();
+        let assertion = match &extension.spec().identity.assertion {
+            Some(spec) => Some(self.signer.sign(spec, &statement(permit))?),
+            None => None,
+        };
+        let call = permit.call();
+        let own = Own {
+            identity: caller.identity.as_ref().map_err(Clone::clone)?,
+            subject: permit.subject().as_ref().map_err(Clone::clone)?,
+            assertion: assertion.as_ref(),
+        };
+        let upstream = permit.backend().upstream();
+        let path = target::join(upstream.base(), &call.rest, call.query.as_deref())?;
+        Ok(cleaned.seal((upstream, path), &own, peer)?)
+    }
+
+    async fn finish(
+        &self,
+        mut response: Response<Body>,
+        permit: &Permit,
+        snapshot: &Snapshot,
+    ) -> Result<Response<Body>, Rejection> {
+        let context = context(permit);
+        let status = response.status();
+        for filter in snapshot.plugins.header_filters(permit.extension().name()) {
+            filter.response_plan().apply(response.headers_mut());
+            if filter.filters_responses() {
+                filter.filter_response(&context, status, response.headers_mut()).await?;
+            }
+        }
+        Ok(response)
+    }
+
+    /// Counts requests handed to a backend, as Argo CD does.
+    fn count(&self, permit: &Permit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
+        let status = match forwarded {
+            Ok(response) => response.status(),
+            Err(error) => error.status(),
+        };
+        let seconds = record.taken(Step::Forward).as_secs_f64();
+        self.metrics
+            .forwarded(permit.extension().spec(), status.as_u16(), seconds);
+    }
+}
+
+fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
+    record.front = "extensions";
+    record.extension = Some(Arc::clone(&call.asked.name));
+    record.application = call.asked.subject.application().cloned();
+    record.project = call.asked.subject.project().map(str::to_owned);
+}
+
+fn context(permit: &Permit) -> PluginContext<'_> {
+    let principal = &permit.caller().principal;
+    let call = permit.call();
+    PluginContext {
+        extension: permit.extension().name(),
+        method: call.method.as_str(),
+        path: &call.rest,
+        user: Some(principal.username()),
+        groups: principal.groups(),
+        application: call.application.as_deref(),
+        project: call.asked.subject.project(),
+        cluster: permit.destination().map(|cluster| cluster.name.as_str()),
+    }
+}
+
+fn statement(permit: &Permit) -> Statement<'_> {
+    let principal = &permit.caller().principal;
+    let subject = &permit.call().asked.subject;
+    Statement {
+        subject: principal.user_id(),
+        username: principal.username(),
+        groups: principal.groups(),
+        application: subject
+            .application()
+            .map(|app| (app.namespace.as_str(), app.name.as_str())),
+        project: subject.project(),
+        caller_expires_at: principal.expires_at().map(jiff::Timestamp::as_second),
+    }
+}

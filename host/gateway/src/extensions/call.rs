@@ -1,0 +1,234 @@
+//! The extension front: `/api/v1/extensions/{name}/{rest}` (seed 000). Decodes a routed request
+//! head into a [`Call`]: what the caller asks of which extension. Answers 400 if it cannot. It
+//! decides nothing.
+
+use std::sync::Arc;
+
+use http::{HeaderMap, Method, request};
+
+use crate::extensions::registry::{Extension, Registry};
+use crate::route::ExtensionPath;
+use tollgate_core::dns::{is_label, is_subdomain};
+use tollgate_state::ObjectName;
+use tollgate_state::extensions::Scope;
+
+/// Header that names the application of a call: `<namespace>:<name>`.
+pub const APPLICATION_HEADER: &str = "argocd-application-name";
+/// Header that names the project of a call.
+pub const PROJECT_HEADER: &str = "argocd-project-name";
+
+/// One call of an extension, as it was sent.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// What the caller asks for.
+    pub asked: Asked,
+    /// The extension, when registered.
+    pub extension: Option<Arc<Extension>>,
+    /// `namespace:name` of the application the caller names.
+    pub application: Option<String>,
+    /// Request method.
+    pub method: Method,
+    /// Raw path below the extension, starting with `/`.
+    pub rest: String,
+    /// Raw query, without `?`.
+    pub query: Option<String>,
+}
+
+/// Which extension, about what.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Asked {
+    /// Name in the path, registered or not.
+    pub name: Arc<str>,
+    /// Application and project the caller names.
+    pub subject: Subject,
+}
+
+/// What a call is about, by the extension's scope.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Subject {
+    /// One application, in the project the caller says it is in.
+    Application {
+        /// Namespace and name.
+        application: ObjectName,
+        /// Project.
+        project: String,
+    },
+    /// One project.
+    Project {
+        /// Project.
+        project: String,
+    },
+    /// The whole installation.
+    Global,
+}
+
+/// Why a call cannot be understood.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The path names no extension.
+    #[error("the path names no extension")]
+    MissingName,
+    /// No application header.
+    #[error("header `Argocd-Application-Name` must be provided")]
+    MissingApplication,
+    /// Not `<namespace>:<name>`.
+    #[error("value of header `Argocd-Application-Name` must be `<namespace>:<app-name>`")]
+    MalformedApplication,
+    /// The namespace is not an RFC 1123 label.
+    #[error("header `Argocd-Application-Name` holds an invalid namespace")]
+    InvalidNamespace,
+    /// The name is not an RFC 1123 subdomain.
+    #[error("header `Argocd-Application-Name` holds an invalid application name")]
+    InvalidApplication,
+    /// No project header.
+    #[error("header `Argocd-Project-Name` must be provided")]
+    MissingProject,
+    /// The project is not an RFC 1123 subdomain.
+    #[error("header `Argocd-Project-Name` holds an invalid project name")]
+    InvalidProject,
+    /// The header was sent more than once, so it is ambiguous.
+    #[error("header `{name}` is there {count} times, allowed is once")]
+    Repeated {
+        /// Header name.
+        name: &'static str,
+        /// How often it was sent.
+        count: usize,
+    },
+}
+
+impl Error {
+    /// Stable reason for records, metrics and answers.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::MissingName => "missing_extension_name",
+            Self::MissingApplication => "missing_application_header",
+            Self::MalformedApplication => "malformed_application_header",
+            Self::InvalidNamespace => "invalid_application_namespace",
+            Self::InvalidApplication => "invalid_application_name",
+            Self::MissingProject => "missing_project_header",
+            Self::InvalidProject => "invalid_project_name",
+            Self::Repeated { .. } => "repeated_header",
+        }
+    }
+}
+
+/// Reads what the caller asks of extension `name`. An unregistered extension is read as one of
+/// application scope, so that the answer does not depend on what exists.
+///
+/// # Errors
+/// [`Error`], in the order Argo CD checks: application before project.
+pub fn read(name: &str, registry: &Registry, headers: &HeaderMap) -> Result<(Asked, Option<Arc<Extension>>), Error> {
+    if name.is_empty() {
+        return Err(Error::MissingName);
+    }
+    let extension = registry.find(name);
+    let scope = extension
+        .as_ref()
+        .map_or(Scope::Application, |extension| extension.spec().scope);
+    let subject = match scope {
+        Scope::Application => {
+            let application = application(headers)?;
+            Subject::Application {
+                application,
+                project: project(headers)?,
+            }
+        }
+        Scope::Project => Subject::Project {
+            project: project(headers)?,
+        },
+        Scope::Global => Subject::Global,
+    };
+    let name = extension
+        .as_ref()
+        .map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
+    Ok((Asked { name, subject }, extension))
+}
+
+/// Reads and checks `Argocd-Application-Name`. Argo CD writes `ns:name`; seed
+/// 000 writes `ns/name`, which no valid name can be mistaken for.
+fn application(headers: &HeaderMap) -> Result<ObjectName, Error> {
+    let value = single(headers, APPLICATION_HEADER, "Argocd-Application-Name")?.ok_or(Error::MissingApplication)?;
+    let (namespace, name) = value.split_once([':', '/']).ok_or(Error::MalformedApplication)?;
+    if name.contains([':', '/']) {
+        return Err(Error::MalformedApplication);
+    }
+    if !is_label(namespace) {
+        return Err(Error::InvalidNamespace);
+    }
+    if !is_subdomain(name) {
+        return Err(Error::InvalidApplication);
+    }
+    Ok(ObjectName {
+        namespace: namespace.to_owned(),
+        name: name.to_owned(),
+    })
+}
+
+fn project(headers: &HeaderMap) -> Result<String, Error> {
+    let value = single(headers, PROJECT_HEADER, "Argocd-Project-Name")?.ok_or(Error::MissingProject)?;
+    if is_subdomain(value) {
+        Ok(value.to_owned())
+    } else {
+        Err(Error::InvalidProject)
+    }
+}
+
+/// The header's one value; an empty one counts as none.
+fn single<'a>(headers: &'a HeaderMap, name: &str, shown: &'static str) -> Result<Option<&'a str>, Error> {
+    let mut values = headers.get_all(name).iter();
+    let first = values.next();
+    let more = values.count();
+    if more > 0 {
+        return Err(Error::Repeated {
+            name: shown,
+            count: more.saturating_add(1),
+        });
+    }
+    // Text that is not UTF-8 cannot be a name: `?` fails every check that follows.
+    Ok(first
+        .map(|value| value.to_str().unwrap_or("?"))
+        .filter(|value| !value.is_empty()))
+}
+
+impl Call {
+    /// Reads a routed request head.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
+        let (asked, extension) = read(path.name, registry, &head.headers)?;
+        let application = asked
+            .subject
+            .application()
+            .map(|app| format!("{}:{}", app.namespace, app.name));
+        Ok(Self {
+            asked,
+            extension,
+            application,
+            method: head.method.clone(),
+            rest: path.rest.to_owned(),
+            query: head.uri.query().map(str::to_owned),
+        })
+    }
+}
+
+impl Subject {
+    /// Application the caller names, if the scope has one.
+    pub fn application(&self) -> Option<&ObjectName> {
+        match self {
+            Self::Application { application, .. } => Some(application),
+            Self::Project { .. } | Self::Global => None,
+        }
+    }
+
+    /// Project the caller names, if the scope has one.
+    pub fn project(&self) -> Option<&str> {
+        match self {
+            Self::Application { project, .. } | Self::Project { project } => Some(project),
+            Self::Global => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

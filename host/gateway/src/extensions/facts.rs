@@ -1,0 +1,366 @@
+//! Collects what the policy is told about a call: RBAC verdicts, the project, the application and
+//! its destination, each looked up once. It decides nothing.
+//!
+//! Security: the application belongs to the project that is named, and nothing of the request but
+//! what it asks for becomes input.
+
+use std::sync::Arc;
+
+use crate::caller::Caller;
+use crate::extensions::call::{Asked, Call, Subject};
+use crate::snapshot::Snapshot;
+use tollgate_config::Compatibility;
+use tollgate_policy::rbac::{self, Effect, Outcome, Tuple, Verdict, Why, object_name};
+use tollgate_policy::rego::{
+    CANDIDATES, CheckFact, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts,
+};
+use tollgate_proxy::headers;
+use tollgate_proxy::record::Check;
+use tollgate_state::extensions::Scope;
+use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, destination};
+
+/// A permission and its verdict.
+#[derive(Debug)]
+pub(crate) struct Lookup {
+    resource: &'static str,
+    action: &'static str,
+    object: String,
+    verdict: Verdict,
+    /// `file:line: text` of the row that decided.
+    rule: Option<String>,
+}
+
+/// The objects a call is about, as far as they exist. Built once per snapshot.
+#[derive(Debug)]
+pub struct Target {
+    /// `spec.destination` of the application.
+    pub(crate) literal: Option<Destination>,
+    /// The application's cluster, when its destination names exactly one.
+    pub(crate) destination: Option<Arc<Cluster>>,
+    prepared: Prepared,
+    /// The same as headers for backends, or why they cannot express it.
+    pub(crate) headers: Result<headers::Subject, headers::Error>,
+    weight: u32,
+}
+
+/// Everything looked up about one caller and what they ask for. It is valid as long as the
+/// snapshot it was looked up in.
+#[derive(Debug)]
+pub(crate) struct Facts {
+    /// The lookups as the record shows them, in the order they are judged.
+    pub(crate) checks: Arc<[Check]>,
+    /// The objects the call is about.
+    pub(crate) target: Arc<Target>,
+    /// The lookups as policies see them.
+    verdicts: Verdicts,
+    weight: u32,
+}
+
+impl Facts {
+    /// Looks up everything in the request's snapshot.
+    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &Asked) -> Self {
+        let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
+        let read = match &asked.subject {
+            Subject::Application { application, project } => Some(look(
+                "applications",
+                "get",
+                application_object(snapshot, project, application),
+            )),
+            Subject::Project { project } => Some(look("projects", "get", project.clone())),
+            Subject::Global => None,
+        };
+        let invoke = look("extensions", "invoke", asked.name.to_string());
+        let rows = if snapshot.policy.reads().candidates {
+            candidates(snapshot, caller, read.iter().chain([&invoke]))
+        } else {
+            Vec::new()
+        };
+        let verdict = |resource| {
+            read.as_ref()
+                .filter(|read| read.resource == resource)
+                .map(Lookup::verdict)
+        };
+        let verdicts = Verdicts::new(&Rbac {
+            applications_get: verdict("applications"),
+            projects_get: verdict("projects"),
+            extensions_invoke: invoke.verdict(),
+            candidates: &rows,
+        });
+        let checks: Arc<[Check]> = read.into_iter().chain([invoke]).map(Lookup::into_check).collect();
+        let texts = checks
+            .iter()
+            .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
+        let kibibytes = texts.sum::<usize>() / 1_024 + rows.len() + 1;
+        Self {
+            weight: u32::try_from(kibibytes).unwrap_or(u32::MAX),
+            checks,
+            target: snapshot
+                .targets
+                .get_with_by_ref(asked, || Arc::new(Target::of(snapshot, asked))),
+            verdicts,
+        }
+    }
+
+    /// The policy's input.
+    pub(crate) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
+        ExtensionInput {
+            principal: &caller.policy,
+            request: Request {
+                method: call.method.as_str(),
+                path: &call.rest,
+                query: call.query.as_deref(),
+                project: call.asked.subject.project(),
+            },
+            prepared: &self.target.prepared,
+            verdicts: &self.verdicts,
+        }
+        .to_value()
+    }
+
+    /// Memory it holds, approximately, in KiB.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+}
+
+/// The rows of the table that could affect `lookups`.
+fn candidates<'a, 'b>(
+    snapshot: &'a Snapshot,
+    caller: &Caller,
+    lookups: impl Iterator<Item = &'b Lookup>,
+) -> Vec<RbacRow<'a>> {
+    let mut rows = Vec::new();
+    for lookup in lookups {
+        let left = CANDIDATES.saturating_sub(rows.len());
+        rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
+    }
+    let rules = rows.into_iter().filter_map(|id| snapshot.rbac.rule(id));
+    rules
+        .map(|rule| RbacRow {
+            subject: &rule.subject,
+            resource: &rule.resource,
+            action: &rule.action,
+            object: &rule.object,
+            effect: match rule.effect {
+                Effect::Allow => "allow",
+                Effect::Deny => "deny",
+                Effect::Inert => "inert",
+            },
+        })
+        .collect()
+}
+
+impl Lookup {
+    pub(crate) fn of(
+        rbac: &rbac::Rbac,
+        caller: &Caller,
+        [resource, action]: [&'static str; 2],
+        object: String,
+    ) -> Self {
+        let verdict = rbac.decide(
+            &caller.roles,
+            Tuple {
+                resource,
+                action,
+                object: &object,
+            },
+        );
+        let rule = verdict.rule.and_then(|id| rbac.rule(id));
+        let rule = rule.map(|rule| format!("{}: {}", rule.location, rule.text));
+        Self {
+            resource,
+            action,
+            object,
+            verdict,
+            rule,
+        }
+    }
+
+    fn tuple(&self) -> Tuple<'_> {
+        Tuple {
+            resource: self.resource,
+            action: self.action,
+            object: &self.object,
+        }
+    }
+
+    pub(crate) fn is_allowed(&self) -> bool {
+        match self.verdict.outcome {
+            Outcome::Allow => true,
+            Outcome::Deny => false,
+        }
+    }
+
+    /// Whether a row denies it, or a row that had to be evaluated is invalid. That no row allows
+    /// it is not enough.
+    pub(crate) fn is_denied_by_row(&self) -> bool {
+        match self.verdict.why {
+            Why::DeniedByRule | Why::EvaluationError => true,
+            Why::Allowed | Why::NoRule => false,
+        }
+    }
+
+    pub(crate) fn verdict(&self) -> RbacVerdict<'_> {
+        RbacVerdict {
+            allow: self.is_allowed(),
+            rule: self.rule.as_deref(),
+            why: why(self.verdict.why),
+        }
+    }
+
+    /// The lookup in the form the ApplicationSet policy sees.
+    pub(crate) fn fact(&self) -> CheckFact<'_> {
+        CheckFact {
+            resource: self.resource,
+            action: self.action,
+            object: &self.object,
+            verdict: self.verdict(),
+        }
+    }
+
+    pub(crate) fn into_check(self) -> Check {
+        Check {
+            resource: self.resource,
+            action: self.action,
+            allowed: self.is_allowed(),
+            object: self.object,
+            rule: self.rule,
+        }
+    }
+}
+
+/// The reason for a verdict, in the form policies see.
+pub(crate) fn why(why: Why) -> &'static str {
+    match why {
+        Why::Allowed => "allowed",
+        Why::DeniedByRule => "denied-by-rule",
+        Why::NoRule => "no-rule",
+        Why::EvaluationError => "evaluation-error",
+    }
+}
+
+impl Target {
+    /// Memory it holds, in entries of lists: a project's may be long, and each application asked
+    /// for, existing or not, holds a copy.
+    pub(crate) fn weight(&self) -> u32 {
+        self.weight
+    }
+
+    fn of(snapshot: &Snapshot, asked: &Asked) -> Self {
+        let scope = snapshot
+            .extensions
+            .find(&asked.name)
+            .map_or(Scope::Application, |found| found.spec().scope);
+        let prepared = Prepared::new(&asked.name, scope.as_str());
+        let project = asked
+            .subject
+            .project()
+            .and_then(|name| snapshot.resources.projects.get(name));
+        let application = project
+            .zip(asked.subject.application())
+            .and_then(|(project, name)| application(snapshot, project, name));
+        let prepared = match project {
+            Some(project) => prepared.with_project(project),
+            None => prepared,
+        };
+        let weight = weigh(project, application);
+        let (Some(project), Some(application)) = (project, application) else {
+            return Self {
+                literal: None,
+                destination: None,
+                prepared,
+                headers: subject(snapshot, asked, None),
+                weight,
+            };
+        };
+        let clusters = &snapshot.resources.clusters;
+        let prepared = prepared.with_application(application);
+        let destination = destination::resolve(&application.destination, clusters).ok();
+        let prepared = match &destination {
+            Some(cluster) => {
+                let namespace = &application.destination.namespace;
+                let permitted = destination::permitted(project, cluster, namespace, clusters);
+                prepared.with_destination(cluster, namespace, permitted)
+            }
+            None => prepared,
+        };
+        Self {
+            literal: Some(application.destination.clone()),
+            headers: subject(
+                snapshot,
+                asked,
+                destination
+                    .as_ref()
+                    .map(|cluster| told(snapshot, cluster, &application.destination)),
+            ),
+            destination: destination.map(Arc::new),
+            prepared,
+            weight,
+        }
+    }
+}
+
+fn subject(
+    snapshot: &Snapshot,
+    asked: &Asked,
+    cluster: Option<(&str, &str)>,
+) -> Result<headers::Subject, headers::Error> {
+    headers::Subject::new(&headers::About {
+        namespace: &snapshot.config.control_plane_namespace,
+        application: asked
+            .subject
+            .application()
+            .map(|app| (app.namespace.as_str(), app.name.as_str())),
+        project: asked.subject.project(),
+        cluster,
+    })
+}
+
+/// Name and server to tell the backend. An empty one is not sent. Argo CD tells what the
+/// application's destination says, which is one of the two.
+fn told<'a>(snapshot: &Snapshot, cluster: &'a Cluster, literal: &'a Destination) -> (&'a str, &'a str) {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::None => (&cluster.name, &cluster.server),
+        Compatibility::Argocd => (&literal.name, &literal.server),
+    }
+}
+
+fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
+    let lists = project.map_or(0, |project| {
+        project.destinations.len() + project.source_namespaces.len()
+    });
+    let labels = application.map_or(0, |application| application.labels.len());
+    u32::try_from(lists + labels + 1).unwrap_or(u32::MAX)
+}
+
+/// The application, if it is in the project the caller named and the project accepts applications
+/// from its namespace. Any other counts as missing, because the caller must not learn of it.
+fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
+    let application = snapshot.resources.applications.get(name)?;
+    (application.project == project.name && takes_from(snapshot, project, &name.namespace)).then_some(&**application)
+}
+
+/// Whether the project accepts applications of the namespace: always the control plane's own,
+/// others if `sourceNamespaces` lists them. Argo CD does not check it here.
+fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::Argocd => true,
+        Compatibility::None => {
+            tollgate_policy::applications::takes_from(project, &snapshot.config.control_plane_namespace, namespace)
+        }
+    }
+}
+
+/// The RBAC object of an application. Argo CD omits the namespace from the object it checks here,
+/// so a grant on `proj/app` covers that name in every namespace.
+fn application_object(snapshot: &Snapshot, project: &str, name: &ObjectName) -> String {
+    match snapshot.config.extensions.compatibility {
+        Compatibility::None => object_name(
+            &snapshot.config.control_plane_namespace,
+            project,
+            &name.namespace,
+            &name.name,
+        ),
+        Compatibility::Argocd => format!("{project}/{}", name.name),
+    }
+}

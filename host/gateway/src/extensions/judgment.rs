@@ -1,0 +1,127 @@
+//! Caches what is known of a caller and what the caller asks for: the facts, and the policy's
+//! decision where requests cannot differ. The cache lives as long as its snapshot.
+//!
+//! Security: an entry belongs to one caller and one snapshot. Errors are not cached.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use http::Method;
+use rustc_hash::FxBuildHasher;
+
+use crate::caller::Caller;
+use crate::extensions::call::{Asked, Call};
+use crate::extensions::facts::Facts;
+use crate::snapshot::Snapshot;
+use tollgate_identity::authenticate::REMEMBERED;
+use tollgate_policy::rego::{self, Decision, RequestParts};
+use tollgate_proxy::record::METHOD_BYTES;
+
+/// Size of the cache in KiB, approximately.
+const JUDGMENTS: u64 = 50_000;
+
+/// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and target
+/// has its own.
+const OBLIGATION_BYTES: usize = 1_024;
+
+/// Judgments by caller and what they ask for. One for each snapshot.
+#[derive(Debug)]
+pub struct Judgments {
+    kept: moka::sync::Cache<u64, Arc<Judgment>, FxBuildHasher>,
+    /// Hashes with a random key, so that callers cannot provoke collisions with others.
+    hasher: RandomState,
+}
+
+/// One caller, what they ask for, and what follows from the two.
+#[derive(Debug)]
+pub(crate) struct Judgment {
+    caller: Arc<Caller>,
+    asked: Asked,
+    /// Present only if the policy reads it.
+    method: Option<Method>,
+    pub(crate) facts: Facts,
+    /// Set only if the policy reads neither path nor query.
+    decision: OnceLock<Arc<Decision>>,
+}
+
+impl Default for Judgments {
+    fn default() -> Self {
+        Self {
+            kept: moka::sync::Cache::builder()
+                .weigher(|_, judgment: &Arc<Judgment>| judgment.weight())
+                .max_capacity(JUDGMENTS)
+                // Callers are verified again every few minutes, which makes a new one.
+                .time_to_live(REMEMBERED)
+                // The keys are already hashes.
+                .build_with_hasher(FxBuildHasher),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl Judgments {
+    /// Returns what is known of `caller` and what `call` asks for.
+    pub(crate) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<Judgment> {
+        let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
+        let key = self
+            .hasher
+            .hash_one((Arc::as_ptr(caller) as usize, &call.asked, method));
+        if let Some(kept) = self.kept.get(&key) {
+            // INVARIANT: an entry keeps its caller alive, so no other caller can
+            // have the same address while the entry exists.
+            if Arc::ptr_eq(&kept.caller, caller) && kept.asked == call.asked && kept.method.as_ref() == method {
+                return kept;
+            }
+        }
+        let judgment = Arc::new(Judgment {
+            caller: Arc::clone(caller),
+            asked: call.asked.clone(),
+            method: method.cloned(),
+            facts: Facts::gather(snapshot, caller, &call.asked),
+            decision: OnceLock::new(),
+        });
+        // Callers may invent any number of methods.
+        if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
+            self.kept.insert(key, Arc::clone(&judgment));
+        }
+        judgment
+    }
+}
+
+impl Judgment {
+    /// Memory it holds and keeps alive, approximately, in KiB.
+    fn weight(&self) -> u32 {
+        self.facts.weight().saturating_add(self.caller.weight())
+    }
+
+    /// The caller.
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// The policy's decision about `call`, which asks for what this judgment is about.
+    ///
+    /// # Errors
+    /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
+    /// is stuck denies, whatever it decided before.
+    pub(crate) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+        let decide = || {
+            snapshot
+                .policy
+                .decide(self.facts.input(&self.caller, call))
+                .map(Arc::new)
+        };
+        if snapshot.policy.reads().request == RequestParts::All {
+            return decide();
+        }
+        if let Some(decision) = self.decision.get() {
+            snapshot.policy.check_stuck()?;
+            return Ok(Arc::clone(decision));
+        }
+        let decision = decide()?;
+        if decision.obligation_bytes() > OBLIGATION_BYTES {
+            return Ok(decision);
+        }
+        Ok(Arc::clone(self.decision.get_or_init(|| decision)))
+    }
+}

@@ -1,0 +1,187 @@
+//! Decides whether the caller may do what the request asks. The result is a [`Permit`], which
+//! only this stage can make, or 403.
+//!
+//! Security: everything is denied by default, and only the snapshot that the request took
+//! decides.
+
+use std::sync::Arc;
+use tollgate_policy::rego;
+
+use crate::caller::Caller;
+use crate::extensions::call::Call;
+use crate::extensions::registry::Extension;
+use crate::snapshot::Snapshot;
+use tollgate_proxy::forward::Backend;
+use tollgate_proxy::headers;
+use tollgate_proxy::record::Open;
+use tollgate_state::Cluster;
+
+use crate::extensions::judgment::Judgment;
+
+/// Proof that policy allowed one call.
+///
+/// Its fields are private and only [`authorize`] makes it, so a request cannot reach its backend
+/// without this stage:
+///
+/// ```compile_fail,E0451
+/// fn forge(call: tollgate_gateway::extensions::call::Call) {
+///     let _ = tollgate_gateway::extensions::permit::Permit { call, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct Permit {
+    judgment: Arc<Judgment>,
+    extension: Arc<Extension>,
+    backend: Arc<Backend>,
+    call: Call,
+    decision: Arc<rego::Decision>,
+}
+
+/// Why a call is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The policy denied the call, with its reason for the caller.
+    #[error("{reason}")]
+    Denied {
+        /// The policy's words.
+        reason: String,
+    },
+    /// The caller may use an extension of this name, but there is none.
+    #[error("extension `{name}` is not registered")]
+    UnknownExtension {
+        /// Name in the path.
+        name: Arc<str>,
+    },
+    /// No service of the extension is for the application's cluster.
+    #[error("extension `{name}` has no backend for the application's cluster")]
+    NoBackend {
+        /// The extension.
+        name: Arc<str>,
+    },
+    /// The caller may not do this with the cluster, or may not learn that it does not exist.
+    #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
+    Cluster {
+        /// RBAC resource that is missing.
+        resource: &'static str,
+        /// RBAC action.
+        action: &'static str,
+        /// As the caller named it.
+        name: String,
+    },
+    /// The caller may see clusters of this name, but there is none.
+    #[error("there is no cluster `{name}`")]
+    UnknownCluster {
+        /// As the caller named it.
+        name: String,
+    },
+    /// Several clusters have this name, and the caller may see all of them.
+    #[error("{count} clusters have the name `{name}`; say which by its server, percent-encoded")]
+    AmbiguousCluster {
+        /// As the caller named it.
+        name: String,
+        /// How many.
+        count: usize,
+    },
+    /// The policy could not be evaluated.
+    #[error("the policy could not be evaluated")]
+    Policy(#[source] rego::Error),
+}
+
+/// Judges `call` by the snapshot's RBAC and policy bundle. Permissions that were looked up go into
+/// `record`.
+///
+/// # Errors
+/// [`Error`]; each one means the request does not pass.
+pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: &mut Open) -> Result<Permit, Error> {
+    let judgment = snapshot.judgments.of(snapshot, caller, &call);
+    let target = &judgment.facts.target;
+    record.note(|record| {
+        record.checks = Arc::clone(&judgment.facts.checks);
+        record.destination.clone_from(&target.destination);
+        record.policy = Some(Arc::clone(&snapshot.policy_digest));
+    });
+    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
+    record.note(|record| record.notes.clone_from(&decision.log));
+    permit(snapshot, (judgment, decision), call)
+}
+
+/// Judges again a call that another snapshot permitted, without a record.
+///
+/// # Errors
+/// As [`authorize`].
+pub fn authorize_again(snapshot: &Snapshot, caller: &Arc<Caller>, before: &Permit) -> Result<Permit, Error> {
+    let mut call = before.call.clone();
+    call.extension = snapshot.extensions.find(&call.asked.name);
+    let judgment = snapshot.judgments.of(snapshot, caller, &call);
+    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
+    permit(snapshot, (judgment, decision), call)
+}
+
+fn permit(
+    snapshot: &Snapshot,
+    (judgment, decision): (Arc<Judgment>, Arc<rego::Decision>),
+    call: Call,
+) -> Result<Permit, Error> {
+    let target = &judgment.facts.target;
+    if !decision.allow {
+        return Err(Error::Denied {
+            reason: decision.reason.clone(),
+        });
+    }
+    // This comes after the policy: only callers who could call an extension of that name learn
+    // that it does not exist, as in Argo CD.
+    let Some(extension) = call.extension.clone() else {
+        return Err(Error::UnknownExtension { name: call.asked.name });
+    };
+    let compatibility = snapshot.config.extensions.compatibility;
+    let backend = extension
+        .backend(target.literal.as_ref(), target.destination.as_deref(), compatibility)
+        .cloned()
+        .ok_or_else(|| Error::NoBackend {
+            name: Arc::clone(extension.name()),
+        })?;
+    Ok(Permit {
+        judgment,
+        extension,
+        backend,
+        call,
+        decision,
+    })
+}
+
+impl Permit {
+    /// Who was allowed.
+    pub fn caller(&self) -> &Arc<Caller> {
+        self.judgment.caller()
+    }
+
+    /// Which extension.
+    pub fn extension(&self) -> &Arc<Extension> {
+        &self.extension
+    }
+
+    /// Which of its backends.
+    pub fn backend(&self) -> &Arc<Backend> {
+        &self.backend
+    }
+
+    /// What was allowed.
+    pub fn call(&self) -> &Call {
+        &self.call
+    }
+
+    /// The application's cluster, when the call is about an application.
+    pub fn destination(&self) -> Option<&Cluster> {
+        self.judgment.facts.target.destination.as_deref()
+    }
+
+    /// What the backend is told about the call, or why that cannot be expressed.
+    pub fn subject(&self) -> &Result<headers::Subject, headers::Error> {
+        &self.judgment.facts.target.headers
+    }
+
+    /// The policy's decision, with its obligations for the host.
+    pub fn decision(&self) -> &rego::Decision {
+        &self.decision
+    }
+}

@@ -1,0 +1,66 @@
+//! Judges an open call of an extension again. The call stays open only if a newer snapshot gives
+//! the same permit: the same backend, and the same fields about the caller and what is asked.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use crate::extensions::permit::{Permit, authorize_again};
+use crate::snapshot::Snapshot;
+
+/// A call that was permitted.
+#[derive(Debug)]
+pub(crate) struct ExtensionQuestion(Arc<Permit>);
+
+impl ExtensionQuestion {
+    pub(crate) fn new(permit: &Arc<Permit>) -> Self {
+        Self(Arc::clone(permit))
+    }
+
+    /// Whether it would be permitted, to the same backend with the same fields.
+    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+        let before = &*self.0;
+        let principal = &before.caller().principal;
+        if !now.authenticator.still(principal) || !now.plugins.missing_required().is_empty() {
+            return false;
+        }
+        let caller = now.callers.of(principal, &now.rbac);
+        let again = authorize_again(now, &caller, before);
+        again.is_ok_and(|again| {
+            let is_same_scope = again.extension().spec().scope == before.extension().spec().scope;
+            is_same_scope && is_same_way(&again, before)
+        })
+    }
+}
+
+/// Whether two permits lead to the same URL, with the same fields about the caller.
+fn is_same_way(one: &Permit, other: &Permit) -> bool {
+    let (of_one, of_other) = (one.decision(), other.decision());
+    one.backend().upstream().is_at(other.backend().upstream())
+        && one.subject() == other.subject()
+        && one.extension().spec().identity == other.extension().spec().identity
+        && of_one.set_headers == of_other.set_headers
+        && of_one.remove_headers == of_other.remove_headers
+}
+
+impl PartialEq for ExtensionQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        let (one, other) = (&*self.0, &*other.0);
+        let (call, others) = (one.call(), other.call());
+        Arc::ptr_eq(&one.caller().principal, &other.caller().principal)
+            && call.asked == others.asked
+            && call.method == others.method
+            && call.rest == others.rest
+            && call.query == others.query
+            && is_same_way(one, other)
+    }
+}
+
+impl Eq for ExtensionQuestion {}
+
+impl Hash for ExtensionQuestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0.caller().principal).hash(state);
+        self.0.call().asked.hash(state);
+        self.0.call().rest.hash(state);
+    }
+}

@@ -1,0 +1,438 @@
+//! Runs the stages of requests into an agent's cluster (below `/k8s-proxy/`) in order.
+//!
+//! Security: a request reaches a cluster only with access to its agent, a permit of the policy
+//! and a row in the audit log. Identity headers of the client are never passed on.
+
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+
+use http::{Response, request};
+
+use crate::cluster_access::Found;
+use crate::exchange::{Answered, Exchange, Told};
+use crate::kubernetes::permit::KubernetesPermit;
+use crate::kubernetes::route::KubernetesPath;
+use crate::open_exchanges::{OpenExchanges, Question as OpenQuestion, Shared, Withdrawn};
+use crate::pipeline::Gateway;
+use crate::rejection::{Rejection, Voice};
+use crate::snapshot::{KubernetesFront, Snapshot};
+use tollgate_core::agent::AgentId;
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::AccessType;
+use tollgate_identity::access::endpoint::{self, Endpoint};
+use tollgate_identity::access::{Access, AccessKey, Authorizer, Bearer, IdToken, Question};
+use tollgate_identity::audit::{self, AccessEntry, Audit};
+use tollgate_identity::authenticate::agent::{self, CiTokens, Presented};
+use tollgate_identity::clock::Clock;
+use tollgate_identity::sessions::{Ending, Entering, Holder, Sessions};
+use tollgate_identity::store::{self, Store};
+use tollgate_plugin::credential::cache::key::Key;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_proxy::forward::{self, Body, Gathered};
+use tollgate_proxy::headers::{self, Cleaned, client_impersonates};
+use tollgate_proxy::record::{Open, Step};
+use tollgate_proxy::server::Peer;
+
+pub mod origin;
+pub mod permit;
+pub mod route;
+pub mod status;
+
+/// State of the Kubernetes front that outlives reloads of the snapshot.
+#[derive(Debug)]
+pub struct Services {
+    /// Tokens, sessions, audit.
+    pub store: Arc<Store>,
+    /// Open sessions.
+    pub sessions: Arc<Sessions>,
+    /// The audit log.
+    pub audit: Arc<Audit>,
+    /// Who may use which agent.
+    pub authorizer: Authorizer,
+    /// The endpoint that answers other gateways' questions about access. `None` if the settings
+    /// have no secret.
+    pub endpoint: Option<Endpoint>,
+    /// What time it is.
+    pub clock: Clock,
+}
+
+impl Services {
+    /// Binds tokens of earlier versions to the agents of this snapshot.
+    ///
+    /// # Errors
+    /// The store failed.
+    pub async fn bind_tokens(&self, snapshot: &Snapshot) -> Result<(), store::Error> {
+        let Some(front) = &snapshot.kubernetes else {
+            return Ok(());
+        };
+        if !self.authorizer.is_embedded() {
+            return Ok(());
+        }
+        let (bound, orphaned) = self.store.bind_tokens(&front.agents.identities()).await?;
+        if bound > 0 || orphaned > 0 {
+            tracing::info!(
+                bound,
+                orphaned,
+                "tokens of an earlier version are bound to their agents; orphaned ones let nobody in"
+            );
+        }
+        Ok(())
+    }
+
+    /// Answers another gateway: the platform half of the design.
+    pub(crate) async fn answer_gateway(
+        &self,
+        (head, body): (request::Parts, Body),
+        snapshot: &Snapshot,
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        record.note(|record| record.front = "platform");
+        let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
+            return Err(Rejection::NotFound);
+        };
+        let bound = u64::try_from(endpoint::MOST_BYTES).unwrap_or(u64::MAX);
+        let Gathered::Whole(body) = body.gather(bound).await? else {
+            return Err(Rejection::Forward(forward::Error::ContentTooLarge));
+        };
+        let mut proofs = head.headers.get_all(endpoint::PROOF).iter();
+        let proof = proofs.next().filter(|_| proofs.next().is_none());
+        let id_tokens = Arc::clone(&front.id_tokens);
+        let verify = async move |token| id_tokens.verify(&token).await;
+        let answer = endpoint
+            .answer((proof, &body), (&self.authorizer, &front.agents), verify)
+            .await;
+        Ok(answer.map(Body::from))
+    }
+}
+
+/// A permitted request, to be judged again after a change.
+#[derive(Debug)]
+pub(crate) struct KubernetesQuestion {
+    services: Arc<Services>,
+    access: Shared<Access>,
+    attributes: Arc<Attributes>,
+    impersonation: Arc<Impersonation>,
+    connection: Key,
+}
+
+impl KubernetesQuestion {
+    /// Whether the same agent gives the same person access, the policy lets the request in as the
+    /// same identity, and its cluster is reached in the same way.
+    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+        let Some(front) = &now.kubernetes else { return false };
+        let Some(access) = self.services.authorizer.again(&front.agents, &self.access.0) else {
+            return false;
+        };
+        let Found::One(cluster) = now.clusters.find(&access.agent().cluster) else {
+            return false;
+        };
+        let permit = front.policy.authorize(&access, &self.attributes);
+        let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
+        is_same && cluster.is_still(self.connection)
+    }
+}
+
+impl PartialEq for KubernetesQuestion {
+    fn eq(&self, other: &Self) -> bool {
+        self.access == other.access
+            && self.attributes == other.attributes
+            && self.impersonation == other.impersonation
+            && self.connection == other.connection
+    }
+}
+
+impl Eq for KubernetesQuestion {}
+
+impl Hash for KubernetesQuestion {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.access.hash(state);
+        self.attributes.path.hash(state);
+    }
+}
+
+/// What the stages know of a request.
+pub(crate) struct Walk<'a> {
+    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) front: &'a KubernetesFront,
+    pub(crate) services: &'a Arc<Services>,
+    pub(crate) open: &'a Arc<OpenExchanges>,
+    pub(crate) record: &'a mut Open,
+}
+
+/// What was found out before a request was admitted or refused.
+#[derive(Default)]
+struct Known {
+    agent: Option<AgentId>,
+    access_type: Option<AccessType>,
+    bearer: Option<Bearer>,
+    access: Option<Arc<Access>>,
+    attributes: Option<Arc<Attributes>>,
+}
+
+impl Known {
+    /// The holder that the audit log names.
+    fn holder(&self) -> Option<Holder<'_>> {
+        if let Some(access) = &self.access {
+            return Some(Holder::from(&**access));
+        }
+        let bearer = self.bearer.as_ref()?;
+        Some(Holder {
+            session: &bearer.session,
+            user: &bearer.user,
+            agent: self.agent?,
+            expires_at: None,
+        })
+    }
+}
+
+/// A request that may enter.
+struct Admitted {
+    permit: KubernetesPermit,
+    cleaned: Cleaned,
+    held: forward::Permit,
+}
+
+impl Gateway {
+    /// The stages authenticate, authorize, impersonate, audit and forward.
+    pub(crate) async fn walk_kubernetes(
+        &self,
+        (head, body): (request::Parts, Body),
+        path: &KubernetesPath<'_>,
+        mut walk: Walk<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        walk.record.note(|record| {
+            record.front = "kubernetes";
+            record.kubernetes = Some(Box::default());
+        });
+        let query = agent::strip_query(path.query);
+        let path = KubernetesPath {
+            rest: path.rest,
+            query: query.as_deref(),
+        };
+        let mut known = Known::default();
+        let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
+        // Nothing passes that is not in the audit log. A refusal stays a refusal even if it cannot
+        // be logged.
+        let written = walk.write_down(&known, &admitted).await;
+        let admitted = admitted?;
+        written?;
+        let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
+        let forwarded = walk.forward((admitted, body), &path).await;
+        if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
+            // The request was not let in after all.
+            let answer = rejection.answer(Voice::Kubernetes);
+            let entry = AccessEntry {
+                holder: known.holder(),
+                attributes: known.attributes.as_deref(),
+                ..stranger(answer.reason, (peer, decision))
+            };
+            audit.access(entry).await.map_err(Rejection::Audit)?;
+        }
+        forwarded
+    }
+
+    /// Every check that can refuse a request.
+    async fn admit(
+        &self,
+        head: request::Parts,
+        path: &KubernetesPath<'_>,
+        (walk, known): (&mut Walk<'_>, &mut Known),
+    ) -> Result<Admitted, Rejection> {
+        let access = walk.access(&head, known).await;
+        walk.record.step(Step::Authenticate);
+        let access = access?;
+        if let Some(name) = client_impersonates(&head.headers) {
+            return Err(Rejection::ClientImpersonates(name.clone()));
+        }
+        let cleaned = headers::clean(head)?;
+        let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
+        let attributes = Arc::new(attributes);
+        known.attributes = Some(Arc::clone(&attributes));
+        walk.record.note(|record| {
+            record.policy = Some(Arc::clone(walk.front.policy.digest()));
+            if let Some(note) = &mut record.kubernetes {
+                note.attributes = Some(attributes.shortened());
+            }
+        });
+        let permit = walk.front.policy.authorize(&access, &attributes);
+        walk.record.step(Step::Authorize);
+        if let Err(permit::Error::Denied { notes, .. }) = &permit {
+            walk.record.note(|record| record.notes.clone_from(notes));
+        }
+        let permit = permit?;
+        walk.record.note(|record| {
+            record.notes.clone_from(permit.notes());
+            if let Some(note) = &mut record.kubernetes {
+                note.impersonated = Some(Arc::clone(permit.impersonation()));
+            }
+        });
+        let held = self.persons.acquire(access.key())?;
+        Ok(Admitted { permit, cleaned, held })
+    }
+}
+
+impl Walk<'_> {
+    /// Determines who calls, and whether they may use the agent they name.
+    async fn access(&mut self, head: &request::Parts, known: &mut Known) -> Result<Arc<Access>, Rejection> {
+        let ci = match self.services.authorizer.takes_ci_tokens() {
+            true => CiTokens::Taken,
+            false => CiTokens::Unknown,
+        };
+        let presented = agent::read(head, ci)?;
+        let id_token: Arc<IdToken>;
+        let question = match &presented {
+            Presented::Pat { agent, token } => Question {
+                agent: *agent,
+                key: AccessKey::PersonalAccessToken(token),
+            },
+            Presented::Ci { agent, token } => Question {
+                agent: *agent,
+                key: AccessKey::CiJobToken(token),
+            },
+            Presented::Cookie { agent, cookie, csrf } => Question {
+                agent: *agent,
+                key: AccessKey::SessionCookie {
+                    cookie,
+                    csrf_token: csrf,
+                },
+            },
+            Presented::IdToken(token) => {
+                id_token = self.front.id_tokens.verify(token).await?;
+                Question {
+                    agent: id_token.agent,
+                    key: AccessKey::OidcIdToken(&id_token),
+                }
+            }
+        };
+        known.agent = Some(question.agent);
+        known.access_type = Some(question.key.access_type());
+        let access = self.services.authorizer.authorize(&self.front.agents, &question).await;
+        known.bearer = match &access {
+            Ok(access) => Some(Bearer {
+                user: access.user().clone(),
+                session: access.session().clone(),
+            }),
+            Err(error) => error.bearer().cloned(),
+        };
+        known.access = access.as_ref().ok().cloned();
+        self.record.note(|record| {
+            if let Some(note) = &mut record.kubernetes {
+                note.agent = known.agent;
+                note.access_type = known.access_type;
+                note.user = known.bearer.as_ref().map(|bearer| bearer.user.clone());
+                note.session = known.bearer.as_ref().map(|bearer| bearer.session.to_string());
+            }
+        });
+        let access = access?;
+        self.peer.mark_known();
+        Ok(access)
+    }
+
+    /// Writes a row to the audit log, or counts the request in an existing row.
+    async fn write_down(&mut self, known: &Known, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
+        let (outcome, reason, detail) = match admitted {
+            Ok(_) => (audit::Outcome::Allowed, "allowed", None),
+            Err(rejection) => {
+                let answer = rejection.answer(Voice::Kubernetes);
+                (audit::Outcome::Denied, answer.reason, Some(rejection.detail()))
+            }
+        };
+        let impersonated = match admitted.as_ref().map(|admitted| &**admitted.permit.impersonation()) {
+            Ok(Impersonation::As(identity)) => Some(identity.username.as_str()),
+            Ok(Impersonation::Nobody) | Err(_) => None,
+        };
+        let entry = AccessEntry {
+            holder: known.holder(),
+            agent: known.agent,
+            access_type: known.access_type,
+            attributes: known.attributes.as_deref(),
+            outcome,
+            reason,
+            detail: detail.as_deref(),
+            client: self.peer.address().ip(),
+            audit_id: self.record.id(),
+            impersonated,
+        };
+        self.services.audit.access(entry).await.map_err(Rejection::Audit)
+    }
+
+    async fn forward(
+        self,
+        (admitted, body): (Admitted, Body),
+        path: &KubernetesPath<'_>,
+    ) -> Result<Response<Body>, Rejection> {
+        let Walk {
+            peer,
+            snapshot,
+            front: _,
+            services,
+            open,
+            record,
+        } = self;
+        let Admitted { permit, cleaned, held } = admitted;
+        let access = permit.access();
+        let cluster = match snapshot.clusters.find(&access.agent().cluster) {
+            Found::One(cluster) => cluster,
+            Found::Several(_) | Found::None => return Err(Rejection::NoCluster),
+        };
+        record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
+        let entering = Entering::new(permit.attributes(), record.id(), peer.address().ip());
+        let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
+        let question = OpenQuestion::Kubernetes(KubernetesQuestion {
+            services: Arc::clone(services),
+            access: Shared(Arc::clone(access)),
+            attributes: Arc::clone(permit.attributes()),
+            impersonation: Arc::clone(permit.impersonation()),
+            connection: cluster.connection(),
+        });
+        let place = open.enter_session(question, (snapshot, record.id()), Arc::new(entered));
+        let place = place.map_err(|Withdrawn| Rejection::Ended(Ending::Withdrawn))?;
+        let exchange = Exchange {
+            cluster,
+            rest: path.rest,
+            query: path.query,
+            attributes: permit.attributes(),
+            told: Told::Caller(permit.impersonation()),
+            peer,
+            decision: record.id(),
+            until: None,
+            ending: place.ending(),
+        };
+        let answered = exchange
+            .send((cleaned, body.without_trailers()), (held, place), record)
+            .await;
+        record.step(Step::Forward);
+        match answered? {
+            Answered::Answer(response) => Ok(response),
+            Answered::Unknown(_) => Err(Rejection::UnknownToCluster),
+        }
+    }
+}
+
+/// The audit entry of a request that was refused before its caller was known.
+fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
+    AccessEntry {
+        holder: None,
+        agent: None,
+        access_type: None,
+        attributes: None,
+        outcome: audit::Outcome::Denied,
+        reason,
+        detail: None,
+        client: peer.address().ip(),
+        audit_id: decision,
+        impersonated: None,
+    }
+}
+
+impl Services {
+    /// Audits a refusal that comes before anything is known of the caller. The caller is answered
+    /// even if the store fails.
+    pub(crate) async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+        let reason = rejection.answer(Voice::Kubernetes).reason;
+        if let Err(error) = self.audit.access(stranger(reason, at)).await {
+            tracing::error!(%error, reason, "a refusal could not be written down");
+        }
+    }
+}

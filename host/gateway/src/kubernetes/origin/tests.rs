@@ -1,0 +1,133 @@
+//! Which pages may call, and what their browsers are told.
+
+use http::request::Parts;
+use http::{HeaderMap, Method};
+
+use crate::kubernetes::origin::{Cors, Forbidden, check};
+
+const ALLOWED: &str = "https://gitlab.example.com";
+
+fn head(method: Method, fields: &[(&str, &str)]) -> Parts {
+    let mut request = http::Request::builder().method(method).uri("/k8s-proxy/version");
+    for (name, value) in fields {
+        request = request.header(*name, *value);
+    }
+    request.body(()).unwrap().into_parts().0
+}
+
+fn checked(fields: &[(&str, &str)]) -> Result<Cors, Forbidden> {
+    check(&head(Method::GET, fields), &[ALLOWED.to_owned()])
+}
+
+fn fields_of(pairs: &[(&str, &str)]) -> HeaderMap {
+    head(Method::GET, pairs).headers
+}
+
+#[test]
+fn an_origin_is_allowed_byte_by_byte() {
+    assert!(checked(&[]).is_ok());
+    assert!(checked(&[("origin", ALLOWED)]).is_ok());
+    for seen in [
+        "https://not-allowed.example.com",
+        "http://gitlab.example.com",
+        "https://gitlab.example.com:443",
+        "https://gitlab.example.com/",
+        "https://gitlab.example.com.evil.test",
+        "https://GITLAB.example.com",
+        "null",
+        "",
+    ] {
+        let refused = checked(&[("origin", seen)]).unwrap_err();
+        assert_eq!(refused, Forbidden::Origin { seen: seen.to_owned() });
+        // Nor is anybody where nobody is listed.
+        assert!(check(&head(Method::GET, &[("origin", seen)]), &[]).is_err());
+    }
+    let twice = checked(&[("origin", ALLOWED), ("origin", ALLOWED)]);
+    assert_eq!(twice, Err(Forbidden::Several { observed: 2 }));
+}
+
+#[test]
+fn a_websocket_with_the_cookie_says_where_it_comes_from() {
+    let socket = ("upgrade", "websocket");
+    let cookie = ("cookie", "a=b; _gitlab_kas=s");
+    assert_eq!(checked(&[socket, cookie]), Err(Forbidden::NoOrigin));
+    assert_eq!(
+        checked(&[("upgrade", "h2c, WebSocket"), cookie]),
+        Err(Forbidden::NoOrigin)
+    );
+    assert!(checked(&[socket, cookie, ("origin", ALLOWED)]).is_ok());
+    assert!(checked(&[socket, cookie, ("origin", "https://evil.test")]).is_err());
+    // No browser adds what these have.
+    assert!(checked(&[socket, ("authorization", "Bearer pat:1:t")]).is_ok());
+    assert!(checked(&[socket, ("cookie", "theme=dark")]).is_ok());
+    assert!(checked(&[cookie]).is_ok());
+}
+
+#[test]
+fn a_preflight_is_answered_without_a_credential() {
+    let asked = [
+        ("origin", ALLOWED),
+        ("access-control-request-method", "POST"),
+        ("access-control-request-headers", "Content-Type, X-Csrf-Token"),
+    ];
+    let preflight = head(Method::OPTIONS, &asked);
+    let cors = check(&preflight, &[ALLOWED.to_owned()]).unwrap();
+    let response = cors.preflight(&preflight).unwrap();
+    assert_eq!(response.status(), 200);
+    let expected = fields_of(&[
+        ("access-control-allow-origin", ALLOWED),
+        ("access-control-allow-credentials", "true"),
+        (
+            "access-control-allow-methods",
+            "GET, HEAD, POST, PUT, DELETE, CONNECT, OPTIONS, TRACE, PATCH",
+        ),
+        ("access-control-allow-headers", "Content-Type, X-Csrf-Token"),
+        ("access-control-max-age", "86400"),
+        ("vary", "Origin"),
+    ]);
+    assert_eq!(*response.headers(), expected);
+    // Without an origin it learns nothing; other methods have no preflight.
+    let plain = head(Method::OPTIONS, &asked[1..]);
+    let cors = check(&plain, &[ALLOWED.to_owned()]).unwrap();
+    assert_eq!(
+        *cors.preflight(&plain).unwrap().headers(),
+        fields_of(&[("vary", "Origin")])
+    );
+    assert!(cors.preflight(&head(Method::GET, &asked)).is_none());
+}
+
+#[test]
+fn answers_carry_our_fields_and_not_the_clusters() {
+    let upstream = [
+        ("access-control-allow-origin", "*"),
+        ("access-control-max-age", "5"),
+        ("access-control-allow-credentials", "false"),
+        ("audit-id", "1"),
+        ("vary", "Accept, origin"),
+        ("vary", "Accept-Encoding"),
+    ];
+    let mut fields = fields_of(&upstream);
+    checked(&[("origin", ALLOWED)]).unwrap().apply(&mut fields);
+    let expected = fields_of(&[
+        ("audit-id", "1"),
+        ("vary", "Origin, Accept, Accept-Encoding"),
+        ("access-control-allow-origin", ALLOWED),
+        ("access-control-allow-credentials", "true"),
+        (
+            "access-control-expose-headers",
+            "Audit-Id, Gitlab-Unauthorized, Retry-After, Tollgate-Decision-Id, Warning",
+        ),
+    ]);
+    assert_eq!(fields, expected);
+    let mut fields = fields_of(&upstream);
+    checked(&[]).unwrap().apply(&mut fields);
+    let expected = fields_of(&[("audit-id", "1"), ("vary", "Origin, Accept, Accept-Encoding")]);
+    assert_eq!(fields, expected);
+    let mut fields = fields_of(&[("vary", "*")]);
+    checked(&[]).unwrap().apply(&mut fields);
+    assert_eq!(fields, fields_of(&[("vary", "*")]));
+    // Where no page may call, answers do not differ.
+    let mut fields = fields_of(&upstream[1..4]);
+    check(&head(Method::GET, &[]), &[]).unwrap().apply(&mut fields);
+    assert_eq!(fields, fields_of(&[("audit-id", "1")]));
+}

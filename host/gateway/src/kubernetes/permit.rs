@@ -1,0 +1,231 @@
+//! Decides whether the policy lets a request into an agent's cluster, from
+//! [`tollgate_identity::access::Access`] and what the request asks of Kubernetes. The result is a
+//! [`KubernetesPermit`], which only this file makes, or 403.
+//!
+//! Security: the verb is determined exactly as kube-apiserver determines it.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tollgate_core::attributes::Attributes;
+use tollgate_core::diagnostic::Loaded;
+use tollgate_identity::access::Access;
+use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
+use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesInput, Standing};
+
+pub(crate) mod words;
+
+#[cfg(test)]
+mod tests;
+
+/// KiB of what was made of accesses that is remembered at once, roughly.
+const REMEMBERED_KIB: u64 = 50_000;
+/// How long it is; an access itself is not remembered longer.
+const REMEMBERED_FOR: Duration = Duration::from_secs(300);
+
+/// Bundle and mapping of the Kubernetes front, compiled, tested and ready.
+#[derive(Debug)]
+pub struct KubernetesPolicy {
+    bundle: Bundle,
+    mapping: Mapping,
+    digest: Arc<str>,
+    /// By the address of their access.
+    standings: moka::sync::Cache<usize, Arc<Remembered>, rustc_hash::FxBuildHasher>,
+}
+
+/// What follows from an access alone.
+#[derive(Debug)]
+struct Remembered {
+    access: Arc<Access>,
+    outcome: Result<(Arc<Impersonation>, Standing), impersonate::Error>,
+}
+
+/// Proof that the policy allowed one request to a cluster.
+///
+/// Its fields are private and only [`KubernetesPolicy::authorize`] makes it:
+///
+/// ```compile_fail,E0451
+/// fn forge(access: std::sync::Arc<tollgate_identity::access::Access>) {
+///     let _ = tollgate_gateway::kubernetes::permit::KubernetesPermit { access, ..unreachable!() };
+/// }
+/// ```
+#[derive(Debug)]
+pub struct KubernetesPermit {
+    access: Arc<Access>,
+    attributes: Arc<Attributes>,
+    impersonation: Arc<Impersonation>,
+    notes: BTreeMap<String, String>,
+}
+
+/// Why a request may not enter. The text is for the caller, in kube-apiserver's style.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// The policy denied the request.
+    #[error("{message}")]
+    Denied {
+        /// With the policy's reason.
+        message: String,
+        /// Texts of the policy for the record.
+        notes: BTreeMap<String, String>,
+    },
+    /// The policy could not be evaluated.
+    #[error("{message}")]
+    Policy {
+        /// Without the cause.
+        message: String,
+        /// The cause, for the record.
+        #[source]
+        source: rego::Error,
+    },
+    /// The identity cannot be expressed to the cluster.
+    #[error("{message}")]
+    Identity {
+        /// Without the cause.
+        message: String,
+        /// The cause, for the record.
+        #[source]
+        source: impersonate::Error,
+    },
+}
+
+impl KubernetesPolicy {
+    /// Reads, checks, tests and compiles `policies/kubernetes`.
+    ///
+    /// - `max_groups`: most groups of one identity.
+    ///
+    /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
+    /// with the mapping or its cases.
+    pub fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
+        let parse = |path: &str, text: &str| Mapping::parse(path, text, max_groups).value;
+        let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
+        loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
+    }
+
+    fn new(bundle: Bundle, mapping: Mapping) -> Self {
+        Self {
+            digest: bundle.digest().into(),
+            bundle,
+            mapping,
+            standings: moka::sync::Cache::builder()
+                .weigher(|_, remembered: &Arc<Remembered>| remembered.weight())
+                .max_capacity(REMEMBERED_KIB)
+                .time_to_live(REMEMBERED_FOR)
+                .build_with_hasher(rustc_hash::FxBuildHasher),
+        }
+    }
+
+    /// Judges one request of `access`.
+    ///
+    /// Takes some microseconds. What follows from the access alone is computed once and cached
+    /// with the policy.
+    ///
+    /// # Errors
+    /// [`Error`]; each one means the request does not pass.
+    pub fn authorize(&self, access: &Arc<Access>, attributes: &Arc<Attributes>) -> Result<KubernetesPermit, Error> {
+        let remembered = self.remembered(access);
+        let (impersonation, standing) = match &remembered.outcome {
+            Ok(made) => made,
+            Err(source) => {
+                let user = &access.user().username;
+                return Err(Error::Identity {
+                    message: words::forbidden(user, attributes, "the user's identity cannot be used in the cluster"),
+                    source: source.clone(),
+                });
+            }
+        };
+        let user = match &**impersonation {
+            Impersonation::Nobody => access.user().username.as_str(),
+            Impersonation::As(identity) => identity.username.as_str(),
+        };
+        let input = KubernetesInput { standing, attributes };
+        let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
+            message: words::forbidden(user, attributes, "the policy could not be evaluated"),
+            source,
+        })?;
+        if !decision.allow {
+            return Err(Error::Denied {
+                message: words::forbidden(user, attributes, &decision.reason),
+                notes: decision.log,
+            });
+        }
+        Ok(KubernetesPermit {
+            access: Arc::clone(access),
+            attributes: Arc::clone(attributes),
+            impersonation: Arc::clone(impersonation),
+            notes: decision.log,
+        })
+    }
+
+    /// The names the mapping can produce.
+    pub fn mapping(&self) -> &Mapping {
+        &self.mapping
+    }
+
+    /// Hex SHA-256 of the bundle's files, the mapping's among them.
+    pub fn digest(&self) -> &Arc<str> {
+        &self.digest
+    }
+
+    fn remembered(&self, access: &Arc<Access>) -> Arc<Remembered> {
+        let key = Arc::as_ptr(access) as usize;
+        // INVARIANT: an entry keeps its access alive, so no other access can have
+        // the same address while the entry exists.
+        if let Some(remembered) = self.standings.get(&key)
+            && Arc::ptr_eq(&remembered.access, access)
+        {
+            return remembered;
+        }
+        let known = Known::of(access.facts());
+        let outcome = self.mapping.apply_known(access.facts(), &known).map(|impersonation| {
+            let standing = Standing::new(known, &impersonation);
+            (Arc::new(impersonation), standing)
+        });
+        let remembered = Arc::new(Remembered {
+            access: Arc::clone(access),
+            outcome,
+        });
+        self.standings.insert(key, Arc::clone(&remembered));
+        remembered
+    }
+}
+
+impl Remembered {
+    /// Memory it holds, approximately, in KiB.
+    fn weight(&self) -> u32 {
+        let texts = match &self.outcome {
+            Ok((impersonation, _)) => match &**impersonation {
+                Impersonation::Nobody => 0,
+                Impersonation::As(identity) => {
+                    identity.groups.iter().map(String::len).sum::<usize>() + 64 * identity.groups.len()
+                }
+            },
+            Err(_) => 0,
+        };
+        // The identity, its copy for the policy, and the memberships it comes from.
+        u32::try_from(4 + 4 * texts / 1024).unwrap_or(u32::MAX)
+    }
+}
+
+impl KubernetesPermit {
+    /// The caller's access to the agent.
+    pub fn access(&self) -> &Arc<Access> {
+        &self.access
+    }
+
+    /// What is asked of the cluster.
+    pub fn attributes(&self) -> &Arc<Attributes> {
+        &self.attributes
+    }
+
+    /// The identity that acts there.
+    pub fn impersonation(&self) -> &Arc<Impersonation> {
+        &self.impersonation
+    }
+
+    /// Texts of the policy for the record.
+    pub fn notes(&self) -> &BTreeMap<String, String> {
+        &self.notes
+    }
+}

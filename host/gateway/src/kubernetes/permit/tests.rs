@@ -1,0 +1,292 @@
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use http::Method;
+
+use crate::kubernetes::permit::{Error, KubernetesPermit, KubernetesPolicy};
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::attributes::Attributes;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::upgrade::Protocol;
+use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role, User};
+use tollgate_identity::access::Access;
+use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
+use tollgate_policy::rego::{Bundle, Front, KubernetesInput, Source, Standing};
+
+const MAX_GROUPS: usize = 8;
+
+fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes")
+}
+
+fn policy() -> KubernetesPolicy {
+    let source = Source::read(&folder(), Front::Kubernetes).value.unwrap();
+    let mapping = Mapping::load(&folder(), MAX_GROUPS).value.unwrap();
+    KubernetesPolicy::new(Bundle::unchecked(&source).unwrap(), mapping)
+}
+
+fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<Access> {
+    let agent = Agent {
+        id: AgentId::new(9999).unwrap(),
+        name: agent.into(),
+        config_project: 1234,
+        cluster: "production".into(),
+    };
+    let user = User {
+        id: 101,
+        username: username.into(),
+    };
+    let session = SessionId::new(AccessType::PersonalAccessToken, "1");
+    Access::for_test(agent, user, access_as, session)
+}
+
+fn developer(projects: i64) -> AccessAs {
+    let one = |id| Membership {
+        id,
+        path: format!("group-{id}/project"),
+        roles: vec![Role::Reporter, Role::Developer],
+    };
+    AccessAs::User {
+        projects: (1..=projects).map(one).collect(),
+        groups: vec![],
+    }
+}
+
+fn identity(username: &str, groups: &[&str]) -> Identity {
+    Identity {
+        username: username.into(),
+        groups: groups.iter().map(|group| (*group).to_owned()).collect(),
+        uid: None,
+        extra: vec![],
+    }
+}
+
+fn asks(method: &Method, path: &str, upgrade: Option<Protocol>) -> Attributes {
+    Attributes::read(method, path, None, upgrade)
+}
+
+fn judge(access: &Arc<Access>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
+    policy().authorize(access, &Arc::new(attributes))
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[test]
+fn an_agent_that_is_not_narrowed_leaves_it_to_the_cluster() {
+    let alice = access("my-agent", "alice", developer(1));
+    let exec = format!("{PODS}/web-0/exec");
+    for attributes in [
+        asks(&Method::GET, PODS, None),
+        asks(&Method::DELETE, PODS, None),
+        asks(&Method::GET, &exec, Some(Protocol::WebSocket)),
+        asks(&Method::GET, "/version", None),
+    ] {
+        let permit = judge(&alice, attributes.clone()).unwrap();
+        assert_eq!(**permit.attributes(), attributes);
+        assert!(Arc::ptr_eq(permit.access(), &alice));
+        let Impersonation::As(identity) = &**permit.impersonation() else {
+            panic!("nobody is impersonated");
+        };
+        assert_eq!(identity.username, "gitlab:user:alice");
+    }
+}
+
+#[test]
+fn a_refusal_reads_as_the_api_servers_own() {
+    let alice = access("example-read-only", "alice", developer(1));
+    let why = "the agent does not allow this verb";
+    let denied = |attributes: Attributes| match judge(&alice, attributes) {
+        Err(Error::Denied { message, .. }) => message,
+        other => panic!("{other:?}"),
+    };
+    assert!(judge(&alice, asks(&Method::GET, PODS, None)).is_ok());
+    assert!(judge(&alice, asks(&Method::GET, &format!("{PODS}/web-0/log"), None)).is_ok());
+    assert_eq!(
+        denied(asks(&Method::DELETE, PODS, None)),
+        format!(
+            "pods is forbidden: User \"gitlab:user:alice\" cannot deletecollection resource \"pods\" in API group \"\" \
+             in the namespace \"default\": {why}"
+        )
+    );
+    assert_eq!(
+        denied(asks(
+            &Method::GET,
+            &format!("{PODS}/web-0/exec"),
+            Some(Protocol::WebSocket)
+        )),
+        format!(
+            "pods \"web-0\" is forbidden: User \"gitlab:user:alice\" cannot create resource \"pods/exec\" in API group \
+             \"\" in the namespace \"default\": {why}"
+        )
+    );
+    assert_eq!(
+        denied(asks(&Method::GET, "/api/v1/nodes/a/proxy/run", None)),
+        format!(
+            "nodes \"a\" is forbidden: User \"gitlab:user:alice\" cannot create resource \"nodes/proxy\" in API group \
+             \"\" at the cluster scope: {why}"
+        )
+    );
+    assert_eq!(
+        denied(asks(&Method::PATCH, "/apis/apps/v1/namespaces/n/deployments/d", None)),
+        format!(
+            "deployments.apps \"d\" is forbidden: User \"gitlab:user:alice\" cannot patch resource \"deployments\" in API \
+             group \"apps\" in the namespace \"n\": {why}"
+        )
+    );
+    assert_eq!(
+        denied(asks(&Method::POST, "/logs", None)),
+        format!("forbidden: User \"gitlab:user:alice\" cannot post path \"/logs\": {why}")
+    );
+}
+
+#[test]
+fn an_agent_acts_in_its_own_name_and_says_whose_request_it_was() {
+    let bob = access("my-agent", "bob", AccessAs::Agent);
+    let permit = judge(&bob, asks(&Method::GET, PODS, None)).unwrap();
+    assert_eq!(**permit.impersonation(), Impersonation::Nobody);
+    let bob = access("example-read-only", "bob", AccessAs::Agent);
+    let refused = judge(&bob, asks(&Method::POST, PODS, None)).unwrap_err().to_string();
+    assert!(refused.contains("User \"bob\" cannot create"), "{refused}");
+}
+
+#[test]
+fn an_identity_the_guard_rails_refuse_enters_nowhere() {
+    let system = |part, name: &str| impersonate::Error::System {
+        part,
+        name: name.into(),
+    };
+    for (access_as, expected) in [
+        (
+            AccessAs::Mapped(identity("system:admin", &[])),
+            system("username", "system:admin"),
+        ),
+        (
+            AccessAs::Mapped(identity("oidc:1", &["system:masters"])),
+            system("group", "system:masters"),
+        ),
+        (
+            AccessAs::Impersonate(identity("u", &["system:masters"])),
+            system("group", "system:masters"),
+        ),
+        (
+            AccessAs::Mapped(identity("", &[])),
+            impersonate::Error::Empty { part: "username" },
+        ),
+        (
+            developer(4),
+            impersonate::Error::TooManyGroups {
+                observed: 9,
+                allowed: MAX_GROUPS,
+            },
+        ),
+    ] {
+        let alice = access("my-agent", "alice", access_as);
+        let Err(Error::Identity { message, source }) = judge(&alice, asks(&Method::GET, PODS, None)) else {
+            panic!("{expected} passed");
+        };
+        assert_eq!(source, expected);
+        let told = "User \"alice\" cannot list resource \"pods\" in API group \"\" in the namespace \"default\": \
+                    the user's identity cannot be used in the cluster";
+        assert_eq!(message, format!("pods is forbidden: {told}"));
+    }
+    for access_as in [
+        AccessAs::Mapped(identity("oidc:1", &["masters"])),
+        AccessAs::Impersonate(identity("u", &["System:masters"])),
+        developer(3),
+    ] {
+        let alice = access("my-agent", "alice", access_as);
+        assert!(judge(&alice, asks(&Method::GET, PODS, None)).is_ok());
+    }
+}
+
+#[test]
+fn what_follows_from_an_access_is_made_once() {
+    let policy = policy();
+    let ask = |access: &Arc<Access>| {
+        let permit = policy
+            .authorize(access, &Arc::new(asks(&Method::GET, PODS, None)))
+            .unwrap();
+        Arc::clone(permit.impersonation())
+    };
+    let alice = access("my-agent", "alice", developer(1));
+    let bob = access("my-agent", "bob", developer(1));
+    assert!(Arc::ptr_eq(&ask(&alice), &ask(&alice)));
+    assert_ne!(ask(&alice), ask(&bob));
+    // A new access of the same person is looked at anew, wherever it lies.
+    for roles in 1..50 {
+        let carol = access("my-agent", "carol", developer(roles % 3));
+        let Impersonation::As(identity) = &*ask(&carol) else {
+            panic!("nobody is impersonated");
+        };
+        assert_eq!(identity.groups.len() as i64, 1 + 2 * (roles % 3));
+    }
+}
+
+#[test]
+fn what_the_policy_is_told_fits_its_schema() {
+    let job = |environment: Option<(&str, &str)>| {
+        AccessAs::CiJob(Box::new(CiJob {
+            id: 1,
+            pipeline: 2,
+            project: 3,
+            groups: vec![6],
+            environment: environment.map(|(slug, tier)| (slug.into(), tier.into())),
+        }))
+    };
+    let mapped = Identity {
+        uid: Some("7f3c".into()),
+        extra: vec![("corp.example/dept".into(), vec!["sre".into()])],
+        ..identity("oidc:1", &["devs"])
+    };
+    let mapping = Mapping::load(&folder(), MAX_GROUPS).value.unwrap();
+    for (access_as, word) in [
+        (AccessAs::Agent, "agent"),
+        (developer(2), "user"),
+        (job(None), "ci_job"),
+        (job(Some(("prod", "production"))), "ci_job"),
+        (AccessAs::Mapped(mapped.clone()), "mapped"),
+        (AccessAs::Impersonate(mapped), "impersonate"),
+    ] {
+        let access = access("my-agent", "alice", access_as);
+        let known = Known::of(access.facts());
+        let impersonation = mapping.apply(access.facts()).unwrap();
+        let standing = Standing::new(known, &impersonation);
+        for attributes in [
+            asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),
+            asks(&Method::GET, "/", None),
+            asks(&Method::GET, "/api/v1/watch", None),
+        ] {
+            let input = KubernetesInput {
+                standing: &standing,
+                attributes: &attributes,
+            };
+            let json = serde_json::to_value(input.to_value()).unwrap();
+            jsonschema::validate(Front::Kubernetes.input_schema(), &json).unwrap();
+            assert_eq!(json["access"]["as"], word);
+            assert_eq!(json["identity"].is_null(), word == "agent");
+            let mut request = json["request"].clone();
+            let verbs = request.as_object_mut().unwrap().remove("verbs").unwrap();
+            assert_eq!(verbs, serde_json::json!(attributes.verbs().collect::<Vec<_>>()));
+            assert_eq!(request, serde_json::to_value(&attributes).unwrap());
+        }
+    }
+}
+
+/// Far above what it takes: this one catches a request that evaluates the
+/// mapping, or copies what belongs to the access.
+#[test]
+fn a_request_prepares_nothing() {
+    let policy = policy();
+    let alice = access("my-agent", "alice", developer(3));
+    let ask = || {
+        policy
+            .authorize(&alice, &Arc::new(asks(&Method::GET, PODS, None)))
+            .is_ok()
+    };
+    assert!(ask());
+    let started = std::time::Instant::now();
+    assert!((0..10_000).all(|_| ask()));
+    let took = started.elapsed();
+    println!("{:?} a request", took / 10_000);
+    assert!(took < std::time::Duration::from_secs(6), "{took:?}");
+}

@@ -1,0 +1,80 @@
+//! Paths into clusters through agents: the raw rest behind the prefix. Refusals get 400.
+//!
+//! Security: the API server reads the rest exactly as the policy did.
+
+use http::Uri;
+
+use tollgate_proxy::target::{Error, check_path};
+
+/// Where people reach the API servers of agents. The agent is in the credential.
+pub const KUBERNETES: &str = "/k8s-proxy/";
+
+/// The pieces of a path into an agent's cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KubernetesPath<'a> {
+    /// What follows the prefix, with its slash: from `/` on, encoded as the
+    /// client sent it.
+    pub rest: &'a str,
+    /// What follows `?`, as the client sent it.
+    pub query: Option<&'a str>,
+}
+
+/// Whether a path is the Kubernetes front's, well-formed or not.
+pub fn is_kubernetes(path: &str) -> bool {
+    path.starts_with(KUBERNETES)
+}
+
+/// Splits such a path. `None` if the path is not one.
+///
+/// # Errors
+/// [`Error`] of [`check_path`].
+pub(crate) fn kubernetes(uri: &Uri) -> Result<Option<KubernetesPath<'_>>, Error> {
+    let path = uri.path();
+    // The slash before the rest stays with it.
+    let rest = path
+        .strip_prefix(KUBERNETES.trim_end_matches('/'))
+        .filter(|rest| rest.starts_with('/'));
+    let Some(rest) = rest else { return Ok(None) };
+    check_path(rest)?;
+    Ok(Some(KubernetesPath {
+        rest,
+        query: uri.query(),
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Error, KubernetesPath, kubernetes};
+
+    #[test]
+    fn the_rest_is_kept_byte_for_byte() {
+        for (target, wanted) in [
+            ("/k8s-proxy/", Some(("/", None))),
+            ("/k8s-proxy/version", Some(("/version", None))),
+            (
+                "/k8s-proxy/api/v1/x%2Fy?b=2&a=%31",
+                Some(("/api/v1/x%2Fy", Some("b=2&a=%31"))),
+            ),
+            ("/k8s-proxy", None),
+            ("/k8s-proxyx/version", None),
+            ("/other/k8s-proxy/version", None),
+            ("/K8s-proxy/version", None),
+        ] {
+            let uri = target.parse().unwrap();
+            let wanted = wanted.map(|(rest, query)| KubernetesPath { rest, query });
+            assert_eq!(kubernetes(&uri), Ok(wanted), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_two_readers_could_read_differently_is_refused() {
+        for (target, error) in [
+            ("/k8s-proxy/api/../version", Error::DotSegment),
+            ("/k8s-proxy//version", Error::EmptySegment),
+            ("/k8s-proxy/%2e%2e/version", Error::EncodedDot),
+            ("/k8s-proxy/a%252fb", Error::DoubleEncoding),
+        ] {
+            assert_eq!(kubernetes(&target.parse().unwrap()), Err(error), "{target}");
+        }
+    }
+}

@@ -1,0 +1,362 @@
+//! Tracks open exchanges, each with the question it was let in by, and judges them again whenever
+//! a snapshot comes into force. An exchange ends unless the new snapshot would let it in the same
+//! way: as the same identity, to the same upstream, by the same verdict.
+//!
+//! Judging runs off the threads that serve, and no lock is held meanwhile.
+//!
+//! Invariant: an exchange stays open only while the newest snapshot that exchanges were judged by
+//! passes it. An exchange that begins while a snapshot comes into force is either among those
+//! that are judged again, or sees the new snapshot when it enters and is judged there.
+
+use std::collections::HashMap;
+use std::hash::{Hash, Hasher};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use tokio::sync::{Notify, watch};
+use uuid::Uuid;
+
+use crate::applications::ApplicationQuestion;
+use crate::clusters::ClusterQuestion;
+use crate::extensions::ExtensionQuestion;
+use crate::kubernetes::KubernetesQuestion;
+use crate::snapshot::{Current, Snapshot};
+use tollgate_identity::authenticate::Principal;
+use tollgate_identity::sessions::{EndSignal, Ending, Entered, Switch};
+use tollgate_proxy::record::Recorder;
+
+/// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
+const SHARDS: usize = 32;
+
+/// The question that let an exchange in, kept to be judged again. Equal questions have equal
+/// answers and are judged once for each change.
+#[derive(Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Question {
+    /// A call of an extension.
+    Extension(ExtensionQuestion),
+    /// A request to a cluster by its name.
+    Cluster(ClusterQuestion),
+    /// A request through an agent.
+    Kubernetes(KubernetesQuestion),
+    /// A request in the name of an Application.
+    Application(ApplicationQuestion),
+    /// A watch of ApplicationSets. It is open to every known caller, because each event is judged
+    /// by itself.
+    ApplicationSets(Shared<Principal>),
+}
+
+/// A pointer that is equal to itself and its clones, and hashes accordingly.
+#[derive(Debug)]
+pub(crate) struct Shared<T>(pub(crate) Arc<T>);
+
+impl<T> PartialEq for Shared<T> {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl<T> Eq for Shared<T> {}
+
+impl<T> Hash for Shared<T> {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl Question {
+    /// Whether `now`, with its restrictions, would let the exchange in the same way.
+    fn passes(&self, now: &Snapshot) -> bool {
+        self.passes_one(now)
+            && now
+                .narrowed_by
+                .as_ref()
+                .is_none_or(|narrower| self.passes_one(narrower))
+    }
+
+    fn passes_one(&self, now: &Snapshot) -> bool {
+        let passes = || match self {
+            Self::Extension(question) => question.passes(now),
+            Self::Cluster(question) => question.passes(now),
+            Self::Kubernetes(question) => question.passes(now),
+            Self::Application(question) => question.passes(now),
+            Self::ApplicationSets(Shared(principal)) => {
+                now.application_sets.is_some() && now.authenticator.still(principal)
+            }
+        };
+        // SECURITY: if judging panics, the exchange ends.
+        catch_unwind(AssertUnwindSafe(passes)).unwrap_or(false)
+    }
+
+    /// Whether everything that decides this question is identical in both snapshots.
+    fn is_untouched(&self, untouched: &Untouched) -> bool {
+        match self {
+            Self::Extension(_) => untouched.extensions,
+            Self::Cluster(_) => untouched.clusters,
+            Self::Kubernetes(_) => untouched.kubernetes,
+            Self::Application(_) => untouched.applications,
+            Self::ApplicationSets(_) => untouched.callers,
+        }
+    }
+}
+
+/// For which questions two snapshots are identical. Most changes of objects have nothing to do
+/// with rights, and need no question judged again.
+#[derive(Clone, Copy, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of question")]
+struct Untouched {
+    extensions: bool,
+    clusters: bool,
+    kubernetes: bool,
+    applications: bool,
+    callers: bool,
+}
+
+impl Untouched {
+    fn between(before: &Snapshot, now: &Snapshot) -> Self {
+        let narrowed = match (&before.narrowed_by, &now.narrowed_by) {
+            (None, None) => false,
+            (Some(_), _) | (_, Some(_)) => true,
+        };
+        let callers = !narrowed && Arc::ptr_eq(&before.authenticator, &now.authenticator);
+        let people = callers && Arc::ptr_eq(&before.rbac, &now.rbac);
+        let clusters = Arc::ptr_eq(&before.clusters, &now.clusters);
+        Self {
+            callers,
+            clusters: people && clusters,
+            extensions: people
+                && Arc::ptr_eq(&before.resources, &now.resources)
+                && Arc::ptr_eq(&before.extensions, &now.extensions)
+                && Arc::ptr_eq(&before.plugins, &now.plugins)
+                && Arc::ptr_eq(&before.policy, &now.policy),
+            kubernetes: !narrowed
+                && clusters
+                && match (&before.kubernetes, &now.kubernetes) {
+                    (None, None) => true,
+                    (Some(before), Some(now)) => {
+                        Arc::ptr_eq(&before.agents, &now.agents)
+                            && Arc::ptr_eq(&before.policy, &now.policy)
+                            && Arc::ptr_eq(&before.id_tokens, &now.id_tokens)
+                    }
+                    (Some(_), None) | (None, Some(_)) => false,
+                },
+            applications: people
+                && clusters
+                && Arc::ptr_eq(&before.resources, &now.resources)
+                && match (&before.applications, &now.applications) {
+                    (None, None) => true,
+                    (Some(before), Some(now)) => {
+                        Arc::ptr_eq(&before.index, &now.index) && Arc::ptr_eq(&before.policy, &now.policy)
+                    }
+                    (Some(_), None) | (None, Some(_)) => false,
+                },
+        }
+    }
+}
+
+/// One exchange.
+#[derive(Debug)]
+struct Exchange {
+    question: Question,
+    switch: Arc<Switch>,
+    /// The session that also counts the exchange and records its end.
+    session: Option<Arc<Entered>>,
+}
+
+impl Exchange {
+    /// Ends the exchange. Returns whether it was still open.
+    fn withdraw(&self) -> bool {
+        match &self.session {
+            Some(session) => session.end(Ending::Withdrawn),
+            None => self.switch.end(Ending::Withdrawn),
+        }
+    }
+}
+
+type Shard = FxHashMap<u64, Arc<Exchange>>;
+
+/// All open exchanges, of all fronts. There is one for each process.
+#[derive(Debug)]
+pub struct OpenExchanges {
+    shards: [Mutex<Shard>; SHARDS],
+    next: AtomicU64,
+    current: Current,
+    recorder: Arc<Recorder>,
+    changed: Notify,
+    /// The newest snapshot by which all open exchanges were judged.
+    judged: watch::Sender<Arc<Snapshot>>,
+}
+
+/// The registration of an open exchange, until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Place {
+    all: Arc<OpenExchanges>,
+    number: u64,
+    decision: Uuid,
+    switch: Arc<Switch>,
+}
+
+/// A snapshot that came into force after a request was permitted does not permit it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("access was withdrawn")]
+pub struct Withdrawn;
+
+impl OpenExchanges {
+    /// Makes a registry with no exchanges.
+    pub fn new(current: Current, recorder: Arc<Recorder>) -> Arc<Self> {
+        Arc::new(Self {
+            shards: std::array::from_fn(|_| Mutex::default()),
+            next: AtomicU64::new(0),
+            judged: watch::Sender::new(current.load_full()),
+            current,
+            recorder,
+            changed: Notify::new(),
+        })
+    }
+
+    /// Signals that another snapshot is in force.
+    pub fn changed(&self) {
+        self.changed.notify_one();
+    }
+
+    /// Judges again after every change, for as long as it is polled. Changes that arrive during a
+    /// judgment are judged together.
+    pub async fn follow(self: Arc<Self>) {
+        loop {
+            self.changed.notified().await;
+            let now = self.current.load_full();
+            let before = Arc::clone(&self.judged.borrow());
+            if Arc::ptr_eq(&before, &now) {
+                continue;
+            }
+            let (here, by) = (Arc::clone(&self), Arc::clone(&now));
+            let judged = tokio::task::spawn_blocking(move || here.judge_again(&before, &by)).await;
+            match judged {
+                Ok(0) => {}
+                Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
+                Err(error) => tracing::error!(%error, "what is open could not be judged again"),
+            }
+            self.judged.send_replace(now);
+        }
+    }
+
+    /// Receives each snapshot once all open exchanges were judged by it.
+    pub(crate) fn judged(&self) -> watch::Receiver<Arc<Snapshot>> {
+        self.judged.subscribe()
+    }
+
+    /// Registers an exchange that `snapshot` permits.
+    ///
+    /// - `decision`: id of the record that lets it pass.
+    ///
+    /// # Errors
+    /// A snapshot that came into force meanwhile does not permit it.
+    pub(crate) fn enter(
+        self: &Arc<Self>,
+        question: Question,
+        (snapshot, decision): (&Snapshot, Uuid),
+    ) -> Result<Place, Withdrawn> {
+        self.enter_as(question, (snapshot, decision), (Arc::default(), None))
+    }
+
+    /// Same as [`OpenExchanges::enter`], for a session that also counts the exchange.
+    pub(crate) fn enter_session(
+        self: &Arc<Self>,
+        question: Question,
+        (snapshot, decision): (&Snapshot, Uuid),
+        session: Arc<Entered>,
+    ) -> Result<Place, Withdrawn> {
+        let switch = Arc::clone(session.switch());
+        self.enter_as(question, (snapshot, decision), (switch, Some(session)))
+    }
+
+    fn enter_as(
+        self: &Arc<Self>,
+        question: Question,
+        (snapshot, decision): (&Snapshot, Uuid),
+        (switch, session): (Arc<Switch>, Option<Arc<Entered>>),
+    ) -> Result<Place, Withdrawn> {
+        let recorder = Arc::clone(&self.recorder);
+        switch.on_end(move |ending| recorder.ended(decision, ending.code()));
+        let exchange = Arc::new(Exchange {
+            question,
+            switch: Arc::clone(&switch),
+            session,
+        });
+        let place = Place {
+            all: Arc::clone(self),
+            number: self.next.fetch_add(1, Ordering::Relaxed),
+            decision,
+            switch,
+        };
+        self.shard(place.number).insert(place.number, Arc::clone(&exchange));
+        // This must come after the insertion: see the invariant above.
+        let current = self.current.load();
+        let is_judged = current.generation == snapshot.generation && current.narrowed_by.is_none();
+        if !is_judged && !exchange.question.passes(&current) {
+            exchange.withdraw();
+            return Err(Withdrawn);
+        }
+        Ok(place)
+    }
+
+    /// Ends the exchanges that `now` does not permit. Returns how many.
+    fn judge_again(&self, before: &Snapshot, now: &Snapshot) -> usize {
+        let untouched = Untouched::between(before, now);
+        #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
+        let mut verdicts: HashMap<&Question, bool, FxBuildHasher> = HashMap::default();
+        let mut ended = 0_usize;
+        let open = self.open();
+        for exchange in &open {
+            let question = &exchange.question;
+            if question.is_untouched(&untouched) || exchange.switch.ending().is_some() {
+                continue;
+            }
+            let passes = *verdicts.entry(question).or_insert_with(|| question.passes(now));
+            if !passes && exchange.withdraw() {
+                ended = ended.saturating_add(1);
+            }
+        }
+        ended
+    }
+
+    /// Copies the list, so that judging holds no lock while exchanges begin and end.
+    fn open(&self) -> Vec<Arc<Exchange>> {
+        let mut open = Vec::new();
+        for shard in &self.shards {
+            open.extend(lock(shard).values().cloned());
+        }
+        open
+    }
+
+    #[expect(
+        clippy::indexing_slicing,
+        clippy::cast_possible_truncation,
+        reason = "the remainder is below the length; the upper bits may go"
+    )]
+    fn shard(&self, number: u64) -> MutexGuard<'_, Shard> {
+        lock(&self.shards[number as usize % SHARDS])
+    }
+}
+
+fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
+    shard.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Place {
+    /// The signal that ends the exchange.
+    pub(crate) fn ending(&self) -> EndSignal {
+        EndSignal::new(&self.switch)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.all.shard(self.number).remove(&self.number);
+        if let Some(ending) = self.switch.ending() {
+            // It may have ended before the record of its start was closed.
+            self.all.recorder.amend(self.decision, ending.code());
+        }
+    }
+}

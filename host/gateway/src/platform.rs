@@ -1,0 +1,457 @@
+//! Runs the stages of the API for tokens, sessions, agents and audit after authentication.
+//!
+//! Invariant: every change has an audit event, which the store writes together with it.
+//!
+//! Security: other people's tokens, sessions and events need a right of RBAC. A secret is shown
+//! only once.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode, request};
+use jiff::Timestamp;
+use serde::Serialize;
+use serde_json::Value;
+use zeroize::Zeroizing;
+
+use crate::caller::Caller;
+use crate::front::{Front, RequestContext};
+use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, read};
+use crate::platform::api::cookie::Transport;
+use crate::platform::api::query::{Parameters, Query, Whose};
+use crate::platform::api::{AgentRef, Error};
+use crate::platform::permit::{Right, check, could, each, object};
+use crate::platform::route::PlatformRoute;
+use crate::rejection::Rejection;
+use crate::snapshot::Snapshot;
+use tollgate_config::{Authorizer, Kubernetes};
+use tollgate_core::agent::{Agent, AgentId};
+use tollgate_core::principal::Kind;
+use tollgate_core::user::User;
+use tollgate_identity::access::Agents;
+use tollgate_identity::authenticate::Principal;
+use tollgate_identity::store::{self, Actor, Owned};
+use tollgate_proxy::forward::{Body, Gathered};
+use tollgate_proxy::record::{Check, Open};
+use tollgate_state::people::PersonState;
+
+use crate::kubernetes::Services;
+
+mod agents;
+pub mod api;
+mod audit;
+mod pages;
+pub mod permit;
+pub mod route;
+mod sessions;
+mod tokens;
+
+/// Answers requests of one caller.
+pub(crate) struct Desk<'a> {
+    snapshot: &'a Snapshot,
+    agents: &'a Agents,
+    settings: &'a Kubernetes,
+    services: &'a Services,
+    transport: Transport,
+    now: Timestamp,
+    caller: Arc<Caller>,
+    person: Person,
+}
+
+/// Who the caller is in the directory.
+enum Person {
+    Known(User),
+    /// A caller who is not in the directory. Such callers own nothing, but may have rights.
+    Stranger,
+}
+
+/// What a list asks for, with the RBAC object that stands for all of it.
+struct Wish {
+    query: Query,
+    agent: Option<AgentId>,
+    user: Option<i64>,
+    is_mine: bool,
+}
+
+impl Front for PlatformRoute {
+    async fn serve(
+        &self,
+        context: RequestContext<'_>,
+        request: (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        let RequestContext {
+            gateway,
+            peer: _,
+            snapshot,
+            principal,
+            record,
+        } = context;
+        let services = gateway.services.as_deref().ok_or(Rejection::NotFound)?;
+        let _held = gateway.persons.acquire(principal.key())?;
+        record.note(|record| record.front = "platform");
+        let desk = Desk::open(snapshot, services, principal)?;
+        desk.answer(self, request, record).await
+    }
+}
+
+impl<'a> Desk<'a> {
+    /// Makes a desk for an authenticated caller.
+    ///
+    /// # Errors
+    /// Their user is blocked, or the front is closed.
+    pub(crate) fn open(
+        snapshot: &'a Snapshot,
+        services: &'a Services,
+        principal: &Arc<Principal>,
+    ) -> Result<Self, Rejection> {
+        let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        let settings = snapshot.config.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
+        Ok(Self {
+            snapshot,
+            agents: &front.agents,
+            settings,
+            services,
+            transport: Transport::of(snapshot.config.tls.is_some(), settings),
+            now: services.clock.now(),
+            caller: snapshot.callers.of(principal, &snapshot.rbac),
+            person: person(principal, snapshot, (settings, &front.agents))?,
+        })
+    }
+
+    /// Answers one request. Permissions that were looked up go into `record`.
+    pub(crate) async fn answer(
+        &self,
+        route: &PlatformRoute,
+        (head, body): (request::Parts, Body),
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        let raw = head.uri.query();
+        let mut checks = Vec::new();
+        let answered = match route {
+            PlatformRoute::Agents => self.list_agents(&Query::read(raw, Parameters::Agents)?, &mut checks),
+            PlatformRoute::Tokens => {
+                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                self.list_tokens(&wish, &mut checks).await
+            }
+            PlatformRoute::Sessions => {
+                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                self.list_sessions(&wish, &mut checks).await
+            }
+            PlatformRoute::Audit => {
+                let wish = self.wish(Query::read(raw, Parameters::Audit)?)?;
+                self.list_audit(&wish, &mut checks).await
+            }
+            PlatformRoute::CreateToken => {
+                let content = gather(body).await?;
+                let asked: NewToken = read(&head.headers, &content)?;
+                self.create_token(&asked, &mut checks).await
+            }
+            PlatformRoute::CreateSession => {
+                let content = gather(body).await?;
+                NewSession::read(&head.headers, &content)?;
+                self.create_session().await
+            }
+            PlatformRoute::RevokeToken(id) => self.revoke_token(*id, &mut checks).await,
+            PlatformRoute::RevokeSession(id) => self.revoke_session(id, &mut checks).await,
+        };
+        record.note(|record| record.checks = checks.into());
+        Ok(answered?)
+    }
+
+    /// The caller's user. Fails if the directory has none.
+    fn me(&self) -> Result<&User, Error> {
+        match &self.person {
+            Person::Known(user) => Ok(user),
+            Person::Stranger => {
+                let principal = &self.caller.principal;
+                Err(Error::NotLinked {
+                    user: principal.user_id().to_owned(),
+                    issuer: principal.issuer().to_owned(),
+                    hint: hint(principal.kind()),
+                })
+            }
+        }
+    }
+
+    /// Whether this person is the caller. A person whom only an issuer knows has no number, and
+    /// may share a name with somebody. A person who had a number before has another name.
+    fn is_mine(&self, user: &User) -> bool {
+        match &self.person {
+            Person::Known(me) => me.id > 0 && me == user,
+            Person::Stranger => false,
+        }
+    }
+
+    /// The actor that the audit log names.
+    fn actor(&self) -> Actor {
+        match &self.person {
+            Person::Known(user) => Actor {
+                user_id: Some(user.id),
+                name: user.username.clone(),
+            },
+            Person::Stranger => Actor {
+                user_id: None,
+                name: self.caller.principal.username().to_owned(),
+            },
+        }
+    }
+
+    /// Whether credentials made here are accepted anywhere.
+    fn here(&self) -> Result<(), Error> {
+        match self.settings.authorizer {
+            Authorizer::Embedded => Ok(()),
+            Authorizer::Remote { .. } => Err(Error::Elsewhere),
+        }
+    }
+
+    /// Looks a right up.
+    fn may(&self, right: Right, object: String, checks: &mut Vec<Check>) -> bool {
+        let check = check(self.snapshot, &self.caller, right, object);
+        let allowed = check.allowed;
+        checks.push(check);
+        allowed
+    }
+
+    fn agent(&self, id: AgentId) -> AgentRef {
+        let name = self.agents.agent(id).map(|agent| agent.name.clone());
+        AgentRef { id, name }
+    }
+
+    /// The RBAC object of a person's things at an agent. An agent that no longer exists is named
+    /// by its number.
+    fn object(&self, agent: Option<AgentId>, user: &str) -> String {
+        let agent = agent.map(|id| self.agent(id).name.unwrap_or_else(|| id.to_string()));
+        object(agent.as_deref(), Some(user))
+    }
+
+    /// Finds an agent by number if the text is one, or else by name.
+    ///
+    /// SECURITY: a number is never looked up as a name, so that nobody who names an agent like a
+    /// number gets what is meant for that number.
+    fn named(&self, text: &str) -> Option<&Arc<Agent>> {
+        match text.parse::<i64>() {
+            Ok(_) => self.agents.agent(AgentId::parse(text)?),
+            Err(_) => self.agents.agents().find(|agent| agent.name == text),
+        }
+    }
+
+    fn wish(&self, query: Query) -> Result<Wish, Error> {
+        let (user, is_mine) = match &query.whose {
+            Whose::Mine => (Some(self.me()?.id), true),
+            Whose::All => (None, false),
+            Whose::User(name) => match &self.person {
+                Person::Known(me) if me.username == *name => (Some(me.id), true),
+                Person::Known(_) | Person::Stranger => (self.agents.user_named(name).map(|found| found.user.id), false),
+            },
+        };
+        let agent = query.agent.as_deref().and_then(|text| match self.named(text) {
+            Some(agent) => Some(agent.id),
+            None => AgentId::parse(text),
+        });
+        Ok(Wish {
+            query,
+            agent,
+            user,
+            is_mine,
+        })
+    }
+
+    /// Which rows of the store to read for a list. Each is then judged by itself.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
+    fn owned(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<Owned, Error> {
+        let agents = match (&wish.query.agent, wish.agent) {
+            (Some(_), agent) => {
+                let readable = agent.filter(|id| wish.is_mine || self.could_see(right, Some(*id), wish));
+                Some(Vec::from_iter(readable))
+            }
+            (None, _) if wish.is_mine => None,
+            (None, _) => {
+                let all: Vec<AgentId> = self.agents.agents().map(|agent| agent.id).collect();
+                let could = |id: &AgentId| self.could_see(right, Some(*id), wish);
+                let readable: Vec<AgentId> = all.iter().copied().filter(could).collect();
+                // Rows of agents that no longer exist are read only for callers who could see
+                // something of every agent.
+                (readable.len() < all.len()).then_some(readable)
+            }
+        };
+        if !wish.is_mine && !could(self.snapshot, &self.caller, right, "") {
+            self.require(right, wish.object(), checks)?;
+        }
+        Ok(Owned {
+            user_id: wish.user,
+            username: self.username(wish),
+            agents,
+        })
+    }
+
+    /// The name of the one person whose rows are asked for.
+    fn username(&self, wish: &Wish) -> Option<String> {
+        match (&wish.query.whose, &self.person) {
+            (Whose::User(name), _) => Some(name.clone()),
+            (Whose::Mine, Person::Known(me)) => Some(me.username.clone()),
+            (Whose::Mine, Person::Stranger) | (Whose::All, _) => None,
+        }
+    }
+
+    /// Whether the caller could see any of the requested rows at this agent; without an agent, any
+    /// row that is for all agents.
+    fn could_see(&self, right: Right, agent: Option<AgentId>, wish: &Wish) -> bool {
+        let name = match &wish.query.whose {
+            Whose::User(name) => name.as_str(),
+            Whose::Mine | Whose::All => "",
+        };
+        could(self.snapshot, &self.caller, right, &self.object(agent, name))
+    }
+
+    /// For each of these rows, whether the caller may see it.
+    fn visible<'r>(
+        &self,
+        right: Right,
+        wish: &Wish,
+        rows: impl Iterator<Item = (Option<AgentId>, &'r User)>,
+    ) -> Vec<bool> {
+        if wish.is_mine {
+            return rows.map(|(_, user)| self.is_mine(user)).collect();
+        }
+        let objects: Vec<String> = rows.map(|(agent, user)| self.object(agent, &user.username)).collect();
+        each(self.snapshot, &self.caller, right, &objects)
+    }
+
+    /// Judges a list that has nothing for the caller.
+    ///
+    /// # Errors
+    /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The answer is
+    /// the same whether rows exist or not.
+    fn nothing(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<(), Error> {
+        // A page after the first is empty if rows were deleted meanwhile.
+        if wish.is_mine || wish.query.after.is_some() {
+            return Ok(());
+        }
+        self.require(right, wish.object(), checks)
+    }
+
+    fn require(&self, right: Right, object: String, checks: &mut Vec<Check>) -> Result<(), Error> {
+        if self.may(right, object.clone(), checks) {
+            return Ok(());
+        }
+        let [resource, action] = right.names();
+        Err(Error::NotPermitted {
+            resource,
+            action,
+            object,
+        })
+    }
+}
+
+impl Wish {
+    /// The RBAC object that stands for everything that is asked for, in the caller's words.
+    fn object(&self) -> String {
+        let user = match &self.query.whose {
+            Whose::User(name) => Some(name.as_str()),
+            Whose::Mine | Whose::All => None,
+        };
+        object(self.query.agent.as_deref(), user)
+    }
+}
+
+/// The error for what the store did not add, as its owner sees it.
+fn too_many(error: store::Error, user: &User) -> Error {
+    match error {
+        store::Error::Full {
+            what,
+            observed,
+            allowed,
+        } => Error::TooMany {
+            user: user.username.clone(),
+            what,
+            found: observed,
+            allowed,
+        },
+        other => Error::Store(other),
+    }
+}
+
+/// Finds the person in the directory that a principal is.
+///
+/// # Errors
+/// [`Error::Blocked`].
+fn person(
+    principal: &Principal,
+    snapshot: &Snapshot,
+    (settings, agents): (&Kubernetes, &Agents),
+) -> Result<Person, Error> {
+    match principal.kind() {
+        Kind::Local | Kind::Oidc => {}
+        // Neither is a person, whatever its name is.
+        Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Stranger),
+    }
+    // If an issuer has `claimMappings`, its own claims are under `token`.
+    let issuers = &snapshot.config.authentication.issuers;
+    let is_mapped = principal.kind() == Kind::Oidc && issuers.iter().any(|issuer| issuer.url == principal.issuer());
+    let claims = if is_mapped {
+        principal.claims().get("token").and_then(Value::as_object)
+    } else {
+        Some(principal.claims())
+    };
+    let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
+    found.map_or(Ok(Person::Stranger), |found| unblocked(found).map(Person::Known))
+}
+
+/// The user, unless they are blocked.
+fn unblocked(person: &tollgate_state::people::Person) -> Result<User, Error> {
+    match person.state {
+        PersonState::Active => Ok(person.user.clone()),
+        PersonState::Blocked => Err(Error::Blocked {
+            user: person.user.username.clone(),
+        }),
+    }
+}
+
+/// What would link a caller of this kind to a user.
+fn hint(kind: Kind) -> &'static str {
+    match kind {
+        Kind::Local => {
+            "link accounts with `kubernetes.users: [{issuer: argocd, is: username}]` and list the user in a `UserDirectory`"
+        }
+        Kind::Oidc => {
+            "link the issuer's users with an entry of `kubernetes.users` and list the user in a `UserDirectory`"
+        }
+        Kind::Anonymous | Kind::ProjectToken => "only people have agents, sign in as one",
+    }
+}
+
+/// Reads all of a short content.
+async fn gather(body: Body) -> Result<Bytes, Rejection> {
+    match body.gather(CONTENT_BYTES).await? {
+        Gathered::Whole(content) => Ok(content),
+        Gathered::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
+    }
+}
+
+/// An answer that must not be cached, because it may contain a secret.
+fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
+    let text = Zeroizing::new(serde_json::to_vec(document).unwrap_or_default());
+    let mut response = Response::new(Body::from(Bytes::from_owner(text)));
+    *response.status_mut() = status;
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}
+
+/// A page of a list.
+#[derive(Serialize)]
+struct Listed<'a, T> {
+    items: &'a [T],
+    /// Cursor of the next page, for the parameter of the same name.
+    #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
+    next: Option<String>,
+}
+
+/// A list that is one page.
+fn items<T: Serialize>(items: &[T]) -> Response<Body> {
+    answer(StatusCode::OK, &Listed { items, next: None })
+}

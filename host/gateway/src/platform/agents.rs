@@ -1,0 +1,85 @@
+//! Lists the agents a person may use, from the directory and the agents of the snapshot.
+//!
+//! Security: the list holds only agents that are shared with the caller or that the caller may
+//! administer.
+
+use http::Response;
+
+use crate::platform::api::query::{Query, Whose};
+use crate::platform::api::{AgentView, Error};
+use crate::platform::permit::{Right, each, object};
+use crate::platform::{Desk, items};
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::Check;
+
+/// A caller who has one of these rights for all users of an agent administers it.
+const ADMINISTERS: [Right; 3] = [Right::GetTokens, Right::GetSessions, Right::GetAudit];
+
+impl Desk<'_> {
+    /// Lists the agents shared with the caller or with somebody else, or all that the caller
+    /// administers.
+    pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let url = self.settings.public_url.as_ref();
+        let (person, is_mine) = match &query.whose {
+            Whose::Mine => (Some(self.me()?), true),
+            Whose::All => (self.me().ok(), false),
+            Whose::User(name) if self.me().is_ok_and(|me| me.username == *name) => (self.me().ok(), true),
+            Whose::User(name) => return self.list_agents_of(name, checks),
+        };
+        let shared = |id| person.and_then(|user| self.agents.share(id, user.id));
+        let administered = self.administered(None);
+        let views: Vec<AgentView> = self
+            .agents
+            .agents()
+            .zip(administered)
+            .filter_map(|(agent, administered)| {
+                let share = shared(agent.id);
+                let seen = share.is_some() || (administered && !is_mine);
+                seen.then(|| AgentView::of(agent, share.as_ref(), url))
+            })
+            .collect();
+        if views.is_empty() && !is_mine {
+            self.require(Right::GetTokens, object(None, None), checks)?;
+        }
+        Ok(items(&views))
+    }
+
+    /// Of the agents shared with somebody else, lists those the caller administers for that
+    /// person.
+    fn list_agents_of(&self, name: &str, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let url = self.settings.public_url.as_ref();
+        let user = self.agents.user_named(name);
+        let administered = self.administered(Some(name));
+        let views: Vec<AgentView> = self
+            .agents
+            .agents()
+            .zip(administered)
+            .filter(|(_, administered)| *administered)
+            .filter_map(|(agent, _)| {
+                let share = self.agents.share(agent.id, user?.user.id)?;
+                Some(AgentView::of(agent, Some(&share), url))
+            })
+            .collect();
+        if views.is_empty() {
+            self.require(Right::GetTokens, object(None, Some(name)), checks)?;
+        }
+        Ok(items(&views))
+    }
+
+    /// Whether the caller administers each agent, for everybody or for one person.
+    fn administered(&self, user: Option<&str>) -> Vec<bool> {
+        let objects: Vec<String> = self
+            .agents
+            .agents()
+            .map(|agent| object(Some(&agent.name), user))
+            .collect();
+        let mut any = vec![false; objects.len()];
+        for right in ADMINISTERS {
+            let allowed = each(self.snapshot, &self.caller, right, &objects);
+            for (any, allowed) in any.iter_mut().zip(allowed) {
+                *any |= allowed;
+            }
+        }
+        any
+    }
+}

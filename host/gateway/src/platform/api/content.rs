@@ -1,0 +1,152 @@
+//! Decodes the JSON body of requests that create something, into [`NewToken`] or [`NewSession`].
+//! Answers 400 or 415 if it cannot.
+//!
+//! Invariant: unknown keys are refused, because ignoring one would ignore something the caller
+//! wants.
+
+use std::time::Duration;
+
+use http::HeaderMap;
+use http::header::CONTENT_TYPE;
+use jiff::Timestamp;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
+use crate::platform::api::Error;
+use tollgate_config::duration;
+
+/// Longest content read, in bytes.
+pub const CONTENT_BYTES: u64 = 16 * 1024;
+
+/// Longest name of a token, in characters.
+const NAME_CHARACTERS: usize = 255;
+
+/// Characters of an error that an answer repeats.
+const SHOWN: usize = 200;
+
+/// Lifetime of a token if the request gives none.
+const DEFAULT_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Request for a new token.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct NewToken {
+    /// What its owner calls it.
+    pub name: String,
+    /// The agent it is for.
+    pub agent: AgentName,
+    /// When it expires.
+    pub expires_at: Option<Timestamp>,
+    /// Its lifetime as a Go duration, such as `720h`.
+    pub lifetime: Option<String>,
+    /// Its owner, if not the caller.
+    pub user: Option<String>,
+}
+
+/// An agent as people name it.
+#[derive(Debug, Deserialize)]
+#[serde(untagged)]
+pub enum AgentName {
+    /// By number.
+    Id(i64),
+    /// By name, or by number in a string.
+    Text(String),
+}
+
+impl std::fmt::Display for AgentName {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Id(id) => id.fmt(f),
+            Self::Text(text) => text.fmt(f),
+        }
+    }
+}
+
+/// Request for a new browser session. It has no fields.
+#[derive(Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewSession {}
+
+/// Decodes JSON of `T`, which must be declared as JSON: a page of another site can send text on
+/// behalf of its reader, but not JSON.
+///
+/// # Errors
+/// [`Error::ContentType`] and [`Error::Content`].
+pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T, Error> {
+    let mut types = fields.get_all(CONTENT_TYPE).iter();
+    let (first, second) = (types.next(), types.next());
+    let name = first.and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let name = name.split(';').next().unwrap_or_default().trim();
+    if second.is_some() || !name.eq_ignore_ascii_case("application/json") {
+        return Err(Error::ContentType);
+    }
+    let refused = |error: serde_json::Error| {
+        let text: String = error.to_string().chars().take(SHOWN).collect();
+        wrong(format!("is not what is expected: {text}"))
+    };
+    serde_json::from_slice(content).map_err(refused)
+}
+
+impl NewSession {
+    /// Same as [`read`], but also accepts empty content.
+    ///
+    /// # Errors
+    /// As [`read`].
+    pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Self, Error> {
+        if content.is_empty() {
+            return Ok(Self::default());
+        }
+        read(fields, content)
+    }
+}
+
+impl NewToken {
+    /// The name without surrounding blanks.
+    ///
+    /// # Errors
+    /// [`Error::Content`]: it is empty, too long or has control characters.
+    pub fn name(&self) -> Result<&str, Error> {
+        let name = self.name.trim();
+        let length = name.chars().count();
+        if length == 0 || length > NAME_CHARACTERS || name.chars().any(char::is_control) {
+            let why = format!("has a `name` of {length} characters, allowed are 1 to {NAME_CHARACTERS}, no control");
+            return Err(wrong(why));
+        }
+        Ok(name)
+    }
+
+    /// When the token expires, in whole seconds.
+    ///
+    /// - `longest`: longest lifetime allowed.
+    ///
+    /// # Errors
+    /// [`Error::Lifetime`], and [`Error::Content`] for text that is not a time.
+    pub fn end(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
+        let after = |life: Duration| now.checked_add(life).unwrap_or(Timestamp::MAX);
+        let latest = after(longest);
+        let end = match (self.expires_at, &self.lifetime) {
+            (Some(_), Some(_)) => return Err(wrong("has both `expiresAt` and `lifetime`")),
+            (Some(end), None) => end,
+            (None, Some(text)) => {
+                let life = duration::parse(text).map_err(|error| wrong(format!("has a bad `lifetime`: {error}")))?;
+                after(life)
+            }
+            (None, None) => after(DEFAULT_LIFE.min(longest)),
+        };
+        let end = Timestamp::from_second(end.as_second()).unwrap_or(end);
+        if end <= now || end > latest {
+            return Err(Error::Lifetime {
+                found: end.to_string(),
+                allowed: latest.to_string(),
+            });
+        }
+        Ok(end)
+    }
+}
+
+fn wrong(why: impl Into<String>) -> Error {
+    Error::Content { why: why.into() }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,66 @@
+//! Writes the `Set-Cookie` field of browser sessions.
+//!
+//! Security: scripts cannot read the cookie, and browsers send it only to the Kubernetes front.
+
+use http::HeaderValue;
+use secrecy::{ExposeSecret as _, SecretString};
+use zeroize::Zeroizing;
+
+use crate::platform::api::Error;
+use tollgate_config::{Kubernetes, SameSite};
+
+/// Name of the cookie, the same as GitLab's.
+pub const NAME: &str = "_gitlab_kas";
+
+/// Path of the Kubernetes front if no public URL says otherwise.
+const PATH: &str = "/k8s-proxy/";
+
+/// Whether people reach the gateway over TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// They do. The cookie is sent over nothing else.
+    Tls,
+    /// The listener is plain, and no public URL says that TLS ends before it.
+    Plain,
+}
+
+impl Transport {
+    /// Determined by whether the listener has a certificate, and by the public URL.
+    pub fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
+        let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
+        if has_certificate || public {
+            Self::Tls
+        } else {
+            Self::Plain
+        }
+    }
+}
+
+/// The field that sets the cookie.
+///
+/// # Errors
+/// [`Error::Cookie`]: `SameSite=None` without TLS; a browser would refuse it.
+pub fn set_cookie(value: &SecretString, settings: &Kubernetes, transport: Transport) -> Result<HeaderValue, Error> {
+    let same_site = match (settings.same_site, transport) {
+        (SameSite::Strict, _) => "Strict",
+        (SameSite::Lax, _) => "Lax",
+        (SameSite::None, Transport::Tls) => "None",
+        (SameSite::None, Transport::Plain) => return Err(Error::Cookie),
+    };
+    let secure = match transport {
+        Transport::Tls => "; Secure",
+        Transport::Plain => "",
+    };
+    let path = settings.public_url.as_ref().map_or(PATH, |url| url.path());
+    let text = Zeroizing::new(format!(
+        "{NAME}={}; Path={path}; HttpOnly; SameSite={same_site}; Max-Age={}{secure}",
+        value.expose_secret(),
+        settings.cookie_lifetime.as_secs(),
+    ));
+    let mut field = HeaderValue::from_str(&text).map_err(|_| Error::Cookie)?;
+    field.set_sensitive(true);
+    Ok(field)
+}
+
+#[cfg(test)]
+mod tests;

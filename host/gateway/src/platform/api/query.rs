@@ -1,0 +1,239 @@
+//! Decodes the query of a list into [`Query`]. Answers 400 if it cannot.
+//!
+//! Security: unknown parameters are refused, because ignoring one could show more than the caller
+//! meant.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use uuid::Uuid;
+
+use crate::platform::api::Error;
+
+/// Events of one answer if the caller gives no limit.
+const EVENTS: u32 = 100;
+/// Most rows of one answer, and the number of tokens and sessions if the caller gives no limit.
+const MOST: u32 = 1_000;
+
+/// Whose things are listed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Whose {
+    /// The caller's own.
+    #[default]
+    Mine,
+    /// One person's.
+    User(String),
+    /// Everybody's.
+    All,
+}
+
+/// The query of a list.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query {
+    /// Whose.
+    pub whose: Whose,
+    /// For this agent, by number or name.
+    pub agent: Option<String>,
+    /// Audit: with this action.
+    pub action: Option<String>,
+    /// Audit: older than this event.
+    pub before: Option<Uuid>,
+    /// At most this many.
+    pub limit: Option<u32>,
+    /// Tokens and sessions: the page behind this cursor.
+    pub after: Option<String>,
+}
+
+/// The parameters that a list accepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Parameters {
+    /// `user` alone.
+    Agents,
+    /// Of tokens and sessions.
+    Owned,
+    /// Of the audit log.
+    Audit,
+}
+
+impl Parameters {
+    fn names(self) -> &'static [&'static str] {
+        match self {
+            Self::Agents => &["user"],
+            Self::Owned => &["user", "agent", "limit", "continue"],
+            Self::Audit => &["user", "agent", "action", "before", "limit"],
+        }
+    }
+}
+
+impl Query {
+    /// Decodes a query. `user=*` stands for everybody.
+    ///
+    /// # Errors
+    /// [`Error::Query`]: a parameter that this list does not have or that is there twice, or a
+    /// value that is not valid.
+    pub fn read(raw: Option<&str>, parameters: Parameters) -> Result<Self, Error> {
+        let mut query = Self::default();
+        let mut seen: Vec<&'static str> = Vec::new();
+        for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
+            let known = parameters.names().iter().find(|known| **known == name);
+            let Some(known) = known else {
+                let known = parameters.names().join("`, `");
+                return Err(wrong(format!("has a parameter other than `{known}`")));
+            };
+            if seen.contains(known) {
+                return Err(wrong(format!("has `{known}` twice")));
+            }
+            seen.push(known);
+            // The longest cursor has the id of a session in it.
+            let most = if *known == "continue" { 512 } else { 255 };
+            if value.is_empty() || value.len() > most {
+                return Err(wrong(format!(
+                    "has a `{known}` of {} bytes, allowed are 1 to {most}",
+                    value.len()
+                )));
+            }
+            query.take(known, value.into_owned())?;
+        }
+        Ok(query)
+    }
+
+    /// How many events to return.
+    pub fn events(&self) -> u32 {
+        self.limit.unwrap_or(EVENTS)
+    }
+
+    /// How many tokens or sessions to return.
+    pub fn rows(&self) -> u32 {
+        self.limit.unwrap_or(MOST)
+    }
+
+    /// The position that the cursor of an earlier answer encodes.
+    ///
+    /// # Errors
+    /// [`Error::Query`]: no answer of this list contained the cursor.
+    pub fn position<P: DeserializeOwned>(&self, is_sound: impl FnOnce(&P) -> bool) -> Result<Option<P>, Error> {
+        let Some(text) = &self.after else {
+            return Ok(None);
+        };
+        let json = URL_SAFE_NO_PAD.decode(text).ok();
+        let position = json.and_then(|json| serde_json::from_slice(&json).ok());
+        let position = position.filter(is_sound);
+        let position = position.ok_or_else(|| wrong("has a `continue` that no answer of this list had"))?;
+        Ok(Some(position))
+    }
+
+    fn take(&mut self, name: &'static str, value: String) -> Result<(), Error> {
+        match name {
+            "user" if value == "*" => self.whose = Whose::All,
+            "user" => self.whose = Whose::User(value),
+            "agent" => self.agent = Some(value),
+            "action" => self.action = Some(value),
+            "continue" => self.after = Some(value),
+            "before" => {
+                let id = Uuid::try_parse(&value).map_err(|_| wrong("has a `before` that is not an event's id"))?;
+                self.before = Some(id);
+            }
+            _ => {
+                let limit = value.parse().ok().filter(|limit| (1..=MOST).contains(limit));
+                let text = || format!("has a `limit` outside of 1 to {MOST}");
+                self.limit = Some(limit.ok_or_else(|| wrong(text()))?);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Encodes a position as a cursor.
+pub fn cursor(position: &impl Serialize) -> String {
+    URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
+}
+
+fn wrong(why: impl Into<String>) -> Error {
+    Error::Query { why: why.into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use uuid::Uuid;
+
+    use super::{Error, Parameters, Query, Whose, cursor};
+
+    #[test]
+    fn what_is_asked_for_is_read() {
+        let id = Uuid::now_v7();
+        let raw = format!("user=bob%20b&agent=prod&action=token.created&before={id}&limit=1000");
+        let expected = Query {
+            whose: Whose::User("bob b".to_owned()),
+            agent: Some("prod".to_owned()),
+            action: Some("token.created".to_owned()),
+            before: Some(id),
+            limit: Some(1_000),
+            after: None,
+        };
+        assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
+        assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
+        let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
+        assert_eq!((all.whose.clone(), all.events(), all.rows()), (Whose::All, 100, 1_000));
+    }
+
+    #[test]
+    fn cursors_are_read_as_they_are_written() {
+        let after = |text: &str| {
+            let query = Query::read(Some(&format!("continue={text}")), Parameters::Owned)?;
+            query.position(|(name, _): &(String, i64)| name.len() <= 256)
+        };
+        let longest = ("x".repeat(256), i64::MAX);
+        assert_eq!(after(&cursor(&longest)).unwrap(), Some(longest));
+        assert_eq!(Query::default().position(|_: &String| true).unwrap(), None);
+        for text in [
+            cursor(&("x".repeat(257), 1)),
+            cursor(&("x", "y")),
+            cursor(&"x"),
+            format!("{}=", cursor(&("x", 1))),
+            "x".repeat(513),
+            "*".to_owned(),
+        ] {
+            let error = after(&text).unwrap_err();
+            assert!(
+                matches!(&error, Error::Query { why } if why.starts_with("has a `continue` ")),
+                "{text}: {error}"
+            );
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_meant_is_refused() {
+        for (raw, parameters, part) in [
+            (
+                "users=bob",
+                Parameters::Owned,
+                "other than `user`, `agent`, `limit`, `continue`",
+            ),
+            (
+                "before=5",
+                Parameters::Owned,
+                "other than `user`, `agent`, `limit`, `continue`",
+            ),
+            (
+                "continue=5",
+                Parameters::Audit,
+                "other than `user`, `agent`, `action`, `before`, `limit`",
+            ),
+            ("limit=1001", Parameters::Owned, "1 to 1000"),
+            ("agent=a", Parameters::Agents, "other than `user`"),
+            ("user=a&user=b", Parameters::Owned, "`user` twice"),
+            ("user=", Parameters::Owned, "of 0 bytes"),
+            ("limit=0", Parameters::Audit, "1 to 1000"),
+            ("limit=1001", Parameters::Audit, "1 to 1000"),
+            ("limit=-1", Parameters::Audit, "1 to 1000"),
+            ("before=7", Parameters::Audit, "not an event's id"),
+        ] {
+            let error = Query::read(Some(raw), parameters).unwrap_err();
+            assert!(
+                matches!(&error, Error::Query { why } if why.contains(part)),
+                "{raw}: {error}"
+            );
+        }
+    }
+}

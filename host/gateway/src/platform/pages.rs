@@ -1,0 +1,144 @@
+//! Builds one page of a list whose rows RBAC judges one by one.
+//!
+//! Invariant: a page asks the store at most [`QUESTIONS`] times, and its cursor names only the
+//! last item of the page.
+
+use crate::platform::api::Error;
+
+/// Rows of one query to the store.
+pub(super) const ROWS: u32 = 1_000;
+
+/// Queries to the store for one page.
+const QUESTIONS: u32 = 10;
+
+/// The last row of an answer of the store, if more may follow.
+pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
+    let is_full = u32::try_from(rows.len()).is_ok_and(|rows| rows >= ROWS);
+    rows.last().filter(|_| is_full)
+}
+
+/// A page that is being collected.
+pub(super) struct Gathering<T, P> {
+    /// The items the caller may see. One more than fits on the page means that another page
+    /// follows.
+    items: Vec<(P, T)>,
+    most: usize,
+    /// Position after which the next query begins.
+    after: Option<P>,
+    questions: u32,
+    is_complete: bool,
+}
+
+impl<T, P: Clone> Gathering<T, P> {
+    /// - `after`: position after which the page begins.
+    /// - `most`: most items of the page.
+    pub(super) fn new(after: Option<P>, most: u32) -> Self {
+        Self {
+            items: Vec::new(),
+            most: usize::try_from(most).unwrap_or(usize::MAX),
+            after,
+            questions: 0,
+            is_complete: false,
+        }
+    }
+
+    /// Whether to query the store once more.
+    pub(super) fn goes_on(&self) -> bool {
+        !self.is_complete && self.items.len() <= self.most && self.questions < QUESTIONS
+    }
+
+    /// Position after which to query.
+    pub(super) fn after(&self) -> Option<P> {
+        self.after.clone()
+    }
+
+    /// Adds the items of one answer of the store that the caller may see.
+    ///
+    /// - `end`: last position of the answer. `None` if nothing follows.
+    pub(super) fn take(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
+        self.questions = self.questions.saturating_add(1);
+        self.items.extend(visible);
+        self.is_complete = end.is_none();
+        self.after = end;
+    }
+
+    /// Returns the page and the position after which the next one begins. The last page has no
+    /// position.
+    ///
+    /// # Errors
+    /// [`Error::Query`]: the rows that one page may read held nothing to show.
+    pub(super) fn finish(mut self) -> Result<(Vec<T>, Option<P>), Error> {
+        let is_last = self.is_complete && self.items.len() <= self.most;
+        self.items.truncate(self.most);
+        let last = self.items.last().map(|(position, _)| position.clone());
+        if last.is_none() && !is_last {
+            return Err(Error::Query {
+                why: format!(
+                    "is about too many rows that you may not see: more than {}; name an `agent` or a `user`",
+                    QUESTIONS.saturating_mul(ROWS)
+                ),
+            });
+        }
+        let items = self.items.into_iter().map(|(_, item)| item).collect();
+        Ok((items, last.filter(|_| !is_last)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Rows 1 to 11, of which the caller may see the even ones, three at a time.
+    fn pages(most: u32) -> Vec<Vec<u32>> {
+        let (mut pages, mut after) = (Vec::new(), None);
+        loop {
+            let mut page = Gathering::new(after, most);
+            while page.goes_on() {
+                let first = page.after().map_or(1, |after: u32| after + 1);
+                let rows = (first..first + 3).filter(|row| *row <= 11 && row % 2 == 0);
+                page.take(rows.map(|row| (row, row)), (first + 2 < 11).then_some(first + 2));
+            }
+            let (items, next) = page.finish().unwrap();
+            assert!(
+                next.is_none() || next == items.last().copied(),
+                "it names an item of the page"
+            );
+            pages.push(items);
+            match next {
+                Some(next) => after = Some(next),
+                None => return pages,
+            }
+        }
+    }
+
+    #[test]
+    fn pages_have_each_visible_row_once() {
+        assert_eq!(pages(100), [vec![2, 4, 6, 8, 10]]);
+        // Row 11 follows, which the caller may not see: nothing tells them.
+        assert_eq!(pages(5), [vec![2, 4, 6, 8, 10]]);
+        assert_eq!(pages(2), [vec![2, 4], vec![6, 8], vec![10]]);
+        assert_eq!(pages(1), [[2], [4], [6], [8], [10]].map(Vec::from));
+    }
+
+    #[test]
+    fn a_page_asks_a_bounded_number_of_questions() {
+        // Only row 5 is visible, in a list without an end.
+        let page = |after| {
+            let mut page = Gathering::new(after, 2);
+            let mut asked = 0;
+            while page.goes_on() {
+                let row = page.after().map_or(1, |after| after + 1);
+                page.take((row == 5).then_some((row, row)), Some(row));
+                asked += 1;
+            }
+            assert_eq!(asked, QUESTIONS);
+            page.finish()
+        };
+        assert_eq!(page(None).unwrap(), (vec![5], Some(5)));
+        let refused = page(Some(5)).unwrap_err().to_string();
+        assert!(
+            refused.contains("more than 10000; name an `agent` or a `user`"),
+            "{refused}"
+        );
+    }
+}

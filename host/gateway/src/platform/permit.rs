@@ -1,0 +1,70 @@
+//! Decides whether the caller may manage other people's tokens, sessions and audit: yes or 403,
+//! with the check for the record. It is not asked about a caller's own.
+//!
+//! Argo CD's RBAC decides alone, by resources only the gateway has. The object is
+//! `<agent>/<username>`. `*` stands for the agent of a browser session, and for whatever a list
+//! does not narrow, so that only a row for all matches it. No built-in role has any of these
+//! resources.
+
+use crate::caller::Caller;
+use crate::extensions::facts::Lookup;
+use crate::snapshot::Snapshot;
+use tollgate_proxy::record::Check;
+
+/// A right on other people's tokens, sessions or audit events.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// List tokens.
+    GetTokens,
+    /// Create a token for somebody else.
+    CreateTokens,
+    /// Revoke tokens.
+    DeleteTokens,
+    /// List sessions.
+    GetSessions,
+    /// End sessions.
+    DeleteSessions,
+    /// Read the audit log.
+    GetAudit,
+}
+
+impl Right {
+    /// RBAC resource and action.
+    pub fn names(self) -> [&'static str; 2] {
+        match self {
+            Self::GetTokens => ["tokens", "get"],
+            Self::CreateTokens => ["tokens", "create"],
+            Self::DeleteTokens => ["tokens", "delete"],
+            Self::GetSessions => ["sessions", "get"],
+            Self::DeleteSessions => ["sessions", "delete"],
+            Self::GetAudit => ["audit", "get"],
+        }
+    }
+}
+
+/// The RBAC object of somebody's things at one agent.
+///
+/// - `agent`: `None` if it is not about a single agent.
+/// - `user`: `None` if it is about everybody.
+pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
+    format!("{}/{}", agent.unwrap_or("*"), user.unwrap_or("*"))
+}
+
+/// Looks up one right.
+pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, object: String) -> Check {
+    Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
+}
+
+/// Whether the caller could have the right to any object with this prefix. It may return true if
+/// they have none, but never false if they have one.
+pub fn could(snapshot: &Snapshot, caller: &Caller, right: Right, prefix: &str) -> bool {
+    snapshot.rbac.could(&caller.roles, right.names(), prefix)
+}
+
+/// For each object, whether the caller has the right.
+pub fn each(snapshot: &Snapshot, caller: &Caller, right: Right, objects: &[String]) -> Vec<bool> {
+    let [resource, action] = right.names();
+    let texts = objects.iter().map(String::as_str);
+    let verdicts = snapshot.rbac.decide_each(&caller.roles, resource, action, texts);
+    verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()
+}

@@ -1,0 +1,268 @@
+//! Lists and ends sessions of every kind, and makes those of browsers. A new browser session
+//! returns its cookie and its CSRF token once.
+//!
+//! Security: only those a session concerns can end it.
+
+use std::cmp::Reverse;
+
+use http::header::SET_COOKIE;
+use http::{Response, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use crate::platform::api::query::cursor;
+use crate::platform::api::{Error, SessionView, cookie};
+use crate::platform::pages::{Gathering, ROWS, last_of_full};
+use crate::platform::permit::Right;
+use crate::platform::{Desk, Listed, Wish, answer, too_many};
+use tollgate_core::agent::AgentId;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
+use tollgate_identity::access::secret;
+use tollgate_identity::store::{About, BrowserSession, MadeAt, Owned, Page, SecretHash, UsedFor};
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::Check;
+
+/// The result of a revocation.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Revoked {
+    revoked: String,
+    /// Requests, watches, logs and tunnels that this replica closed at once. Other replicas follow
+    /// within a second.
+    closed: u32,
+    /// What the revocation does not end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    note: Option<&'static str>,
+}
+
+/// For ID tokens that do not identify their sign-in.
+const ONE_TOKEN: &str = "only this ID token is ended: it has neither `sid` nor `auth_time`, so that the issuer's next \
+                         token of this person is let in; block the user in the directory to end that too";
+
+impl Revoked {
+    pub(super) fn of(session: &SessionId, closed: u32) -> Self {
+        Self {
+            revoked: session.to_string(),
+            closed,
+            note: session.is_of_one_token().then_some(ONE_TOKEN),
+        }
+    }
+}
+
+/// A new browser session. Its cookie is in the header of the answer.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Made<'a> {
+    id: String,
+    csrf_token: &'a str,
+    expires_at: jiff::Timestamp,
+}
+
+impl Desk<'_> {
+    pub(super) async fn list_sessions(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let owned = self.owned(Right::GetSessions, wish, checks)?;
+        // Browser sessions that were not used are valid for all agents.
+        let has_unused = wish.query.agent.is_none() && (wish.is_mine || self.could_see(Right::GetSessions, None, wish));
+        let mut page = Gathering::new(wish.query.position(Position::is_sound)?, wish.query.rows());
+        while page.goes_on() {
+            let (rows, end) = match page.after() {
+                None => self.at_work(&owned, None).await?,
+                Some(Position::AtWork(after)) => self.at_work(&owned, Some(after)).await?,
+                Some(Position::Unused(after)) if has_unused => self.unused(&owned, after).await?,
+                Some(Position::Unused(_)) => (Vec::new(), None),
+            };
+            let of = rows.iter().map(|(_, view)| of_session(view));
+            let visible = self.visible(Right::GetSessions, wish, of);
+            let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
+            page.take(rows.map(|(row, _)| row), end);
+        }
+        let (mut views, next) = page.finish()?;
+        if views.is_empty() {
+            self.nothing(Right::GetSessions, wish, checks)?;
+        }
+        views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
+        let listed = Listed {
+            items: &views,
+            next: next.as_ref().map(cursor),
+        };
+        Ok(answer(StatusCode::OK, &listed))
+    }
+
+    pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
+        self.here()?;
+        let me = self.me()?;
+        let (value, csrf) = (secret::session()?, secret::session()?);
+        let field = cookie::set_cookie(&value, self.settings, self.transport)?;
+        let life = self.settings.cookie_lifetime;
+        let expires_at = self.now.checked_add(life).unwrap_or(self.now);
+        let session = BrowserSession {
+            id: Uuid::now_v7(),
+            user: me.clone(),
+            csrf: SecretHash::of(&csrf),
+            created_at: self.now,
+            expires_at,
+            revoked_at: None,
+        };
+        self.services
+            .store
+            .create_session(&session, SecretHash::of(&value), &self.actor())
+            .await
+            .map_err(|error| too_many(error, me))?;
+        let made = Made {
+            id: browser(session.id).to_string(),
+            csrf_token: csrf.expose_secret(),
+            expires_at,
+        };
+        let mut response = answer(StatusCode::CREATED, &made);
+        response.headers_mut().append(SET_COOKIE, field);
+        Ok(response)
+    }
+
+    pub(super) async fn revoke_session(
+        &self,
+        session: &SessionId,
+        checks: &mut Vec<Check>,
+    ) -> Result<Response<Body>, Error> {
+        let (session, uses) = self.uses(session).await?;
+        let first = uses.first().ok_or(Error::UnknownSession)?;
+        if !uses.iter().all(|one| self.may_end(one, checks)) {
+            return Err(Error::UnknownSession);
+        }
+        let about = About {
+            user: first.user.clone(),
+            agent_id: first.agent_id.filter(|_| uses.len() == 1),
+        };
+        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
+    }
+
+    /// Whether the caller may end a session with this use: at this agent, or anywhere for its
+    /// person.
+    fn may_end(&self, about: &About, checks: &mut Vec<Check>) -> bool {
+        let mut may = |agent| {
+            let object = self.object(agent, &about.user.username);
+            self.may(Right::DeleteSessions, object, checks)
+        };
+        self.is_mine(&about.user) || may(about.agent_id) || (about.agent_id.is_some() && may(None))
+    }
+
+    /// Returns whose a session is, for each agent, with the session's canonical spelling. Of
+    /// credentials that were made elsewhere only their use is known.
+    async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<About>), Error> {
+        let services = self.services;
+        let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
+            (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| {
+                let about = About {
+                    user: token.user,
+                    agent_id: Some(token.agent_id),
+                };
+                (token.id, about)
+            }),
+            (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| {
+                let about = About {
+                    user: session.user,
+                    agent_id: None,
+                };
+                (session.id, about)
+            }),
+            (AccessType::PersonalAccessToken | AccessType::SessionCookie, Err(_))
+            | (AccessType::OidcIdToken | AccessType::CiJobToken, _) => None,
+        };
+        match kept {
+            // SECURITY: later requests are identified by this spelling of the number. Revoking
+            // another spelling would lock nobody out.
+            Some((id, about)) => Ok((SessionId::new(session.access_type(), id.to_string()), vec![about])),
+            None => Ok((session.clone(), services.sessions.used(session).await?)),
+        }
+    }
+
+    /// Lists sessions seen in use, one row for each agent regardless of the replica. Unused
+    /// browser sessions follow the last of them.
+    async fn at_work(
+        &self,
+        owned: &Owned,
+        after: Option<UsedFor>,
+    ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
+        let wanted = Page { after, limit: ROWS };
+        let (rows, end) = self.services.sessions.page(owned, &wanted).await?;
+        let views = rows.into_iter().map(|row| {
+            let at = Position::AtWork((row.session.clone(), row.agent_id));
+            let agent = self.agent(row.agent_id);
+            (at, SessionView::seen(row, agent))
+        });
+        let end = end.map_or(Position::Unused(None), Position::AtWork);
+        Ok((views.collect(), Some(end)))
+    }
+
+    /// Lists browser sessions that were not used lately.
+    async fn unused(
+        &self,
+        owned: &Owned,
+        after: Option<MadeAt>,
+    ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
+        let wanted = Page { after, limit: ROWS };
+        let store = &self.services.store;
+        let rows = store.browser_sessions(owned, Some(self.now), &wanted).await?;
+        let position = |row: &BrowserSession| Position::Unused(Some((row.created_at, row.id)));
+        let end = last_of_full(&rows).map(position);
+        let texts: Vec<_> = rows.iter().map(|row| browser(row.id).to_string()).collect();
+        let used = self.services.sessions.at_work(&texts).await?;
+        let rows = rows.into_iter().zip(texts).filter(|(_, text)| !used.contains(text));
+        let views = rows.map(|(row, text)| (position(&row), SessionView::unused(text, row)));
+        Ok((views.collect(), end))
+    }
+}
+
+/// Position of a session in its list.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+enum Position {
+    /// Sessions in use.
+    AtWork(UsedFor),
+    /// Unused browser sessions. `None` is the position before the first.
+    Unused(Option<MadeAt>),
+}
+
+impl Position {
+    /// Whether it can be a position of the list: the databases do not accept every text.
+    fn is_sound(&self) -> bool {
+        match self {
+            Self::AtWork((session, _)) => SessionId::parse(session).is_some(),
+            Self::Unused(_) => true,
+        }
+    }
+}
+
+fn of_session(view: &SessionView) -> (Option<AgentId>, &User) {
+    (view.agent.as_ref().map(|agent| agent.id), &view.user)
+}
+
+fn browser(id: Uuid) -> SessionId {
+    SessionId::new(AccessType::SessionCookie, id.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::Revoked;
+    use tollgate_core::session::{AccessType, SessionId};
+
+    #[test]
+    fn who_ends_one_token_alone_is_told_so() {
+        let told = |session: &SessionId| serde_json::to_value(Revoked::of(session, 2)).unwrap();
+        let sign_in = told(&SessionId::new(AccessType::OidcIdToken, "ab"));
+        assert_eq!(sign_in, json!({"revoked": "oidc:ab", "closed": 2}));
+        let one = told(&SessionId::of_one_token("ab"));
+        assert_eq!(one["revoked"], "oidc:token-ab");
+        let note = one["note"].as_str().unwrap();
+        assert!(
+            note.contains("only this ID token") && note.contains("block the user in the directory"),
+            "{note}"
+        );
+        let token = told(&SessionId::new(AccessType::PersonalAccessToken, "token-ab"));
+        assert_eq!(token, json!({"revoked": "pat:token-ab", "closed": 2}));
+    }
+}

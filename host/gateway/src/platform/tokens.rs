@@ -1,0 +1,160 @@
+//! Makes, lists and revokes personal access tokens. A token's secret is shown once, when it is
+//! made.
+//!
+//! Security: a token is only made for an agent that is shared with its owner.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use secrecy::ExposeSecret as _;
+use serde::Serialize;
+use uuid::Uuid;
+use zeroize::Zeroizing;
+
+use crate::platform::api::content::NewToken;
+use crate::platform::api::query::cursor;
+use crate::platform::api::{Error, TokenView};
+use crate::platform::pages::{Gathering, ROWS, last_of_full};
+use crate::platform::permit::{Right, object};
+use crate::platform::sessions::Revoked;
+use crate::platform::{Desk, Listed, Person, Wish, answer, too_many, unblocked};
+use tollgate_core::agent::Agent;
+use tollgate_core::session::{AccessType, SessionId};
+use tollgate_core::user::User;
+use tollgate_identity::access::secret;
+use tollgate_identity::store::{About, MadeAt, Page, SecretHash, Token};
+use tollgate_proxy::forward::Body;
+use tollgate_proxy::record::Check;
+use tollgate_state::agent::ShareAs;
+
+/// The one scope of tokens made here.
+const SCOPE: &str = "k8s_proxy";
+
+/// A new token with its secret, which is shown this once.
+#[derive(Serialize)]
+struct Made<'a> {
+    token: TokenView,
+    secret: &'a str,
+    bearer: &'a str,
+}
+
+impl Desk<'_> {
+    pub(super) async fn list_tokens(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let owned = self.owned(Right::GetTokens, wish, checks)?;
+        let mut page = Gathering::new(wish.query.position(|_| true)?, wish.query.rows());
+        while page.goes_on() {
+            let wanted = Page {
+                after: page.after(),
+                limit: ROWS,
+            };
+            let rows = self.services.store.tokens(&owned, &wanted).await?;
+            let end = last_of_full(&rows).map(position);
+            let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
+            let visible = self.visible(Right::GetTokens, wish, of);
+            let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
+            page.take(rows.map(|(token, _)| (position(&token), token)), end);
+        }
+        let (tokens, next) = page.finish()?;
+        if tokens.is_empty() {
+            self.nothing(Right::GetTokens, wish, checks)?;
+        }
+        let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
+        let listed = Listed {
+            items: &views,
+            next: next.as_ref().map(cursor),
+        };
+        Ok(answer(StatusCode::OK, &listed))
+    }
+
+    pub(super) async fn create_token(
+        &self,
+        asked: &NewToken,
+        checks: &mut Vec<Check>,
+    ) -> Result<Response<Body>, Error> {
+        self.here()?;
+        let name = asked.name()?.to_owned();
+        let expires_at = asked.end(self.now, self.settings.longest_token)?;
+        let wanted = asked.agent.to_string();
+        let user = self.owner(asked, &wanted, checks)?;
+        let agent = self.shared(&wanted, &user)?;
+        let token = Token {
+            id: Uuid::now_v7(),
+            name,
+            user,
+            agent_id: agent.id,
+            agent: Some(agent.identity()),
+            scopes: vec![SCOPE.to_owned()],
+            created_at: self.now,
+            expires_at,
+            revoked_at: None,
+            last_used_at: None,
+        };
+        let secret = secret::token()?;
+        self.services
+            .store
+            .create_token(&token, SecretHash::of(&secret), &self.actor())
+            .await
+            .map_err(|error| too_many(error, &token.user))?;
+        let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
+        let made = Made {
+            token: self.view(token),
+            secret: secret.expose_secret(),
+            bearer: &bearer,
+        };
+        Ok(answer(StatusCode::CREATED, &made))
+    }
+
+    pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+        let token = self.services.store.token(id).await?.ok_or(Error::UnknownToken)?;
+        let object = self.object(Some(token.agent_id), &token.user.username);
+        if !self.is_mine(&token.user) && !self.may(Right::DeleteTokens, object, checks) {
+            return Err(Error::UnknownToken);
+        }
+        let session = SessionId::new(AccessType::PersonalAccessToken, id.to_string());
+        let about = About {
+            user: token.user,
+            agent_id: Some(token.agent_id),
+        };
+        let closed = self.services.sessions.revoke(&session, &about, &self.actor()).await?;
+        Ok(answer(StatusCode::OK, &Revoked::of(&session, closed)))
+    }
+
+    /// The person a token is made for: the caller, or somebody they may make it for.
+    fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<Check>) -> Result<User, Error> {
+        let name = match (&asked.user, &self.person) {
+            (None, _) => return self.me().cloned(),
+            (Some(name), Person::Known(me)) if me.username == *name => return Ok(me.clone()),
+            (Some(name), Person::Known(_) | Person::Stranger) => name,
+        };
+        let agent = self.named(agent).map_or(agent, |agent| agent.name.as_str());
+        self.require(Right::CreateTokens, object(Some(agent), Some(name)), checks)?;
+        let unknown = || Error::UnknownUser { user: name.clone() };
+        let user = self.agents.user_named(name).ok_or_else(unknown)?;
+        unblocked(user)
+    }
+
+    /// Returns the agent if a token of this person would be accepted there.
+    fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
+        let found = self.named(agent);
+        let share = found.and_then(|found| self.agents.share(found.id, user.id));
+        match (found, share.map(|share| share.share_as)) {
+            (Some(found), Some(ShareAs::Agent | ShareAs::User)) => Ok(Arc::clone(found)),
+            (Some(found), Some(ShareAs::Mapped(_))) => Err(Error::IdTokensOnly {
+                agent: found.name.clone(),
+            }),
+            (_, None) | (None, Some(_)) => Err(Error::UnknownAgent {
+                agent: agent.to_owned(),
+                user: user.username.clone(),
+            }),
+        }
+    }
+
+    fn view(&self, token: Token) -> TokenView {
+        let agent = self.agent(token.agent_id);
+        TokenView::of(token, agent, self.now)
+    }
+}
+
+fn position(token: &Token) -> MadeAt {
+    (token.created_at, token.id)
+}

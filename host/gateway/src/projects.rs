@@ -1,0 +1,155 @@
+//! Runs the stages of the API for AppProjects after authentication.
+//!
+//! Invariant: a change is on disk, or in the cluster, before it is answered.
+//!
+//! Security: a project is looked up only after RBAC allowed it.
+
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, request};
+use serde_json::{Value, json};
+
+use crate::front::{Front, RequestContext};
+use crate::platform::api;
+use crate::platform::api::content::read;
+use crate::projects::permit::{Right, check, visible};
+use crate::projects::route::ProjectRoute;
+use crate::projects::update::{CONTENT_BYTES, Error, Update};
+use crate::rejection::Rejection;
+use tollgate_proxy::forward::{Body, Gathered};
+use tollgate_proxy::record::Step;
+use tollgate_state::ObjectName;
+use tollgate_state::write::{Key, Kind, Writer};
+
+pub mod permit;
+pub mod route;
+pub mod update;
+
+impl Front for ProjectRoute<'_> {
+    async fn serve(
+        &self,
+        mut context: RequestContext<'_>,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Response<Body>, Rejection> {
+        context.record.note(|record| record.front = "projects");
+        let _held = context.gateway.persons.acquire(context.principal.key())?;
+        let place = context
+            .gateway
+            .source
+            .place()
+            .map_err(|error| Error::State(error.into()))?;
+        let writer = Writer::at(place, &context.snapshot.config.control_plane_namespace);
+        let document = match self {
+            Self::List => context.list_projects(&writer).await,
+            Self::Get { name } => context.project(&writer, name).await,
+            Self::Update { name } => context.update_project(&writer, name, (head, body)).await,
+        };
+        Ok(answer(&document?))
+    }
+}
+
+impl RequestContext<'_> {
+    async fn list_projects(&mut self, writer: &Writer) -> Result<Value, Rejection> {
+        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
+        let known = self.snapshot.resources.projects.keys();
+        let shown = visible(self.snapshot, &caller, known.clone().map(String::as_str));
+        self.record.step(Step::Authorize);
+        let shown: BTreeSet<&str> = known
+            .zip(shown)
+            .filter(|(_, shown)| *shown)
+            .map(|(name, _)| &**name)
+            .collect();
+        // A caller who may see none causes no file access and no call.
+        if shown.is_empty() {
+            return Ok(list_of(&[]));
+        }
+        let namespace = &self.snapshot.config.control_plane_namespace;
+        let listed = writer.list(Kind::AppProject, namespace).await;
+        let mut all = listed.map_err(Error::State)?;
+        all.retain(|stored| {
+            let name = stored.object.pointer("/metadata/name").and_then(Value::as_str);
+            name.is_some_and(|name| shown.contains(name))
+        });
+        let objects: Vec<Value> = all.into_iter().map(|stored| stored.object).collect();
+        Ok(list_of(&objects))
+    }
+
+    async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Rejection> {
+        self.require_project(&[Right::Get], name)?;
+        let stored = writer.read(&self.project_key(name)).await.map_err(Error::State)?;
+        Ok(stored.object)
+    }
+
+    async fn update_project(
+        &mut self,
+        writer: &Writer,
+        name: &str,
+        (head, body): (request::Parts, Body),
+    ) -> Result<Value, Rejection> {
+        // The answer shows the project, so the caller must also be allowed to see it.
+        self.require_project(&[Right::Update, Right::Get], name)?;
+        let allowed = CONTENT_BYTES;
+        let content = match body.gather(allowed).await? {
+            Gathered::Whole(content) => content,
+            Gathered::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
+        };
+        let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
+        let based_on = update.based_on()?;
+        let key = self.project_key(name);
+        let stored = writer.read(&key).await.map_err(Error::State)?;
+        let semantics = self.snapshot.config.applications.unwrap_or_default().semantics;
+        let wanted = update.onto(&stored, &key, semantics)?;
+        let stored = writer.replace(&key, wanted, &based_on).await.map_err(Error::State)?;
+        Ok(stored.object)
+    }
+
+    fn project_key(&self, name: &str) -> Key {
+        Key {
+            kind: Kind::AppProject,
+            name: ObjectName {
+                namespace: self.snapshot.config.control_plane_namespace.clone(),
+                name: name.to_owned(),
+            },
+        }
+    }
+
+    fn require_project(&mut self, rights: &[Right], name: &str) -> Result<(), Error> {
+        let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
+        let checks = rights.iter().map(|right| check(self.snapshot, &caller, *right, name));
+        let checks: Vec<_> = checks.collect();
+        let missing = checks.iter().zip(rights).find(|(check, _)| !check.allowed);
+        let action = missing.map(|(_, right)| right.action());
+        self.record.step(Step::Authorize);
+        self.record.note(|record| {
+            record.project = Some(name.to_owned());
+            record.checks = checks.into();
+        });
+        match action {
+            None => Ok(()),
+            Some(action) => Err(Error::NotPermitted {
+                action,
+                name: name.to_owned(),
+            }),
+        }
+    }
+}
+
+fn list_of(items: &[Value]) -> Value {
+    json!({
+        "apiVersion": Kind::AppProject.api_version(),
+        "kind": "AppProjectList",
+        "metadata": {},
+        "items": items,
+    })
+}
+
+/// An answer that must not be cached, because the next write needs the current version.
+fn answer(document: &Value) -> Response<Body> {
+    let mut response = Response::new(Body::from(Bytes::from(document.to_string())));
+    let fields = response.headers_mut();
+    fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    fields.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    response
+}

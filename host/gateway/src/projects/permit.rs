@@ -1,0 +1,42 @@
+//! Decides whether the caller may see or change AppProjects: yes, or 403, with the check for the
+//! record.
+//!
+//! Argo CD's RBAC decides alone: resource `projects`, with the project's name as the object.
+//!
+//! Security: the decision does not depend on whether the project exists, so a caller who may not
+//! see it learns nothing.
+
+use crate::caller::Caller;
+use crate::extensions::facts::Lookup;
+use crate::snapshot::Snapshot;
+use tollgate_proxy::record::Check;
+
+/// A right on a project.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Right {
+    /// To see it.
+    Get,
+    /// To change it.
+    Update,
+}
+
+impl Right {
+    /// RBAC action.
+    pub fn action(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Update => "update",
+        }
+    }
+}
+
+/// Looks up one right.
+pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, name: &str) -> Check {
+    Lookup::of(&snapshot.rbac, caller, ["projects", right.action()], name.to_owned()).into_check()
+}
+
+/// For each name, whether the caller may see the project.
+pub fn visible<'a>(snapshot: &Snapshot, caller: &Caller, names: impl Iterator<Item = &'a str>) -> Vec<bool> {
+    let verdicts = snapshot.rbac.decide_each(&caller.roles, "projects", "get", names);
+    verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()
+}

@@ -1,0 +1,97 @@
+//! Paths of the API for AppProjects.
+//!
+//! Security: names are decoded once, and an encoding that two readers could read differently gets
+//! 400.
+
+use std::borrow::Cow;
+
+use http::{Method, Uri};
+
+use tollgate_proxy::target::{Error, check_path};
+
+/// Where the API is, as Argo CD has it.
+const API: &str = "/api/v1/projects";
+
+/// Longest name, decoded, in bytes, as Kubernetes has it.
+const NAME_BYTES: usize = 253;
+
+/// What a request about AppProjects asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProjectRoute<'a> {
+    /// Those the caller may see.
+    List,
+    /// One.
+    Get {
+        /// Its name.
+        name: Cow<'a, str>,
+    },
+    /// Changes one.
+    Update {
+        /// Its name.
+        name: Cow<'a, str>,
+    },
+}
+
+/// Finds what a request about AppProjects asks for. `None` if it is not about them.
+///
+/// # Errors
+/// [`Error`] of [`check_path`], where the path is the API's.
+pub(crate) fn project<'a>(method: &Method, uri: &'a Uri) -> Result<Option<ProjectRoute<'a>>, Error> {
+    let Some(tail) = uri.path().strip_prefix(API) else {
+        return Ok(None);
+    };
+    let reads = *method == Method::GET || *method == Method::HEAD;
+    if tail.is_empty() {
+        return Ok(reads.then_some(ProjectRoute::List));
+    }
+    let Some(segment) = tail.strip_prefix('/') else {
+        return Ok(None);
+    };
+    check_path(uri.path())?;
+    let name = percent_encoding::percent_decode_str(segment);
+    let name = name.decode_utf8().map_err(|_| Error::NotUtf8)?;
+    if segment.contains('/') || name.is_empty() || name.len() > NAME_BYTES {
+        return Ok(None);
+    }
+    Ok(match *method {
+        Method::PUT => Some(ProjectRoute::Update { name }),
+        _ if reads => Some(ProjectRoute::Get { name }),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use http::{Method, Uri};
+
+    use super::{Error, ProjectRoute, project};
+
+    fn of(method: &Method, path: &str) -> Result<Option<String>, Error> {
+        let uri: Uri = path.parse().expect("a path");
+        Ok(project(method, &uri)?.map(|route| match route {
+            ProjectRoute::List => "list".to_owned(),
+            ProjectRoute::Get { name } => format!("get {name}"),
+            ProjectRoute::Update { name } => format!("update {name}"),
+        }))
+    }
+
+    #[test]
+    fn methods_and_names() {
+        let some = |text: &str| Ok(Some(text.to_owned()));
+        assert_eq!(of(&Method::GET, "/api/v1/projects"), some("list"));
+        assert_eq!(of(&Method::HEAD, "/api/v1/projects/a"), some("get a"));
+        assert_eq!(of(&Method::GET, "/api/v1/projects/a%2Fb"), some("get a/b"));
+        assert_eq!(of(&Method::PUT, "/api/v1/projects/a"), some("update a"));
+        for (method, path) in [
+            (Method::POST, "/api/v1/projects"),
+            (Method::DELETE, "/api/v1/projects/a"),
+            (Method::GET, "/api/v1/projects/"),
+            (Method::GET, "/api/v1/projects/a/detailed"),
+            (Method::GET, "/api/v1/projectsx"),
+        ] {
+            assert_eq!(of(&method, path), Ok(None), "{method} {path}");
+        }
+        assert_eq!(of(&Method::GET, "/api/v1/projects/.."), Err(Error::DotSegment));
+        assert_eq!(of(&Method::GET, "/api/v1/projects/a%252e"), Err(Error::DoubleEncoding));
+    }
+}

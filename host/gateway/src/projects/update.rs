@@ -1,0 +1,198 @@
+//! What is specific to the API for AppProjects: decodes the content of a PUT, and gives each
+//! refusal a status, a reason and a sentence.
+//!
+//! Security: no sentence shows a path of the gateway's machine.
+
+use std::borrow::Cow;
+
+use http::StatusCode;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::platform::api;
+use tollgate_config::ServiceAccountSemantics;
+use tollgate_state::write::{self, Stored, Version};
+
+pub mod change;
+
+/// Longest content of a PUT, in bytes: about the longest object a cluster stores (etcd's request
+/// limit is 1.5 MiB).
+pub const CONTENT_BYTES: u64 = 1024 * 1024;
+
+/// Why a project is not shown or changed.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// RBAC does not let the caller do this. It was not checked whether the project exists. (403)
+    #[error("not permitted: `projects, {action}` of `{name}`")]
+    NotPermitted {
+        /// RBAC action.
+        action: &'static str,
+        /// As the caller named it.
+        name: String,
+    },
+    /// The content cannot be read. (400, 413, 415)
+    #[error(transparent)]
+    Content(#[from] api::Error),
+    /// The content does not say which version it changes. (409)
+    #[error(
+        "`project.metadata.resourceVersion` is missing: read the project, and send the version together with what you changed"
+    )]
+    NoVersion,
+    /// What is sent cannot be stored. (400)
+    #[error(transparent)]
+    Change(#[from] change::Error),
+    /// The store of the state refused.
+    #[error(transparent)]
+    State(#[from] write::Error),
+}
+
+/// The content of a PUT, in the shape of Argo CD's API.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Update {
+    /// The AppProject.
+    pub project: Value,
+}
+
+impl Update {
+    /// The version the change is based on.
+    ///
+    /// # Errors
+    /// [`Error::NoVersion`].
+    pub fn based_on(&self) -> Result<Version, Error> {
+        let version = self
+            .project
+            .pointer("/metadata/resourceVersion")
+            .and_then(Value::as_str);
+        let version = version.filter(|version| !version.is_empty());
+        version.map(Version::new).ok_or(Error::NoVersion)
+    }
+
+    /// The object to store in place of `stored`.
+    ///
+    /// # Errors
+    /// [`Error::State`] when another version is stored, then [`Error::Change`].
+    pub fn onto(&self, stored: &Stored, key: &write::Key, semantics: ServiceAccountSemantics) -> Result<Value, Error> {
+        let based_on = self.based_on()?;
+        if based_on != stored.version {
+            return Err(Error::State(write::Error::Conflict {
+                key: key.clone(),
+                based_on: based_on.as_str().to_owned(),
+                found: stored.version.as_str().to_owned(),
+            }));
+        }
+        let wanted = change::with_entries_of(&stored.object, &self.project)?;
+        change::validate(&wanted, semantics)?;
+        Ok(wanted)
+    }
+}
+
+impl Error {
+    /// HTTP status.
+    pub fn status(&self) -> StatusCode {
+        match self {
+            Self::NotPermitted { .. } => StatusCode::FORBIDDEN,
+            Self::Content(error) => error.status(),
+            Self::NoVersion => StatusCode::CONFLICT,
+            Self::Change(_) => StatusCode::BAD_REQUEST,
+            Self::State(error) => state_status(error),
+        }
+    }
+
+    /// Stable reason for programs.
+    pub fn code(&self) -> &'static str {
+        match self {
+            Self::NotPermitted { .. } => "permission_denied",
+            Self::Content(error) => error.code(),
+            Self::NoVersion => "version_missing",
+            Self::Change(_) => "project_invalid",
+            Self::State(error) => state_code(error),
+        }
+    }
+
+    /// Text for the caller, who may see the project but not paths of the machine.
+    pub fn text(&self) -> Cow<'static, str> {
+        match self {
+            Self::NotPermitted { .. } | Self::Content(_) | Self::NoVersion | Self::Change(_) => self.to_string().into(),
+            Self::State(error) => state_text(error),
+        }
+    }
+}
+
+/// HTTP status of an error of the state.
+pub fn state_status(error: &write::Error) -> StatusCode {
+    match error {
+        write::Error::NotFound(_) => StatusCode::NOT_FOUND,
+        write::Error::Exists(_)
+        | write::Error::Conflict { .. }
+        | write::Error::Managed { .. }
+        | write::Error::Twice { .. }
+        | write::Error::Link { .. }
+        | write::Error::Layout { .. } => StatusCode::CONFLICT,
+        write::Error::Refused(_)
+        | write::Error::Cluster {
+            status: 400 | 413 | 422,
+            ..
+        } => StatusCode::BAD_REQUEST,
+        write::Error::Cluster { .. } => StatusCode::BAD_GATEWAY,
+        write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Broken => {
+            StatusCode::SERVICE_UNAVAILABLE
+        }
+    }
+}
+
+/// Text of an error of the state for the caller, who may see the object but not paths of the
+/// machine.
+pub fn state_text(error: &write::Error) -> Cow<'static, str> {
+    match error {
+        write::Error::NotFound(_) | write::Error::Exists(_) | write::Error::Managed { .. } => error.to_string().into(),
+        write::Error::Conflict { key, .. } => {
+            format!("{key} has changed since it was read: read it again and repeat the change").into()
+        }
+        write::Error::Twice { key, .. } => format!("{key} is defined twice in the state folder").into(),
+        write::Error::Link { .. } => {
+            "the state folder is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps \
+             checkouts: change the object at its source"
+                .into()
+        }
+        write::Error::Layout { line, why, .. } => {
+            format!("the object's file has to be edited by hand: line {line}: {why}").into()
+        }
+        write::Error::Refused(findings) => {
+            let finding = findings.first().map(|finding| finding.message.as_str());
+            let finding = finding.unwrap_or("it has mistakes");
+            format!("the state would not load with this change: {finding}").into()
+        }
+        // The caller may read what the cluster says about the object they sent.
+        write::Error::Cluster {
+            status: 400 | 413 | 422,
+            message,
+        } => format!("the control plane's cluster refuses the change: {message}").into(),
+        write::Error::Cluster { .. } => "the control plane's cluster does not take the change".into(),
+        write::Error::Busy => "another writer is at work, try again".into(),
+        write::Error::Io { .. } | write::Error::Source(_) | write::Error::Broken => {
+            "the state cannot be read or written right now".into()
+        }
+    }
+}
+
+/// Stable reason of an error of the state, for programs.
+pub fn state_code(error: &write::Error) -> &'static str {
+    match error {
+        write::Error::NotFound(_) => "project_not_found",
+        write::Error::Exists(_) => "exists",
+        write::Error::Conflict { .. } => "conflict",
+        write::Error::Managed { .. } => "managed_elsewhere",
+        write::Error::Twice { .. } | write::Error::Link { .. } | write::Error::Layout { .. } => "not_editable",
+        write::Error::Refused(_)
+        | write::Error::Cluster {
+            status: 400 | 413 | 422,
+            ..
+        } => "state_refused",
+        write::Error::Busy
+        | write::Error::Io { .. }
+        | write::Error::Cluster { .. }
+        | write::Error::Source(_)
+        | write::Error::Broken => "state_unavailable",
+    }
+}
