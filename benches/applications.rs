@@ -18,13 +18,13 @@ use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Location;
-use tollgate_gateway::snapshot::{Current, Loader};
+use tollgate_gateway::snapshot::{CurrentSnapshot, Loader};
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::{self, Cache};
 use tollgate_policy::applications::Applications;
-use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rego::Checker;
-use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_state::{Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, Resources};
 
 const PROJECTS: usize = 500;
@@ -109,7 +109,7 @@ fn resident() -> u64 {
 }
 
 fn applications(criterion: &mut Criterion) {
-    let rules = Rules::new(ServiceAccountSemantics::Strict);
+    let rules = ImpersonationRules::new(ServiceAccountSemantics::Strict);
     let enforce = Some(ImpersonationMode::Enforce);
     let before = resident();
     let mut resources = resources();
@@ -217,7 +217,7 @@ fn reload(criterion: &mut Criterion) {
     let loader = Loader::new(config, checker, metrics, (credentials, Clock::default())).expect("a loader");
     let before = resident();
     let first = loader.first().value.expect("good state");
-    let current: Current = Arc::new(arc_swap::ArcSwap::from_pointee(first));
+    let current: CurrentSnapshot = Arc::new(arc_swap::ArcSwap::from_pointee(first));
     eprintln!(
         "memory of the whole snapshot: {} KiB",
         resident().saturating_sub(before) / 1_024
@@ -235,7 +235,7 @@ fn reload(criterion: &mut Criterion) {
             },
             |()| {
                 let before = current.load().generation;
-                let findings = loader.reload(&current, Part::State);
+                let findings = loader.reload(&current, ConfigPart::State);
                 assert!(current.load().generation > before, "{findings:?}");
             },
             criterion::BatchSize::PerIteration,

@@ -17,14 +17,14 @@ use std::sync::Arc;
 
 use criterion::{BatchSize, Criterion, criterion_group, criterion_main};
 use serde_json::{Value, json};
-use tollgate_applicationset::plan::Existing;
+use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{
-    ApplicationSet, Budget, ClusterInput, Guests, InputError, Inputs, KindName, Params, Plan, Repositories, Tree,
-    generate,
+    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputError, Inputs, Params, Plan, PluginGenerators,
+    Repositories, Tree, generate,
 };
 use tollgate_config::GenerationLimits;
 use tollgate_config::raw;
-use tollgate_gateway::applicationsets::permit::{Asked, Desk, Operation, Reads};
+use tollgate_gateway::applicationsets::permit::{Desk, Operation, ResolvedInputs, SetRequest};
 use tollgate_gateway::caller::Caller;
 use tollgate_gateway::snapshot::{Loader, Snapshot};
 use tollgate_identity::authenticate::Safety;
@@ -47,13 +47,13 @@ const GROUP: &str = "argoproj.io/v1alpha1";
 struct Nothing;
 
 impl Repositories for Nothing {
-    fn open(&self, url: &str, _: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
         Err(InputError(format!("`{url}` is not asked for here")))
     }
 }
 
-impl Guests for Nothing {
-    fn generate(&self, kind: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+impl PluginGenerators for Nothing {
+    fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         Err(InputError(format!("`{}` is not asked for here", kind.as_str())))
     }
 }
@@ -187,22 +187,22 @@ fn caller(snapshot: &Snapshot, runtime: &tokio::runtime::Runtime) -> Arc<Caller>
 struct Walk<'a> {
     desk: Desk<'a>,
     clusters: Vec<ClusterInput>,
-    existing: Existing,
+    existing: StoredState,
 }
 
 impl Walk<'_> {
-    fn asked<'s>(&self, set: &'s ApplicationSet, owned: &'s [&'s Value]) -> Asked<'s> {
-        Asked {
+    fn asked<'s>(&self, set: &'s ApplicationSet, owned: &'s [&'s Value]) -> SetRequest<'s> {
+        SetRequest {
             operation: Operation::Create,
             name: &set.name,
             sent: Some(set),
             stored: None,
             owned,
-            reads: Reads::default(),
+            reads: ResolvedInputs::default(),
         }
     }
 
-    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::Cleared {
+    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
         self.desk
             .before(&self.asked(set, &[]), &mut Vec::new())
             .expect("alice may")
@@ -216,7 +216,7 @@ impl Walk<'_> {
             repositories: &Nothing,
             guests: &Nothing,
         };
-        let made = generate(set, &inputs, &Budget::new(GenerationLimits::default())).expect("Applications");
+        let made = generate(set, &inputs, &GenerationBudget::new(GenerationLimits::default())).expect("Applications");
         assert_eq!(made.len(), APPLICATIONS);
         made
     }
@@ -241,7 +241,7 @@ fn applicationsets(criterion: &mut Criterion) {
     let walk = Walk {
         desk: Desk::new(&snapshot, &caller).expect("an open front"),
         clusters: ClusterInput::all(&snapshot.resources),
-        existing: Existing::default(),
+        existing: StoredState::default(),
     };
     let mut group = criterion.benchmark_group("applicationsets");
     group.sample_size(20);

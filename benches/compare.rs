@@ -15,9 +15,9 @@ use std::path::{Path, PathBuf};
 
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::rbac::{Builtin, MatchMode, PolicySource, Rbac, Tuple};
+use tollgate_policy::rbac::{Builtin, MatchMode, PolicySource, Rbac, RbacRequest};
 use tollgate_policy::rego::{Bundle, Checker, Front};
 use tollgate_state::Text;
 
@@ -41,7 +41,7 @@ fn compile(policy: &str) -> Rbac {
         scopes: vec!["groups".to_owned()],
         projects: [].into(),
         accounts: [].into(),
-        semantics: Semantics::Argocd,
+        semantics: RbacSemantics::Argocd,
     };
     let loaded = Rbac::compile(&source);
     loaded
@@ -58,8 +58,8 @@ fn claims(asked: &rows::Questions) -> Map<String, Value> {
     .collect()
 }
 
-fn tuple([resource, action, object]: &[String; 3]) -> Tuple<'_> {
-    Tuple {
+fn tuple([resource, action, object]: &[String; 3]) -> RbacRequest<'_> {
+    RbacRequest {
         resource,
         action,
         object,

@@ -19,10 +19,10 @@ use tokio::time::Instant;
 use tollgate_config::EgressEntry;
 use tollgate_config::{Grant, Plugins};
 use tollgate_plugin::credential::cache::clock::SystemClock;
-use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 use tollgate_plugin::credential::cache::{Cache, Settings};
 use tollgate_plugin::credential::{Mint as _, MintRequest, Reason};
-use tollgate_plugin::{ClusterName, Material, Set, Source};
+use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 /// Clusters of the cold start.
 const CLUSTERS: usize = 500;
@@ -41,7 +41,7 @@ fn guests() -> PathBuf {
 }
 
 /// The plugin `aws-eks` alone, granted what it asks for.
-fn load(root: &Path) -> Set {
+fn load(root: &Path) -> PluginSet {
     let directory = root.join("plugins");
     std::fs::create_dir(&directory).expect("a folder");
     for file in ["aws-eks.wasm", "aws-eks.yaml"] {
@@ -70,17 +70,17 @@ fn config(cluster: &str) -> Value {
     json!({"region": "us-west-2", "clusterName": cluster})
 }
 
-fn source(set: &Set, cluster: &str) -> Source {
+fn source(set: &PluginSet, cluster: &str) -> ProviderMint {
     let values = [
         ("accessKeyId", "AKIDEXAMPLE"),
         ("secretAccessKey", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY"),
     ];
     let values = values.map(|(name, value)| (name.to_owned(), value.to_owned().into()));
-    let material = Material {
+    let material = SecretValues {
         values: values.into_iter().collect(),
-        ..Material::default()
+        ..SecretValues::default()
     };
-    let name = ClusterName {
+    let name = ProviderCluster {
         name: cluster.to_owned(),
         server: format!("https://{cluster}.example:6443"),
     };
@@ -88,8 +88,8 @@ fn source(set: &Set, cluster: &str) -> Source {
     provider.source(name, &config(cluster), material)
 }
 
-fn key(cluster: &str) -> Key {
-    Key::of(&Parts {
+fn key(cluster: &str) -> CredentialKey {
+    CredentialKey::of(&KeyInputs {
         abi: "tollgate:plugin@0.1.0",
         plugin: "aws-eks",
         config: &config(cluster),
@@ -136,7 +136,7 @@ fn credential(criterion: &mut Criterion) {
     });
 
     group.sample_size(10);
-    let sources: Vec<(String, Arc<Source>)> = (0..CLUSTERS)
+    let sources: Vec<(String, Arc<ProviderMint>)> = (0..CLUSTERS)
         .map(|at| format!("cluster-{at}"))
         .map(|name| (name.clone(), Arc::new(source(&set, &name))))
         .collect();

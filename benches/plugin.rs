@@ -17,7 +17,7 @@ use criterion::{Criterion, criterion_group, criterion_main};
 use http::{HeaderMap, HeaderName, HeaderValue};
 use tokio::runtime::Runtime;
 use tollgate_config::{Grant, Plugins};
-use tollgate_plugin::{HeaderFilter, RequestContext, Set};
+use tollgate_plugin::{FilterContext, HeaderFilter, PluginSet};
 
 /// A browser's request with a dozen fields.
 const FIELDS: [(&str, &str); 12] = [
@@ -79,26 +79,26 @@ fn settings(root: &Path) -> Plugins {
     }
 }
 
-fn load(settings: &Plugins) -> Set {
+fn load(settings: &Plugins) -> PluginSet {
     let (set, diagnostics) = tollgate_plugin::Runtime::new(settings).expect("an engine").load(None);
     assert!(diagnostics.is_empty(), "{diagnostics:?}");
     set
 }
 
 async fn one(filter: &HeaderFilter, groups: &[String], template: &HeaderMap) -> HeaderMap {
-    let context = RequestContext {
+    let context = FilterContext {
         extension: "metrics",
         method: "GET",
         path: "/api",
         groups,
-        ..RequestContext::default()
+        ..FilterContext::default()
     };
     let mut headers = template.clone();
     filter.filter_request(&context, &mut headers).await.expect("edits");
     headers
 }
 
-fn plans(criterion: &mut Criterion, set: &Set) {
+fn plans(criterion: &mut Criterion, set: &PluginSet) {
     let filter = set.header_filter("baseline").expect("the baseline");
     let template = fields();
     criterion.bench_function("plan/clone of 12 fields alone", |bencher| {
@@ -153,7 +153,7 @@ fn spread<F: Future<Output = ()> + Send + 'static>(
     start.elapsed()
 }
 
-fn calls(criterion: &mut Criterion, set: &Set) {
+fn calls(criterion: &mut Criterion, set: &PluginSet) {
     let filter = set.header_filter("tenant-router").expect("the tenant router").clone();
     let groups: Arc<[String]> = vec!["team-a".to_owned(), "everyone".to_owned()].into();
     let template = fields();

@@ -11,7 +11,7 @@ use std::hint::black_box;
 use criterion::{BenchmarkId, Criterion, criterion_group, criterion_main};
 use serde_json::{Map, Value, json};
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::rbac::{PolicySource, Rbac, Tuple};
+use tollgate_policy::rbac::{PolicySource, Rbac, RbacRequest};
 use tollgate_state::Text;
 
 /// Rows where the number does not matter.
@@ -66,7 +66,7 @@ fn decide(c: &mut Criterion) {
         ("row of another role", "get", "project-5003/app-7", false),
     ];
     for (name, action, object, expected) in questions {
-        let tuple = Tuple {
+        let tuple = RbacRequest {
             resource: "applications",
             action,
             object,

@@ -11,10 +11,10 @@ use regorus::Value;
 use serde_json::json;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_policy::cel::{self, Expression};
-use tollgate_policy::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, Limits, STACK_BYTES, TIME};
+use tollgate_policy::rego::{Bundle, CALL_DEPTH, Checker, Error, Front, STACK_BYTES, TIME, WorkerLimits};
 
 fn checker() -> Checker {
-    let limits = Limits {
+    let limits = WorkerLimits {
         time: Duration::from_secs(20),
         cpu_seconds: 3,
         memory_bytes: 2 * 1024 * 1024 * 1024,
@@ -518,9 +518,9 @@ fn a_policy_that_uses_its_cpu_time_is_refused() {
     for (name, text) in [("policy.rego", policy), ("cases.yaml", cases), ("data/n.yaml", numbers)] {
         std::fs::write(folder.path().join(name), text).unwrap();
     }
-    let limits = Limits {
+    let limits = WorkerLimits {
         cpu_seconds: 1,
-        ..Limits::default()
+        ..WorkerLimits::default()
     };
     let loaded = Bundle::load(folder.path(), Front::Extensions, &checker().with_limits(limits));
     assert!(
@@ -532,7 +532,7 @@ fn a_policy_that_uses_its_cpu_time_is_refused() {
         loaded.diagnostics.first()
     );
     // A machine of which it has a tenth does not end it before.
-    assert!(Limits::default().time >= Duration::from_secs(10 * Limits::default().cpu_seconds));
+    assert!(WorkerLimits::default().time >= Duration::from_secs(10 * WorkerLimits::default().cpu_seconds));
 }
 
 #[test]
@@ -668,9 +668,9 @@ fn a_checker_that_cannot_run_refuses() {
             loaded.diagnostics
         );
     }
-    let slow = Limits {
+    let slow = WorkerLimits {
         time: Duration::from_millis(1),
-        ..Limits::default()
+        ..WorkerLimits::default()
     };
     let checker = checker().with_limits(slow);
     let loaded = Bundle::load(folder.path(), Front::Extensions, &checker);

@@ -20,7 +20,7 @@ use tollgate_config::Authentication;
 use tollgate_config::raw::authentication::RawAuthentication;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::principal::Kind;
-use tollgate_identity::authenticate::{Authenticator, Error, Principal, Reason, Safety};
+use tollgate_identity::authenticate::{Authenticator, Error, InvalidTokenReason, Principal, Safety};
 use tollgate_state::{Resources, Secret, Text};
 
 fn settings_of(provider: &Provider, audiences: &str) -> Authentication {
@@ -93,7 +93,7 @@ async fn people_and_programs_sign_in() {
     assert!(bearer(&people, &ann).await.is_ok());
     assert_eq!(
         bearer(&people, &program).await.unwrap_err(),
-        Error::Invalid(Reason::Audience)
+        Error::Invalid(InvalidTokenReason::Audience)
     );
     let mallory = provider.token("id-token mallory");
     assert_eq!(bearer(&people, &mallory).await.unwrap_err().code(), "user_rule_refused");
@@ -102,7 +102,7 @@ async fn people_and_programs_sign_in() {
     let (_, other) = mallory.rsplit_once('.').unwrap();
     assert_ne!(signature, other);
     let forged = bearer(&people, &format!("{signed}.{other}")).await.unwrap_err();
-    assert_eq!(forged, Error::Invalid(Reason::Signature));
+    assert_eq!(forged, Error::Invalid(InvalidTokenReason::Signature));
 }
 
 #[tokio::test]
@@ -128,7 +128,7 @@ async fn keys_are_rotated() {
     assert!(bearer(&fresh, &second).await.is_ok());
     assert_eq!(
         bearer(&fresh, &late).await.unwrap_err(),
-        Error::Invalid(Reason::UnknownKey)
+        Error::Invalid(InvalidTokenReason::UnknownKey)
     );
 }
 
@@ -180,6 +180,6 @@ async fn argo_cd_settings_are_taken_over() {
     let program = provider.token("access-token");
     assert_eq!(
         bearer(&authenticator, &program).await.unwrap_err(),
-        Error::Invalid(Reason::Audience)
+        Error::Invalid(InvalidTokenReason::Audience)
     );
 }

@@ -6,7 +6,10 @@
 use serde_json::{Value, json};
 use tollgate_applicationset::generate::generate;
 use tollgate_applicationset::inputs::{InputError, Metadata};
-use tollgate_applicationset::{ApplicationSet, Budget, ClusterInput, Gate, Guests, Inputs, KindName, Params, Refusal};
+use tollgate_applicationset::{
+    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputAuthorizer, Inputs, Params, PluginGenerators,
+    Refusal,
+};
 use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
@@ -27,7 +30,7 @@ pub(crate) struct World {
 #[derive(Debug)]
 struct Open;
 
-impl Gate for Open {
+impl InputAuthorizer for Open {
     fn cluster(&self, _: &ClusterInput) -> Result<(), Refusal> {
         Ok(())
     }
@@ -36,7 +39,7 @@ impl Gate for Open {
         Ok(())
     }
 
-    fn guest(&self, _: KindName) -> Result<(), Refusal> {
+    fn guest(&self, _: GeneratorKind) -> Result<(), Refusal> {
         Ok(())
     }
 }
@@ -45,8 +48,8 @@ impl Gate for Open {
 #[derive(Debug)]
 struct Nobody;
 
-impl Guests for Nobody {
-    fn generate(&self, kind: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+impl PluginGenerators for Nobody {
+    fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         Err(InputError(format!("no plugin provides `{}`", kind.as_str())))
     }
 }
@@ -98,7 +101,7 @@ impl World {
             repositories: &self.repositories,
             guests: &Nobody,
         };
-        generate(&set, &inputs, &Budget::new(GenerationLimits::default())).map_err(|error| error.to_string())
+        generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).map_err(|error| error.to_string())
     }
 
     /// Every outcome that Argo CD had at least once; sorted when it has no order.

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Instant;
 
 use serde_json::{Value, json};
-use tollgate_applicationset::template::{Compiled, Error};
-use tollgate_applicationset::{Budget, Engine, MissingKey};
+use tollgate_applicationset::template::{CompiledTemplate, Error};
+use tollgate_applicationset::{GenerationBudget, MissingKey, TemplateEngine};
 use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
@@ -60,15 +60,15 @@ impl Pair {
 
     fn ours(&self) -> Result<String, Error> {
         let engine = match self.is_fast {
-            true => Engine::Fast,
-            false => Engine::Go {
+            true => TemplateEngine::Fast,
+            false => TemplateEngine::Go {
                 missing_key: self.missing_key,
             },
         };
-        let compiled = Compiled::judged(engine, &Value::String(self.text.clone()))?;
+        let compiled = CompiledTemplate::judged(engine, &Value::String(self.text.clone()))?;
         let rendered = compiled.render(
             self.parameters.as_object().unwrap(),
-            &Budget::new(GenerationLimits::default()),
+            &GenerationBudget::new(GenerationLimits::default()),
         )?;
         match rendered {
             Value::String(text) => Ok(text),

@@ -6,8 +6,8 @@
 use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
-use tollgate_applicationset::template::Compiled;
-use tollgate_applicationset::{Budget, Engine, MissingKey};
+use tollgate_applicationset::template::CompiledTemplate;
+use tollgate_applicationset::{GenerationBudget, MissingKey, TemplateEngine};
 use tollgate_config::GenerationLimits;
 
 use crate::judge::Judge;
@@ -72,11 +72,11 @@ fn parameters() -> Value {
 }
 
 fn ours(text: &str, parameters: &Value, missing_key: MissingKey) -> Result<String, String> {
-    let engine = Engine::Go { missing_key };
-    let compiled = Compiled::text(engine, text).map_err(|error| error.to_string())?;
+    let engine = TemplateEngine::Go { missing_key };
+    let compiled = CompiledTemplate::text(engine, text).map_err(|error| error.to_string())?;
     let rendered = compiled.render(
         parameters.as_object().unwrap(),
-        &Budget::new(GenerationLimits::default()),
+        &GenerationBudget::new(GenerationLimits::default()),
     );
     match rendered.map_err(|error| error.to_string())? {
         Value::String(text) => Ok(text),

@@ -9,8 +9,8 @@ use std::process::Command;
 
 use tempfile::TempDir;
 use tollgate_applicationset::inputs::InputError;
-use tollgate_applicationset::repository::Store;
-use tollgate_applicationset::{Budget, Repositories, Tree};
+use tollgate_applicationset::repository::RepositoryStore;
+use tollgate_applicationset::{GenerationBudget, Repositories, Tree};
 use tollgate_config::GitLimits;
 use tollgate_state::Resources;
 
@@ -18,7 +18,7 @@ use tollgate_state::Resources;
 #[derive(Debug)]
 pub(crate) struct Local {
     folders: BTreeMap<String, PathBuf>,
-    store: Store,
+    store: RepositoryStore,
     resources: Resources,
     root: TempDir,
 }
@@ -30,7 +30,7 @@ impl Local {
         let pattern = format!("{}/*", root.path().display());
         Self {
             folders: BTreeMap::new(),
-            store: Store::new(GitLimits::default(), &[pattern]).unwrap(),
+            store: RepositoryStore::new(GitLimits::default(), &[pattern]).unwrap(),
             resources: Resources::default(),
             root,
         }
@@ -66,7 +66,7 @@ impl Local {
 }
 
 impl Repositories for Local {
-    fn open(&self, url: &str, revision: &str, budget: &Budget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
         let Some(folder) = self.folders.get(url) else {
             return Err(InputError(format!("no test has the repository `{url}`")));
         };

@@ -3,8 +3,8 @@
 
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tollgate_applicationset::template::{Applications, Compiled};
-use tollgate_applicationset::{ApplicationSet, Budget, Engine, Params};
+use tollgate_applicationset::template::{ApplicationTemplate, CompiledTemplate};
+use tollgate_applicationset::{ApplicationSet, GenerationBudget, Params, TemplateEngine};
 use tollgate_config::GenerationLimits;
 use tollgate_gateway::applicationsets::permit::generated_errors;
 use tollgate_state::{Cluster, Project, Resources};
@@ -172,9 +172,9 @@ struct Merge {
 fn template_merge(case: &Merge) -> Result<(), String> {
     let namespace = &case.applicationset_namespace;
     let set = set("set", namespace, json!({"template": case.spec_template}))?;
-    let template = Applications::new(&set.spec, Some(&case.generator_template), namespace);
+    let template = ApplicationTemplate::new(&set.spec, Some(&case.generator_template), namespace);
     let template = template.map_err(|error| error.to_string())?;
-    let made = template.render(&Params::new(), &Budget::new(GenerationLimits::default()));
+    let made = template.render(&Params::new(), &GenerationBudget::new(GenerationLimits::default()));
     let made = made.map_err(|error| error.to_string())?;
     for (part, wanted) in case.expected_merged.as_object().into_iter().flatten() {
         for (field, wanted) in wanted.as_object().into_iter().flatten() {
@@ -209,9 +209,9 @@ fn template_patch(case: &Patch) -> Result<(), String> {
         json!({"template": name, "templatePatch": case.template_patch}),
     );
     let made = set.and_then(|set| {
-        let template = Applications::new(&set.spec, None, "argocd").map_err(|error| error.to_string())?;
+        let template = ApplicationTemplate::new(&set.spec, None, "argocd").map_err(|error| error.to_string())?;
         let params = Params::from_iter([("one".to_owned(), json!("two"))]);
-        let made = template.render(&params, &Budget::new(GenerationLimits::default()));
+        let made = template.render(&params, &GenerationBudget::new(GenerationLimits::default()));
         made.map_err(|error| error.to_string())
     });
     match (case.expected.ok, made) {
@@ -239,8 +239,8 @@ fn render(case: &Render) -> Result<(), String> {
             .fold(json!(case.value), |inner, part| json!({part: inner}));
         scene::merge(&mut spec, leaf);
     }
-    let compiled = Compiled::value(Engine::Fast, &spec).map_err(|error| error.to_string())?;
-    let made = compiled.render(&case.params, &Budget::new(GenerationLimits::default()));
+    let compiled = CompiledTemplate::value(TemplateEngine::Fast, &spec).map_err(|error| error.to_string())?;
+    let made = compiled.render(&case.params, &GenerationBudget::new(GenerationLimits::default()));
     let made = made.map_err(|error| error.to_string())?;
     for field in &case.fields {
         same(

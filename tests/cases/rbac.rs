@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_policy::rbac;
 use tollgate_state::Text;
@@ -121,7 +121,7 @@ fn text(case: &PolicyText) -> Result<(), String> {
         value: case.text.as_str().into(),
         location: Location::new("policy.csv", 1),
     };
-    let findings = rbac::validate_text(&text, Semantics::Argocd);
+    let findings = rbac::validate_text(&text, RbacSemantics::Argocd);
     let result = match findings.iter().find(|finding| finding.is_error()) {
         Some(finding) => Err(finding.to_string()),
         None => Ok(()),

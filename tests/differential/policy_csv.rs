@@ -4,9 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Loaded, Location};
-use tollgate_policy::rbac::{Builtin, Effect, PolicySource, Rbac, Tuple};
+use tollgate_policy::rbac::{Builtin, Effect, PolicySource, Rbac, RbacRequest};
 use tollgate_state::{Resources, Text};
 
 use crate::corpus;
@@ -128,7 +128,7 @@ pub(crate) fn text_at(file: &str, value: &str) -> Text {
 
 /// Compiles as the gateway does.
 pub(crate) fn compile(resources: &Resources, builtin: bool) -> Loaded<Rbac> {
-    let Loaded { value, mut diagnostics } = PolicySource::from_resources(resources, Semantics::Argocd);
+    let Loaded { value, mut diagnostics } = PolicySource::from_resources(resources, RbacSemantics::Argocd);
     let Some(mut source) = value else {
         return Loaded::refused(diagnostics);
     };
@@ -213,7 +213,7 @@ pub(crate) fn is_bound(told: &str) -> bool {
 fn our_roles(rbac: &Rbac, name: &str) -> BTreeSet<String> {
     let told = rbac.explain(
         &rbac.identify_subject(name),
-        Tuple {
+        RbacRequest {
             resource: "",
             action: "",
             object: "",

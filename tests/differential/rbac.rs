@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 use tollgate_core::diagnostic::Location;
 use tollgate_core::glob::Pattern;
-use tollgate_policy::rbac::{MatchMode, Rbac, Tuple};
+use tollgate_policy::rbac::{MatchMode, Rbac, RbacRequest};
 use tollgate_state::{Project, ProjectRole, Resources};
 
 use crate::exception::Exception;
@@ -135,7 +135,7 @@ impl Case {
 
 impl Request {
     fn ours(&self, rbac: &Rbac) -> bool {
-        let tuple = Tuple {
+        let tuple = RbacRequest {
             resource: &self.resource,
             action: &self.action,
             object: &self.object,

@@ -6,8 +6,8 @@
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use tollgate_applicationset::yaml::{Error, Twice, read};
-use tollgate_applicationset::{Budget, patch};
+use tollgate_applicationset::yaml::{DuplicateKeys, Error, read};
+use tollgate_applicationset::{GenerationBudget, patch};
 use tollgate_config::GenerationLimits;
 
 use crate::exception::Exception;
@@ -68,21 +68,20 @@ impl Case {
         let other = || Err("has another shape".to_owned());
         let is_object = |item: &Value| item.is_object() || item.is_null();
         match self.place {
-            Place::Generator => match yaml(Twice::Refused)? {
+            Place::Generator => match yaml(DuplicateKeys::Refused)? {
                 Value::Null => Ok(Value::Object(serde_json::Map::new())),
                 Value::Object(object) => Ok(Value::Object(object)),
                 Value::Array(items) if items.iter().all(is_object) => Ok(Value::Array(items)),
                 _ => other(),
             },
-            Place::Patch => {
-                patch::read(text, &Budget::new(GenerationLimits::default())).map_err(|error| error.to_string())
-            }
-            Place::Map => match yaml(Twice::Last)? {
+            Place::Patch => patch::read(text, &GenerationBudget::new(GenerationLimits::default()))
+                .map_err(|error| error.to_string()),
+            Place::Map => match yaml(DuplicateKeys::LastWins)? {
                 Value::Null => Ok(Value::Object(serde_json::Map::new())),
                 Value::Object(object) => Ok(Value::Object(object)),
                 _ => other(),
             },
-            Place::List => match yaml(Twice::Last)? {
+            Place::List => match yaml(DuplicateKeys::LastWins)? {
                 Value::Null => Ok(Value::Array(Vec::new())),
                 Value::Array(items) => Ok(Value::Array(items)),
                 _ => other(),

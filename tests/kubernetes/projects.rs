@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use tollgate_config::raw;
 use tollgate_gateway::projects::update::change;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{Error, Key, Kind, Writer};
+use tollgate_state::write::{Error, Kind, ObjectKey, Writer};
 
 use crate::support::cluster::Cluster;
 
@@ -79,8 +79,8 @@ impl State {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
-    fn key(&self, name: &str) -> Key {
-        Key {
+    fn key(&self, name: &str) -> ObjectKey {
+        ObjectKey {
             kind: Kind::AppProject,
             name: ObjectName {
                 namespace: self.namespace.clone(),

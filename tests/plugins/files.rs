@@ -8,7 +8,7 @@ use std::sync::Arc;
 use http::{HeaderMap, StatusCode};
 use serde_json::json;
 use tollgate_core::diagnostic::Location;
-use tollgate_plugin::{CallError, Origin};
+use tollgate_plugin::{CallError, CodeOrigin};
 
 use crate::support::{Place, call, filter, lines, same};
 
@@ -177,8 +177,8 @@ async fn a_changed_file_of_the_cache_is_compiled_again() {
     let mut place = Place::new();
     place.install("hostile", "a", same);
     place.grant("a", &[], json!({}));
-    assert_eq!(filter(&place.load(), "a").origin(), Origin::Compiled);
-    assert_eq!(filter(&place.load(), "a").origin(), Origin::Cached);
+    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Compiled);
+    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Cached);
     let file = compiled(&place);
     let whole = fs::read(&file).unwrap();
     let mut tampered: Vec<Vec<u8>> = [0, 31, 32, 100, whole.len() / 2, whole.len() - 1]
@@ -198,27 +198,27 @@ async fn a_changed_file_of_the_cache_is_compiled_again() {
     for bytes in tampered {
         fs::write(&file, &bytes).unwrap();
         let plugin = filter(&place.load(), "a");
-        assert_eq!(plugin.origin(), Origin::Compiled);
+        assert_eq!(plugin.origin(), CodeOrigin::Compiled);
         call(&plugin, &mut HeaderMap::new()).await.unwrap();
         assert_eq!(
             fs::read(&file).unwrap().len(),
             whole.len(),
             "the good file was not written again"
         );
-        assert_eq!(filter(&place.load(), "a").origin(), Origin::Cached);
+        assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Cached);
     }
     // A file that is fine, but another guest's.
     let mut other = Place::new();
     other.install("baseline", "a", same);
     other.grant("a", &[], json!({}));
     other.plugins.cache = place.plugins.cache.clone();
-    assert_eq!(filter(&other.load(), "a").origin(), Origin::Compiled);
+    assert_eq!(filter(&other.load(), "a").origin(), CodeOrigin::Compiled);
     let cache = fs::read_dir(place.root.path().join("cache"))
         .unwrap()
         .map(|entry| entry.unwrap().path());
     let foreign = cache.filter(|path| path.extension().is_some_and(|extension| extension == "cwasm") && *path != file);
     fs::copy(foreign.last().unwrap(), &file).unwrap();
-    assert_eq!(filter(&place.load(), "a").origin(), Origin::Compiled);
+    assert_eq!(filter(&place.load(), "a").origin(), CodeOrigin::Compiled);
 }
 
 #[tokio::test]

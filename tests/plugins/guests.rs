@@ -2,7 +2,7 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::{Value, json};
-use tollgate_plugin::{CallError, RequestContext, TrapCause};
+use tollgate_plugin::{CallError, FilterContext, TrapCause};
 
 use crate::support::{Place, call, filter, headers, lines, same};
 
@@ -90,10 +90,10 @@ async fn the_tenant_comes_from_the_project_or_the_groups() {
     let filter = filter(&place.load(), "tenant-router");
     let ask = async |project: Option<&str>, groups: &[&str], wanted: Option<&'static str>| {
         let groups: Vec<String> = groups.iter().map(|group| (*group).to_owned()).collect();
-        let context = RequestContext {
+        let context = FilterContext {
             project,
             groups: &groups,
-            ..RequestContext::default()
+            ..FilterContext::default()
         };
         let mut headers = HeaderMap::new();
         if let Some(wanted) = wanted {

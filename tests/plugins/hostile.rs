@@ -5,14 +5,14 @@ use std::time::Duration;
 
 use http::{HeaderMap, HeaderName, StatusCode};
 use serde_json::json;
-use tollgate_plugin::{Allocation, CallError, Lie, RequestContext, Runtime, TrapCause};
+use tollgate_plugin::{Allocation, CallError, FilterContext, InvalidOutput, Runtime, TrapCause};
 
 use crate::support::{LOOP_MS, Place, call, filter, headers, lines, same};
 
 /// A refusal or failure, without the plugin's name, as it should be.
 fn expected(behavior: &str, error: &CallError) -> bool {
-    let forbidden = |name: &'static str| Lie::ForbiddenHeader(HeaderName::from_static(name));
-    let lie = |wanted: Lie| matches!(error, CallError::Lie { lie, .. } if *lie == wanted);
+    let forbidden = |name: &'static str| InvalidOutput::ForbiddenHeader(HeaderName::from_static(name));
+    let lie = |wanted: InvalidOutput| matches!(error, CallError::InvalidOutput { lie, .. } if *lie == wanted);
     let trap = |wanted: TrapCause| matches!(error, CallError::Trap { cause, .. } if *cause == wanted);
     match behavior {
         "loop" => matches!(error, CallError::Timeout { allowed_ms, .. } if *allowed_ms == u128::from(LOOP_MS)),
@@ -21,18 +21,18 @@ fn expected(behavior: &str, error: &CallError) -> bool {
         "memoryBomb" => matches!(error, CallError::Memory { .. }),
         "forbiddenHeader" => lie(forbidden("argocd-username")),
         "forbiddenRemoval" => lie(forbidden("authorization")),
-        "badHeaderName" => lie(Lie::HeaderName),
-        "badHeaderValue" => lie(Lie::HeaderValue),
-        "tooManyEdits" => lie(Lie::TooManyEdits {
+        "badHeaderName" => lie(InvalidOutput::HeaderName),
+        "badHeaderValue" => lie(InvalidOutput::HeaderValue),
+        "tooManyEdits" => lie(InvalidOutput::TooManyEdits {
             observed: 1000,
             allowed: 128,
         }),
-        "tooManyBytes" => lie(Lie::TooManyBytes {
+        "tooManyBytes" => lie(InvalidOutput::TooManyBytes {
             observed: 100_006,
             allowed: 32_768,
         }),
         "gigabyte" => trap(TrapCause::HostData),
-        "refuseWithOk" => lie(Lie::Status(200)),
+        "refuseWithOk" => lie(InvalidOutput::Status(200)),
         "refuse" => {
             let (status, reason) = (StatusCode::UNAVAILABLE_FOR_LEGAL_REASONS, "for  legal  reasons");
             matches!(error, CallError::Refused { status: s, reason: r, .. } if *s == status && r == reason)
@@ -110,7 +110,7 @@ async fn each_hostile_guest_harms_only_its_own_call() {
             let error = call(&bad, &mut headers).await.unwrap_err();
             assert!(expected(behavior, &error), "{behavior}: {error:?}");
             assert_eq!(headers, before, "{behavior} left half of its edits");
-            let context = RequestContext::default();
+            let context = FilterContext::default();
             let error = bad
                 .filter_response(&context, StatusCode::OK, &mut headers)
                 .await

@@ -7,7 +7,7 @@ use std::path::Path;
 use secrecy::{ExposeSecret, SecretString};
 use serde_json::Value;
 use tollgate_config::{Plugins, raw};
-use tollgate_plugin::{ClusterName, Material, Runtime, Source, webapi_public_values};
+use tollgate_plugin::{ProviderCluster, ProviderMint, Runtime, SecretValues, webapi_public_values};
 use tollgate_state::directory;
 
 use crate::support::guests;
@@ -35,7 +35,7 @@ fn blocks(page: &str) -> Vec<String> {
 struct Written {
     provider: String,
     config: Value,
-    cluster: ClusterName,
+    cluster: ProviderCluster,
     values: BTreeMap<String, SecretString>,
 }
 
@@ -68,7 +68,7 @@ fn written(text: &str) -> Written {
     Written {
         provider,
         config,
-        cluster: ClusterName {
+        cluster: ProviderCluster {
             name: data["name"].as_str().unwrap().to_owned(),
             server: data["server"].as_str().unwrap().to_owned(),
         },
@@ -125,7 +125,7 @@ async fn grants_and_secrets_of_the_page_are_good() {
             "webapi" => webapi_public_values(&config),
             _ => std::collections::BTreeSet::new(),
         };
-        let source: Source = provider.source(cluster, &config, Material { values, public });
+        let source: ProviderMint = provider.source(cluster, &config, SecretValues { values, public });
         assert_eq!(source.check().await, Ok(Vec::new()), "{name}");
         for value in source.material().values.values() {
             assert!(!value.expose_secret().is_empty(), "{name}");

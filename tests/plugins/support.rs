@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use serde_json::Value;
 use tollgate_config::{Grant, Plugins};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_plugin::{CallError, HeaderFilter, RequestContext, Runtime, Set};
+use tollgate_plugin::{CallError, FilterContext, HeaderFilter, PluginSet, Runtime};
 
 /// Where `cargo xtask plugins` puts the guests.
 pub(crate) fn guests() -> PathBuf {
@@ -80,7 +80,7 @@ impl Place {
     }
 
     /// Loads a folder that has nothing wrong in it.
-    pub(crate) fn load(&self) -> Set {
+    pub(crate) fn load(&self) -> PluginSet {
         let (set, diagnostics) = self.runtime().load(None);
         assert_eq!(lines(&diagnostics), Vec::<String>::new());
         set
@@ -95,7 +95,7 @@ pub(crate) fn lines(diagnostics: &[Diagnostic]) -> Vec<String> {
     diagnostics.iter().map(ToString::to_string).collect()
 }
 
-pub(crate) fn filter(set: &Set, name: &str) -> Arc<HeaderFilter> {
+pub(crate) fn filter(set: &PluginSet, name: &str) -> Arc<HeaderFilter> {
     set.header_filter(name)
         .unwrap_or_else(|| panic!("no plugin `{name}`"))
         .clone()
@@ -108,11 +108,11 @@ pub(crate) fn headers(fields: &[(&'static str, &'static str)]) -> HeaderMap {
 }
 
 pub(crate) async fn call(filter: &HeaderFilter, headers: &mut HeaderMap) -> Result<(), CallError> {
-    let context = RequestContext {
+    let context = FilterContext {
         extension: "metrics",
         method: "GET",
         path: "/",
-        ..RequestContext::default()
+        ..FilterContext::default()
     };
     filter.filter_request(&context, headers).await
 }

@@ -1,7 +1,7 @@
 //! Which bundles are used, and what their decisions mean.
 
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{Bundle, Error, Front, Prepared, Principal};
+use tollgate_policy::rego::{Bundle, Error, ExtensionFacts, Front, Principal};
 
 use crate::checker;
 use crate::input::{input, principal, verdicts};
@@ -187,7 +187,7 @@ fn obligations_reach_the_host() {
     let loaded = Bundle::load(folder.path(), Front::Extensions, &checker());
     let bundle = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
     let principal = principal(&["developers".into()]);
-    let prepared = Prepared::new("e", "global");
+    let prepared = ExtensionFacts::new("e", "global");
     let decision = bundle
         .decide(input(&principal, &prepared, &verdicts(true, &[])).to_value())
         .unwrap();
@@ -226,7 +226,7 @@ fn conditions_in_cel_can_only_deny() {
     let bundle = Bundle::load(folder.path(), Front::Extensions, &checker())
         .value
         .unwrap();
-    let prepared = Prepared::new("e", "global");
+    let prepared = ExtensionFacts::new("e", "global");
     let good = Principal::new("a", "a", &[], "i", "oidc");
     assert!(
         bundle

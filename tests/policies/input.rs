@@ -1,13 +1,15 @@
 //! One request as a policy is asked about it. Also part of the benchmarks.
 
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::rego::{ExtensionInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Verdicts};
+use tollgate_policy::rego::{
+    ExtensionFacts, ExtensionInput, ExtensionRequest, Principal, Rbac, RbacFacts, RbacRow, RbacVerdict,
+};
 
 pub(crate) fn principal(groups: &[String]) -> Principal {
     Principal::new("1234", "ann@example.org", groups, "https://idp.example.org", "oidc")
 }
 
-pub(crate) fn prepared(permitted: bool) -> Prepared {
+pub(crate) fn prepared(permitted: bool) -> ExtensionFacts {
     let place = Location::new("state/objects.yaml", 1);
     let destination = tollgate_state::Destination {
         name: "in-cluster".into(),
@@ -37,7 +39,7 @@ pub(crate) fn prepared(permitted: bool) -> Prepared {
         server: "https://kubernetes.default.svc".into(),
         project: String::new(),
     };
-    Prepared::new("metrics", "application")
+    ExtensionFacts::new("metrics", "application")
         .with_project(&project)
         .with_application(&application)
         .with_destination(&cluster, "checkout", permitted)
@@ -45,7 +47,7 @@ pub(crate) fn prepared(permitted: bool) -> Prepared {
 
 /// What the table says: whether the application may be seen, and the rows that
 /// could matter.
-pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> Verdicts {
+pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> RbacFacts {
     let allowed = RbacVerdict {
         allow: true,
         rule: Some("policy.csv:3"),
@@ -56,7 +58,7 @@ pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> Verdicts
         rule: None,
         why: "no-rule",
     };
-    Verdicts::new(&Rbac {
+    RbacFacts::new(&Rbac {
         applications_get: Some(if applications_get { allowed } else { denied }),
         projects_get: None,
         extensions_invoke: allowed,
@@ -66,12 +68,12 @@ pub(crate) fn verdicts(applications_get: bool, rows: &[RbacRow<'_>]) -> Verdicts
 
 pub(crate) fn input<'a>(
     principal: &'a Principal,
-    prepared: &'a Prepared,
-    verdicts: &'a Verdicts,
+    prepared: &'a ExtensionFacts,
+    verdicts: &'a RbacFacts,
 ) -> ExtensionInput<'a> {
     ExtensionInput {
         principal,
-        request: Request {
+        request: ExtensionRequest {
             method: "GET",
             path: "/metrics",
             query: Some("a=b"),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use tollgate_policy::rego::{Bundle, Coverage, Error, Front, Outcome, Source};
+use tollgate_policy::rego::{Bundle, CaseOutcome, Coverage, Error, Front, Source};
 
 use crate::checker;
 use crate::input::{ROW, input, prepared, principal, verdicts};
@@ -31,7 +31,7 @@ fn every_shipped_case_passes() {
         let report = checker().check(&source, Coverage::On);
         assert_eq!(report.diagnostics, vec![], "{}", directory.display());
         assert!(report.cases.len() > 10);
-        assert!(report.cases.iter().all(|case| case.outcome == Outcome::Pass));
+        assert!(report.cases.iter().all(|case| case.outcome == CaseOutcome::Pass));
         let bundle = Bundle::load(&directory, front, &checker());
         assert!(bundle.value.is_some(), "{:?}", bundle.diagnostics);
         assert_eq!(bundle.value.unwrap().digest().len(), 64);

@@ -7,7 +7,7 @@ use rcgen::PublicKeyData as _;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Class, Reason};
+use tollgate_plugin::credential::{MintErrorClass, Reason};
 
 use crate::stage::{RSA_KEY, Stage, form, mint, token, unbase64url};
 
@@ -84,7 +84,10 @@ async fn a_client_of_oauth_signs_with_es256() {
     let source = stage.cluster("oauth2", &config, &[("privateKey", RSA_KEY)]);
     stage.answers([granted()]);
     let error = mint(&source, Reason::Initial).await.unwrap_err();
-    assert_eq!((error.class, error.code.as_str()), (Class::Config, "secret.bad-format"));
+    assert_eq!(
+        (error.class, error.code.as_str()),
+        (MintErrorClass::Config, "secret.bad-format")
+    );
     assert_eq!(stage.seen().len(), 0);
 }
 
@@ -118,7 +121,7 @@ async fn a_key_file_of_google_leads_to_google_or_nowhere() {
         stage.answers([granted()]);
         let source = stage.cluster("gcp-gke", &config, &[("credentials.json", &file(evil))]);
         let error = mint(&source, Reason::Initial).await.unwrap_err();
-        assert_eq!(error.class, Class::Config, "{evil}");
+        assert_eq!(error.class, MintErrorClass::Config, "{evil}");
         assert!(error.code.starts_with("egress."), "{evil}: {}", error.code);
         assert_eq!(stage.seen().len(), 0, "{evil}");
     }

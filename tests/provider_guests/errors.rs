@@ -1,7 +1,7 @@
 //! Answers that are no credential, and their class.
 
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Class, Reason};
+use tollgate_plugin::credential::{MintErrorClass, Reason};
 
 use crate::stage::{Stage, mint, token};
 use crate::world::Reply;
@@ -28,7 +28,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             200,
             json!({"error": "invalid_grant"}),
-            Class::Denied,
+            MintErrorClass::Denied,
             "oauth.invalid_grant",
         ),
         (
@@ -36,7 +36,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             200,
             json!({"access_token": "AT", "token_type": "DPoP"}),
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "oauth.token-type",
         ),
         (
@@ -44,7 +44,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             200,
             json!({"access_token": 7}),
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "oauth.no-token",
         ),
         (
@@ -52,7 +52,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             200,
             json!({"access_token": "Bearer AT"}),
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "token.bytes",
         ),
         (
@@ -60,7 +60,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             200,
             json!({"access_token": ""}),
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "token.bytes",
         ),
         (
@@ -68,7 +68,7 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             400,
             json!({"error": "invalid_target"}),
-            Class::Config,
+            MintErrorClass::Config,
             "oauth.invalid_target",
         ),
         (
@@ -76,17 +76,24 @@ async fn what_is_said_decides_before_the_status() {
             oauth2(),
             400,
             json!({"error": "slow_down"}),
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "oauth.slow_down",
         ),
-        ("oauth2", oauth2(), 307, json!({}), Class::Config, "http.307"),
-        ("oauth2", oauth2(), 501, json!({}), Class::Permanent, "http.501"),
+        ("oauth2", oauth2(), 307, json!({}), MintErrorClass::Config, "http.307"),
+        (
+            "oauth2",
+            oauth2(),
+            501,
+            json!({}),
+            MintErrorClass::Permanent,
+            "http.501",
+        ),
         (
             "azure-aks",
             aks.clone(),
             400,
             json!({"error": "invalid_scope"}),
-            Class::Config,
+            MintErrorClass::Config,
             "oauth.invalid_scope",
         ),
         (
@@ -94,7 +101,7 @@ async fn what_is_said_decides_before_the_status() {
             aks,
             400,
             json!({"error": "invalid_request"}),
-            Class::Config,
+            MintErrorClass::Config,
             "oauth.invalid_request",
         ),
         (
@@ -102,7 +109,7 @@ async fn what_is_said_decides_before_the_status() {
             hub(),
             503,
             json!({}),
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "http.503",
         ),
         (
@@ -110,7 +117,7 @@ async fn what_is_said_decides_before_the_status() {
             hub(),
             401,
             json!({"reason": "Unauthorized"}),
-            Class::Denied,
+            MintErrorClass::Denied,
             "kubernetes.Unauthorized",
         ),
         (
@@ -118,7 +125,7 @@ async fn what_is_said_decides_before_the_status() {
             hub(),
             201,
             json!({"status": {}}),
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "answer.incomplete",
         ),
         (
@@ -126,16 +133,23 @@ async fn what_is_said_decides_before_the_status() {
             vault.clone(),
             412,
             json!({"errors": []}),
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "vault.412",
         ),
-        ("vault", vault.clone(), 307, json!({}), Class::Config, "vault.307"),
+        (
+            "vault",
+            vault.clone(),
+            307,
+            json!({}),
+            MintErrorClass::Config,
+            "vault.307",
+        ),
         (
             "vault",
             vault,
             500,
             json!({"errors": ["namespaces \"x\" not found"]}),
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "vault.500",
         ),
         (
@@ -143,7 +157,7 @@ async fn what_is_said_decides_before_the_status() {
             json!({"organization": "acme"}),
             404,
             json!({"title": "Not Found"}),
-            Class::Config,
+            MintErrorClass::Config,
             "http.404",
         ),
     ];
@@ -193,7 +207,7 @@ async fn issuers_say_how_long_to_wait() {
         }]);
         let error = mint(&source, Reason::Initial).await.unwrap_err();
         let seconds = error.retry_after.map(|wait| wait.as_secs());
-        assert_eq!((error.class, seconds), (Class::Retryable, expected), "{body}");
+        assert_eq!((error.class, seconds), (MintErrorClass::Retryable, expected), "{body}");
     }
 }
 
@@ -202,8 +216,8 @@ async fn transport_and_missing_values_have_their_class() {
     let stage = Stage::new().await;
     let values = [("subjectToken", "s")];
     for (reply, class, code) in [
-        (Reply::Timeout, Class::Retryable, "egress.connect"),
-        (Reply::Untrusted, Class::Config, "egress.tls"),
+        (Reply::Timeout, MintErrorClass::Retryable, "egress.connect"),
+        (Reply::Untrusted, MintErrorClass::Config, "egress.tls"),
     ] {
         stage.replies([reply]);
         let error = mint(&stage.cluster("oauth2", &oauth2(), &values), Reason::Initial)
@@ -215,7 +229,10 @@ async fn transport_and_missing_values_have_their_class() {
     let error = mint(&stage.cluster("oauth2", &oauth2(), &[]), Reason::Initial)
         .await
         .unwrap_err();
-    assert_eq!((error.class, error.code.as_str()), (Class::Config, "secret.not-found"));
+    assert_eq!(
+        (error.class, error.code.as_str()),
+        (MintErrorClass::Config, "secret.not-found")
+    );
     assert!(error.message.contains("`subjectToken`"), "{}", error.message);
     // The pod has no such token now.
     let eks = json!({
@@ -228,7 +245,7 @@ async fn transport_and_missing_values_have_their_class() {
         .unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
-        (Class::Retryable, "ambient.unavailable")
+        (MintErrorClass::Retryable, "ambient.unavailable")
     );
 }
 

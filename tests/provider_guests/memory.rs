@@ -2,7 +2,7 @@
 
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Class, Mint as _, Reason};
+use tollgate_plugin::credential::{Mint as _, MintErrorClass, Reason};
 
 use crate::stage::{Stage, end, field, mint, token};
 
@@ -72,12 +72,15 @@ async fn a_remembered_login_that_is_refused_is_made_anew_once() {
     let error = mint(&source, Reason::Refresh).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str(), stage.seen().len()),
-        (Class::Denied, "vault.403", 3)
+        (MintErrorClass::Denied, "vault.403", 3)
     );
     // A fresh login that is refused is not made again.
     let source = stage.cluster("vault", &vault(), &[]);
     stage.answers([login("four", 3600), denied()]);
-    assert_eq!(mint(&source, Reason::Initial).await.unwrap_err().class, Class::Denied);
+    assert_eq!(
+        mint(&source, Reason::Initial).await.unwrap_err().class,
+        MintErrorClass::Denied
+    );
     assert_eq!(stage.seen().len(), 2);
 }
 
@@ -101,10 +104,10 @@ async fn a_lease_is_revoked() {
     assert_eq!(field(&seen[1], "x-vault-namespace"), Some("team-a"));
     assert_eq!(seen[1].body, br#"{"lease_id":"kubernetes/creds/deployer/1"}"#);
     let error = source.revoke(lease).await.unwrap_err();
-    assert_eq!(error.class, Class::Denied);
+    assert_eq!(error.class, MintErrorClass::Denied);
     // What no mint gave has no host it may go to.
     let error = source.revoke(SecretString::from("another lease")).await.unwrap_err();
-    assert_eq!(error.class, Class::Config);
+    assert_eq!(error.class, MintErrorClass::Config);
     assert_eq!(stage.seen().len(), 3);
 }
 

@@ -2,7 +2,7 @@
 
 use aws_lc_rs::{digest, hmac};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Class, Reason};
+use tollgate_plugin::credential::{MintErrorClass, Reason};
 
 use crate::stage::{NOW, Stage, end, field, form, mint, token, unbase64url};
 use crate::world::{Reply, Seen};
@@ -171,7 +171,7 @@ async fn a_token_that_has_ended_is_read_again_and_a_fresh_one_is_tried_once() {
         assert_eq!(seen, sent);
         match result {
             Ok(credential) => assert_eq!((minted, end(&credential).as_str()), (true, "2026-01-02T03:19:05Z")),
-            Err(error) => assert_eq!((minted, error.class), (false, Class::Denied)),
+            Err(error) => assert_eq!((minted, error.class), (false, MintErrorClass::Denied)),
         }
     }
 }
@@ -195,7 +195,7 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
     let error = mint(&source, Reason::Initial).await.unwrap_err();
     assert_eq!(
         (error.class, error.code.as_str()),
-        (Class::Permanent, "answer.not-json")
+        (MintErrorClass::Permanent, "answer.not-json")
     );
     assert!(
         error.message.contains("XML") && !error.message.contains("leaked"),
@@ -208,7 +208,10 @@ async fn an_answer_in_xml_is_of_no_use_but_an_error_in_xml_is_read() {
         "<ErrorResponse><Error><Code>Throttling</Code><Message>slow</Message></Error></ErrorResponse>",
     )]);
     let error = mint(&source, Reason::Initial).await.unwrap_err();
-    assert_eq!((error.class, error.code.as_str()), (Class::Retryable, "aws.Throttling"));
+    assert_eq!(
+        (error.class, error.code.as_str()),
+        (MintErrorClass::Retryable, "aws.Throttling")
+    );
     assert_eq!(error.correlation.as_deref(), Some("11-22"));
 }
 

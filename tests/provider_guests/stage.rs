@@ -11,7 +11,7 @@ use secrecy::SecretString;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
 use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate_plugin::{ClusterName, Material, Set, Source};
+use tollgate_plugin::{PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -44,7 +44,7 @@ const HOSTS: [&str; 9] = [
 /// The guests, loaded.
 pub(crate) struct Stage {
     pub(crate) world: World,
-    set: Set,
+    set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
@@ -68,15 +68,15 @@ impl Stage {
     }
 
     /// A cluster of `provider`.
-    pub(crate) fn cluster(&self, provider: &str, config: &Value, values: &[(&str, &str)]) -> Source {
+    pub(crate) fn cluster(&self, provider: &str, config: &Value, values: &[(&str, &str)]) -> ProviderMint {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
-        let material = Material {
+        let material = SecretValues {
             values: values.collect(),
-            ..Material::default()
+            ..SecretValues::default()
         };
-        let name = ClusterName {
+        let name = ProviderCluster {
             name: "prod".to_owned(),
             server: "https://prod.example.com".to_owned(),
         };
@@ -114,7 +114,7 @@ impl Stage {
 }
 
 /// Mints.
-pub(crate) async fn mint(source: &Source, reason: Reason) -> Result<Credential, MintError> {
+pub(crate) async fn mint(source: &ProviderMint, reason: Reason) -> Result<Credential, MintError> {
     let request = MintRequest {
         reason,
         previous_expiry: None,

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use secrecy::SecretString;
 use serde_json::{Map, Value, json};
-use tollgate_applicationset::KindName;
-use tollgate_plugin::credential::{Class, MintError};
-use tollgate_plugin::{Generator, Material, Set};
+use tollgate_applicationset::GeneratorKind;
+use tollgate_plugin::credential::{MintError, MintErrorClass};
+use tollgate_plugin::{Generator, PluginSet, SecretValues};
 use tollgate_state::ObjectName;
 
 use crate::world::{Reply, Script, World, guests};
@@ -19,7 +19,7 @@ const TOKEN: &str = "a-token-of-the-plugin-server";
 struct Stage {
     world: World,
     generator: Arc<Generator>,
-    _set: Set,
+    _set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
@@ -31,7 +31,7 @@ fn configured() -> Value {
 }
 
 /// What is loaded with a grant of this configuration, and what was said.
-async fn load(world: &World, config: Value) -> (Set, Vec<String>, tempfile::TempDir) {
+async fn load(world: &World, config: Value) -> (PluginSet, Vec<String>, tempfile::TempDir) {
     let folder = guests(&["plugin-generator"]);
     let grant = tollgate_config::Grant {
         hosts: vec![world.entry("teams.example")],
@@ -51,9 +51,9 @@ impl Stage {
         let (set, findings, folder) = load(&world, configured()).await;
         let without = |text: &str| findings.iter().any(|finding| finding.contains(text));
         assert!(without("server `elsewhere` is asked without a token"), "{findings:?}");
-        let generator = set.generator(KindName::Plugin).expect("it is loaded").clone();
+        let generator = set.generator(GeneratorKind::Plugin).expect("it is loaded").clone();
         assert_eq!(generator.secret(), Some("servers"));
-        assert!(set.generator(KindName::PullRequest).is_none());
+        assert!(set.generator(GeneratorKind::PullRequest).is_none());
         Self {
             world,
             generator,
@@ -74,7 +74,7 @@ impl Stage {
             ..Script::default()
         });
         let secret = |(name, value): &(&str, &str)| ((*name).to_owned(), SecretString::from((*value).to_owned()));
-        let material = Material {
+        let material = SecretValues {
             values: values.iter().map(secret).collect(),
             public: BTreeSet::new(),
         };
@@ -84,7 +84,7 @@ impl Stage {
         };
         let bounds = (2, Duration::from_secs(5));
         self.generator
-            .generate((KindName::Plugin, settings), &set, material, bounds)
+            .generate((GeneratorKind::Plugin, settings), &set, material, bounds)
             .await
     }
 }
@@ -97,7 +97,7 @@ fn answer(parameters: &Value) -> Reply {
     Reply::json(200, &json!({"output": {"parameters": parameters}}))
 }
 
-fn refused(result: Result<Vec<Map<String, Value>>, MintError>) -> (Class, String) {
+fn refused(result: Result<Vec<Map<String, Value>>, MintError>) -> (MintErrorClass, String) {
     let error = result.expect_err("it is refused");
     (error.class, error.code)
 }
@@ -130,24 +130,24 @@ async fn a_set_chooses_neither_server_nor_token() {
     let stage = Stage::new().await;
     let values = [("teams-token", TOKEN)];
     let good = || answer(&json!([{"team": "a"}]));
-    let none = (Class::Config, "plugin.no-server".to_owned());
+    let none = (MintErrorClass::Config, "plugin.no-server".to_owned());
     assert_eq!(
         refused(stage.ask(&settings("https://evil.example"), &values, good()).await),
         none
     );
-    let wrong = (Class::Config, "settings.invalid".to_owned());
+    let wrong = (MintErrorClass::Config, "settings.invalid".to_owned());
     assert_eq!(
         refused(stage.ask(&json!({"configMapRef": "teams"}), &values, good()).await),
         wrong
     );
-    let missing = (Class::Config, "secret.not-found".to_owned());
+    let missing = (MintErrorClass::Config, "secret.not-found".to_owned());
     assert_eq!(
         refused(stage.ask(&settings("teams"), &[("other", TOKEN)], good()).await),
         missing
     );
     // The operator's list names it, and the grant does not.
     let (class, code) = refused(stage.ask(&settings("elsewhere"), &values, good()).await);
-    assert!(class == Class::Config && code.starts_with("egress."), "{code}");
+    assert!(class == MintErrorClass::Config && code.starts_with("egress."), "{code}");
     assert_eq!(stage.world.endpoint.seen().len(), 0);
 }
 
@@ -156,12 +156,12 @@ async fn answers_are_held_to_their_form_and_number() {
     let stage = Stage::new().await;
     let values = [("teams-token", TOKEN)];
     let ask = async |reply| stage.ask(&settings("teams"), &values, reply).await;
-    let odd = (Class::Permanent, "plugin.answer".to_owned());
+    let odd = (MintErrorClass::Permanent, "plugin.answer".to_owned());
     assert_eq!(refused(ask(answer(&json!(["text"]))).await), odd);
-    let many = (Class::Permanent, "plugin.too-many".to_owned());
+    let many = (MintErrorClass::Permanent, "plugin.too-many".to_owned());
     assert_eq!(refused(ask(answer(&json!([{}, {}, {}]))).await), many);
     let (class, code) = refused(ask(Reply::json(403, &json!({"error": "no"}))).await);
-    assert_eq!((class, code.as_str()), (Class::Denied, "plugin.403"));
+    assert_eq!((class, code.as_str()), (MintErrorClass::Denied, "plugin.403"));
     // A server that echoes the token does not put it into an Application.
     let found = ask(answer(&json!([{"echo": format!("<{TOKEN}>")}])))
         .await
@@ -178,7 +178,7 @@ async fn a_grant_that_does_not_fit_the_manifest_is_refused() {
         json!({"servers": {"a": {"baseUrl": "http://plain.example"}}}),
     ] {
         let (set, findings, _folder) = load(&world, config).await;
-        assert!(set.generator(KindName::Plugin).is_none());
+        assert!(set.generator(GeneratorKind::Plugin).is_none());
         assert!(findings.iter().any(|finding| finding.contains("error")), "{findings:?}");
     }
 }

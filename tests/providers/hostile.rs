@@ -18,8 +18,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
 use serde_json::{Value, json};
 use tollgate_config::EgressEntry;
-use tollgate_plugin::credential::{Class, Credential, MintError, MintRequest, Reason};
-use tollgate_plugin::{ClusterName, Exchange, Material, Provider, Set, Source};
+use tollgate_plugin::credential::{Credential, MintError, MintErrorClass, MintRequest, Reason};
+use tollgate_plugin::{EgressRecord, PluginSet, Provider, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -37,14 +37,14 @@ const MINTED: &str = "minted-token-0123456789";
 struct Stage {
     world: World,
     provider: Arc<Provider>,
-    _set: Set,
+    _set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
 /// What one attempt came to.
 struct Outcome {
     minted: Result<Credential, MintError>,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<EgressRecord>,
     seen: Vec<Seen>,
     connected: Vec<IpAddr>,
 }
@@ -77,7 +77,7 @@ impl Stage {
         }
     }
 
-    fn source(&self, cluster: &str, config: &Value) -> Source {
+    fn source(&self, cluster: &str, config: &Value) -> ProviderMint {
         let document = json!({"client_email": "robot@example.com", "private_key": PRIVATE}).to_string();
         let values = [
             ("bound", BOUND),
@@ -90,11 +90,11 @@ impl Stage {
             ("not-in-the-manifest", "hidden-from-everybody"),
         ];
         let values = values.map(|(name, value)| (name.to_owned(), value.to_owned().into()));
-        let material = Material {
+        let material = SecretValues {
             values: values.into(),
-            ..Material::default()
+            ..SecretValues::default()
         };
-        let cluster = ClusterName {
+        let cluster = ProviderCluster {
             name: cluster.to_owned(),
             server: "https://cluster.example:6443".to_owned(),
         };
@@ -106,7 +106,7 @@ impl Stage {
         self.mint_for(&self.source("c", config), Reason::Initial, script).await
     }
 
-    async fn mint_for(&self, source: &Source, reason: Reason, script: Script) -> Outcome {
+    async fn mint_for(&self, source: &ProviderMint, reason: Reason, script: Script) -> Outcome {
         self.world.endpoint.play(script);
         let request = MintRequest {
             reason,
@@ -220,7 +220,7 @@ fn answers(status: u16, headers: &[(&str, &str)], body: &str) -> Script {
 /// What an attack comes to.
 struct Case {
     config: Value,
-    class: Class,
+    class: MintErrorClass,
     code: &'static str,
     /// Part of the message.
     reason: &'static str,
@@ -228,7 +228,7 @@ struct Case {
     seen: usize,
 }
 
-fn case(config: Value, class: Class, code: &'static str, reason: &'static str) -> Case {
+fn case(config: Value, class: MintErrorClass, code: &'static str, reason: &'static str) -> Case {
     Case {
         config,
         class,
@@ -268,5 +268,5 @@ async fn check(stage: &Stage, cases: Vec<Case>) {
 
 /// An observation of the guest's, with nothing refused.
 fn observed(config: Value, reason: &'static str) -> Case {
-    case(config, Class::Retryable, "hostile.observed", reason)
+    case(config, MintErrorClass::Retryable, "hostile.observed", reason)
 }

@@ -9,8 +9,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
-use tollgate_plugin::credential::{Class, Credential, Mint as _, MintError, MintRequest, Reason};
-use tollgate_plugin::{Allocation, ClusterName, Material, Set, Source};
+use tollgate_plugin::credential::{Credential, Mint as _, MintError, MintErrorClass, MintRequest, Reason};
+use tollgate_plugin::{Allocation, PluginSet, ProviderCluster, ProviderMint, SecretValues};
 
 use crate::world::{Reply, Script, Seen, World, guests};
 
@@ -27,7 +27,7 @@ const KEY: &str = "k3y-ä+/\"&=%";
 /// The guests, granted one host. In a pool, as in a gateway.
 struct Stage {
     world: World,
-    set: Set,
+    set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
@@ -49,7 +49,7 @@ impl Stage {
     }
 
     /// A cluster of the guest `name`.
-    fn cluster(&self, name: &str, config: &Value) -> Source {
+    fn cluster(&self, name: &str, config: &Value) -> ProviderMint {
         let values = match name {
             "token-broker" => vec![("brokerKey", KEY)],
             "session-broker" => vec![("brokerUser", "gateway"), ("brokerPassword", KEY)],
@@ -58,15 +58,15 @@ impl Stage {
         self.cluster_with(name, config, &values)
     }
 
-    fn cluster_with(&self, name: &str, config: &Value, values: &[(&str, &str)]) -> Source {
+    fn cluster_with(&self, name: &str, config: &Value, values: &[(&str, &str)]) -> ProviderMint {
         let values = values
             .iter()
             .map(|(name, value)| ((*name).to_owned(), SecretString::from(*value)));
-        let material = Material {
+        let material = SecretValues {
             values: values.collect(),
-            ..Material::default()
+            ..SecretValues::default()
         };
-        let cluster = ClusterName {
+        let cluster = ProviderCluster {
             name: "prod \"eu\"".to_owned(),
             server: "https://prod.example.com:6443".to_owned(),
         };
@@ -91,7 +91,7 @@ impl Stage {
     }
 }
 
-async fn mint(source: &Source) -> Result<Credential, MintError> {
+async fn mint(source: &ProviderMint) -> Result<Credential, MintError> {
     let request = MintRequest {
         reason: Reason::Initial,
         previous_expiry: None,
@@ -199,13 +199,13 @@ async fn a_bad_configuration_is_refused() {
             let checked = source.check().await.unwrap_err();
             assert_eq!(
                 (checked.class, checked.code.as_str()),
-                (Class::Config, code),
+                (MintErrorClass::Config, code),
                 "{name} {config}"
             );
             let minted = mint(&source).await.unwrap_err();
             assert_eq!(
                 (minted.class, minted.code.as_str()),
-                (Class::Config, code),
+                (MintErrorClass::Config, code),
                 "{name} {config}"
             );
         }
@@ -267,7 +267,10 @@ async fn python_asks_with_a_form_and_gives_the_session_back() {
 
     stage.replies([answer(403, &[], "")]);
     let refused = source.revoke(again).await.unwrap_err();
-    assert_eq!((refused.class, refused.code.as_str()), (Class::Denied, "http.403"));
+    assert_eq!(
+        (refused.class, refused.code.as_str()),
+        (MintErrorClass::Denied, "http.403")
+    );
 }
 
 #[tokio::test]
@@ -276,7 +279,7 @@ async fn secrets_stay_out_of_errors_and_are_missed_by_name() {
     for name in BOTH {
         let body = json!({"message": format!("{KEY} is unknown"), "error_description": format!("{KEY} is unknown")});
         let error = stage.mint(name, json_answer(401, &body)).await.unwrap_err();
-        assert_eq!(error.class, Class::Denied);
+        assert_eq!(error.class, MintErrorClass::Denied);
         assert!(
             error.message.contains("is unknown") && !error.message.contains("k3y"),
             "{error:?}"
@@ -287,7 +290,7 @@ async fn secrets_stay_out_of_errors_and_are_missed_by_name() {
         let error = mint(&source).await.unwrap_err();
         assert_eq!(
             (error.class, error.code.as_str()),
-            (Class::Config, "secret.not-found"),
+            (MintErrorClass::Config, "secret.not-found"),
             "{error:?}"
         );
         assert!(error.message.contains("`broker"), "{error:?}");
@@ -310,7 +313,7 @@ async fn no_host_beyond_the_grant_is_reached() {
                 .unwrap_err();
             assert_eq!(
                 (error.class, error.code.as_str()),
-                (Class::Config, code),
+                (MintErrorClass::Config, code),
                 "{name} {endpoint}: {error:?}"
             );
             assert!(stage.seen().is_empty(), "{name} {endpoint}");

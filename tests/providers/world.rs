@@ -26,9 +26,9 @@ use secrecy::SecretString;
 use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsAcceptor;
 use tollgate_config::EgressEntry;
-use tollgate_plugin::egress::{Network, Sender, Stream};
+use tollgate_plugin::egress::{EgressClient, Network, Stream};
 use tollgate_plugin::{
-    Allocation, Ambient, AmbientError, AwsCredentials, Bearer, ProviderWorld, Runtime, Set, WallClock,
+    Allocation, Ambient, AmbientError, AwsCredentials, Bearer, PluginSet, ProviderEnvironment, Runtime, WallClock,
 };
 
 /// A public address every name leads to unless a script says otherwise.
@@ -381,7 +381,7 @@ impl World {
 
     /// The guests of `folder`, each granted `hosts` and everything else its
     /// manifest asks for. Gives what was found wrong.
-    pub(crate) fn load(&self, folder: &Path, hosts: &[EgressEntry], audiences: &[String]) -> (Set, Vec<String>) {
+    pub(crate) fn load(&self, folder: &Path, hosts: &[EgressEntry], audiences: &[String]) -> (PluginSet, Vec<String>) {
         self.load_into(Allocation::OnDemand, folder, (hosts, audiences))
     }
 
@@ -391,7 +391,7 @@ impl World {
         allocation: Allocation,
         folder: &Path,
         (hosts, audiences): (&[EgressEntry], &[String]),
-    ) -> (Set, Vec<String>) {
+    ) -> (PluginSet, Vec<String>) {
         let mut grants = BTreeMap::new();
         for (name, imports) in manifests(folder) {
             let grant = tollgate_config::Grant {
@@ -410,7 +410,7 @@ impl World {
         &self,
         folder: &Path,
         grants: BTreeMap<String, tollgate_config::Grant>,
-    ) -> (Set, Vec<String>) {
+    ) -> (PluginSet, Vec<String>) {
         self.load_all(Allocation::OnDemand, folder, grants)
     }
 
@@ -419,15 +419,17 @@ impl World {
         allocation: Allocation,
         folder: &Path,
         grants: BTreeMap<String, tollgate_config::Grant>,
-    ) -> (Set, Vec<String>) {
+    ) -> (PluginSet, Vec<String>) {
         let settings = tollgate_config::Plugins {
             directory: Some(folder.to_owned()),
             cache: Some(cache()),
             grants,
             ..tollgate_config::Plugins::default()
         };
-        let world = ProviderWorld {
-            sender: Arc::new(Sender::with_network(Arc::clone(&self.endpoint) as Arc<dyn Network>)),
+        let world = ProviderEnvironment {
+            sender: Arc::new(EgressClient::with_network(
+                Arc::clone(&self.endpoint) as Arc<dyn Network>
+            )),
             ambient: Arc::clone(&self.pod) as Arc<dyn Ambient>,
             clock: Arc::clone(&self.clock) as Arc<dyn WallClock>,
         };

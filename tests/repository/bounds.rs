@@ -4,8 +4,8 @@ use std::io::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tollgate_applicationset::repository::Store;
-use tollgate_applicationset::{Budget, Repositories as _};
+use tollgate_applicationset::repository::RepositoryStore;
+use tollgate_applicationset::{GenerationBudget, Repositories as _};
 use tollgate_config::GenerationLimits;
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
@@ -27,7 +27,7 @@ fn short() -> GitLimits {
     }
 }
 
-fn refused(store: &Store, url: &str, budget: &Budget) -> String {
+fn refused(store: &RepositoryStore, url: &str, budget: &GenerationBudget) -> String {
     let begun = tokio::time::Instant::now();
     let opened = store.with(&Resources::default(), "").open(url, "main", budget);
     let took = begun.elapsed();
@@ -53,7 +53,7 @@ fn the_budget_of_the_set_ends_the_waiting() {
     let server = Server::plain(&origin.root(), &[("silent", Manner::Silent)]);
     let store = store(limits(), &[server.pattern()]);
     let time = Duration::from_millis(300);
-    let budget = Budget::new(GenerationLimits {
+    let budget = GenerationBudget::new(GenerationLimits {
         time,
         ..GenerationLimits::default()
     });
@@ -156,7 +156,7 @@ fn one_slow_repository_holds_up_no_other() {
             let (store, slow, resources) = (&store, &slow, &resources);
             scope.spawn(move || {
                 let time = Duration::from_secs(3);
-                let budget = Budget::new(GenerationLimits {
+                let budget = GenerationBudget::new(GenerationLimits {
                     time,
                     ..GenerationLimits::default()
                 });
@@ -271,8 +271,8 @@ fn a_small_pack_that_takes_gigabytes_is_not_unpacked() {
     assert_eq!(std::fs::read_dir(store.folder()).unwrap().count(), 0, "nothing is left");
 }
 
-fn kept(cache: &GitCache, server: &Server) -> Store {
-    Store::kept(limits(), cache, &[server.pattern()]).unwrap()
+fn kept(cache: &GitCache, server: &Server) -> RepositoryStore {
+    RepositoryStore::kept(limits(), cache, &[server.pattern()]).unwrap()
 }
 
 fn bytes_of(folder: &std::path::Path) -> u64 {
@@ -311,7 +311,7 @@ fn what_was_asked_for_longest_ago_makes_room() {
         ..GitCache::default()
     };
     let patterns: Vec<String> = servers.iter().map(Server::pattern).collect();
-    let store = Store::kept(limits(), &cache, &patterns).unwrap();
+    let store = RepositoryStore::kept(limits(), &cache, &patterns).unwrap();
     assert!(store.folder().starts_with(parent.path()));
     let resources = Resources::default();
     for _ in 0..2 {

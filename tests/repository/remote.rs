@@ -7,13 +7,17 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use secrecy::SecretString;
 use tollgate_applicationset::Repositories as _;
-use tollgate_applicationset::repository::Store;
+use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::GitLimits;
 use tollgate_state::{RepositoryAuth, Resources};
 
 use crate::support::{Manner, Origin, Server, budget, limits, secret, store};
 
-fn directories(store: &Store, resources: &Resources, (url, revision): (&str, &str)) -> Result<Vec<String>, String> {
+fn directories(
+    store: &RepositoryStore,
+    resources: &Resources,
+    (url, revision): (&str, &str),
+) -> Result<Vec<String>, String> {
     let opened = store.with(resources, "").open(url, revision, &budget());
     let tree = opened.map_err(|error| error.to_string())?;
     Ok(tree.directories(&budget()).unwrap())

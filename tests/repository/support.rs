@@ -16,11 +16,11 @@ use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
-use tollgate_applicationset::Budget;
-use tollgate_applicationset::repository::Store;
+use tollgate_applicationset::GenerationBudget;
+use tollgate_applicationset::repository::RepositoryStore;
 use tollgate_config::GenerationLimits;
 use tollgate_config::GitLimits;
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 /// Runs git, without any settings of this machine.
 pub(crate) fn git(folder: &Path, arguments: &[&str]) -> String {
@@ -394,12 +394,12 @@ pub(crate) fn limits() -> GitLimits {
     }
 }
 
-pub(crate) fn store(limits: GitLimits, patterns: &[String]) -> Store {
-    Store::new(limits, patterns).unwrap()
+pub(crate) fn store(limits: GitLimits, patterns: &[String]) -> RepositoryStore {
+    RepositoryStore::new(limits, patterns).unwrap()
 }
 
-pub(crate) fn budget() -> Budget {
-    Budget::new(GenerationLimits::default())
+pub(crate) fn budget() -> GenerationBudget {
+    GenerationBudget::new(GenerationLimits::default())
 }
 
 /// A repository Secret, not verified.
@@ -411,7 +411,7 @@ pub(crate) fn secret(url: &str, auth: RepositoryAuth) -> Resources {
         project: String::new(),
         auth,
         client_certificate: None,
-        verification: Verification::Off,
+        verification: TlsVerification::Off,
         location: tollgate_core::diagnostic::Location::default(),
     };
     Resources {

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 use tollgate_applicationset::{
-    ApplicationSet, Budget, ClusterInput, Gate, Guests, InputError, Inputs, KindName, Params, Refusal, Repositories,
-    Tree, generate,
+    ApplicationSet, ClusterInput, GenerationBudget, GeneratorKind, InputAuthorizer, InputError, Inputs, Params,
+    PluginGenerators, Refusal, Repositories, Tree, generate,
 };
 use tollgate_config::GenerationLimits;
 use tollgate_core::diagnostic::Loaded;
 use tollgate_state::write::batch::Write;
-use tollgate_state::write::{self, Key, Kind, Writer};
+use tollgate_state::write::{self, Kind, ObjectKey, Writer};
 use tollgate_state::{Application, ObjectName, Project, Resources};
 
 use crate::world::{
@@ -102,7 +102,7 @@ fn summary(resources: &Resources) -> BTreeMap<String, String> {
 #[derive(Debug)]
 struct Clusters;
 
-impl Gate for Clusters {
+impl InputAuthorizer for Clusters {
     fn cluster(&self, _: &ClusterInput) -> Result<(), Refusal> {
         Ok(())
     }
@@ -111,19 +111,19 @@ impl Gate for Clusters {
         panic!("no repository is asked for")
     }
 
-    fn guest(&self, _: KindName) -> Result<(), Refusal> {
+    fn guest(&self, _: GeneratorKind) -> Result<(), Refusal> {
         panic!("no plugin is asked for")
     }
 }
 
-impl Guests for Clusters {
-    fn generate(&self, _: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+impl PluginGenerators for Clusters {
+    fn generate(&self, _: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         panic!("no plugin is asked for")
     }
 }
 
 impl Repositories for Clusters {
-    fn open(&self, _: &str, _: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, _: &str, _: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
         panic!("no repository is asked for")
     }
 }
@@ -150,7 +150,7 @@ fn generated(resources: &Resources) -> Vec<String> {
         repositories: &Clusters,
         guests: &Clusters,
     };
-    let made = generate(&set, &inputs, &Budget::new(GenerationLimits::default())).unwrap();
+    let made = generate(&set, &inputs, &GenerationBudget::new(GenerationLimits::default())).unwrap();
     let name = |one: &Value| one["metadata"]["name"].as_str().unwrap().to_owned();
     made.iter().map(name).collect()
 }
@@ -231,7 +231,7 @@ async fn writes_belong_together(world: &impl World) {
     let reader = Reader::of(&world.config()).await;
     reader.good().await;
     let writer = Writer::at(reader.source.place().unwrap(), world.namespace());
-    let key = |kind: Kind, name: &str| Key {
+    let key = |kind: Kind, name: &str| ObjectKey {
         kind,
         name: app(world, name),
     };

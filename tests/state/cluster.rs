@@ -9,7 +9,7 @@ use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_state::Resources;
 use tollgate_state::kubernetes::Kubernetes;
-use tollgate_state::source::{Place, Source};
+use tollgate_state::source::{Source, WriteTarget};
 
 use crate::line::Line;
 use crate::support::cluster::Cluster;
@@ -191,7 +191,7 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
     assert_eq!(health.len(), 4, "{}", said(&health));
     assert!(health.iter().all(|finding| !finding.is_error()));
     assert!(said(&health).contains("warning: agents.tollgate.dev may not be watched"));
-    assert!(matches!(source.place(), Ok(Place::Cluster(_))));
+    assert!(matches!(source.place(), Ok(WriteTarget::Cluster(_))));
     // Applications of all namespaces are another right.
     let everywhere = KubernetesState {
         applications: ApplicationNamespaces::All,

@@ -2,7 +2,7 @@
 
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_identity::store::{
-    About, AuditFilter, BrowserSession, Error, Owned, Page, SeenSession, Store, Token, bounds,
+    ActiveSession, AuditFilter, BrowserSession, Error, Owned, Page, SessionOwner, Store, Token, bounds,
 };
 use uuid::Uuid;
 
@@ -134,7 +134,7 @@ async fn revocations_are_bounded(backend: Backend) {
     let store = backend.open().await;
     let revoke = async |length: usize| {
         let session = SessionId::new(AccessType::OidcIdToken, "s".repeat(length - "oidc:".len()));
-        let about = About {
+        let about = SessionOwner {
             user: user(7),
             agent_id: None,
         };
@@ -143,7 +143,7 @@ async fn revocations_are_bounded(backend: Backend) {
     };
     assert_eq!(revoke(bounds::SESSION + 1).await, too_long("session", bounds::SESSION));
     let session = SessionId::new(AccessType::OidcIdToken, "a b");
-    let about = About {
+    let about = SessionOwner {
         user: user(7),
         agent_id: None,
     };
@@ -155,7 +155,7 @@ async fn revocations_are_bounded(backend: Backend) {
 
 async fn seen_sessions_are_bounded(backend: Backend) {
     let store = backend.open().await;
-    let with_client = |length| SeenSession {
+    let with_client = |length| ActiveSession {
         session: "pat:x".to_owned(),
         replica: Uuid::now_v7(),
         user: user(7),

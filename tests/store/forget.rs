@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{About, AuditFilter, Owned, Page, SeenSession};
+use tollgate_identity::store::{ActiveSession, AuditFilter, Owned, Page, SessionOwner};
 use uuid::Uuid;
 
 use crate::support::{Backend, actor, agent, all_events, at, browser_session, event, hash, on_both, token, user};
@@ -35,7 +35,7 @@ async fn is_done_by_age(backend: Backend) {
             .await
             .unwrap();
     }
-    let about = About {
+    let about = SessionOwner {
         user: user(9),
         agent_id: None,
     };
@@ -44,7 +44,7 @@ async fn is_done_by_age(backend: Backend) {
         let times = (at(until), at(0));
         store.revoke(&session, times, &actor(9), &about).await.unwrap();
     }
-    let seen = |session: &str, last_at: Timestamp| SeenSession {
+    let seen = |session: &str, last_at: Timestamp| ActiveSession {
         session: session.to_owned(),
         replica: Uuid::now_v7(),
         user: user(7),

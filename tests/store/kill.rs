@@ -12,7 +12,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use secrecy::{ExposeSecret as _, SecretString};
 use sqlx::Connection as _;
-use tollgate_identity::store::{About, AuditEvent, AuditFilter, Owned, Page, Store, Token};
+use tollgate_identity::store::{AuditEvent, AuditFilter, Owned, Page, SessionOwner, Store, Token};
 use uuid::Uuid;
 
 use crate::support::postgres::Server;
@@ -255,7 +255,7 @@ async fn be_the_child_if_told() {
 
 /// One task's share; what fails is not said.
 async fn work(store: &Store, round: i64) {
-    let about = About {
+    let about = SessionOwner {
         user: user(round),
         agent_id: Some(agent(1)),
     };

@@ -7,7 +7,7 @@ use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tokio::time::{Instant, timeout};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{About, AuditFilter, Error, Owned, Page, Store};
+use tollgate_identity::store::{AuditFilter, Error, Owned, Page, SessionOwner, Store};
 
 use crate::support::relay::{Mode, Relay};
 use crate::support::{Backend, actor, all_events, at, create, event, hash, token, user};
@@ -151,7 +151,7 @@ async fn locks_of_a_replica_that_vanished_are_released() {
         .await
         .unwrap();
     let (about, by) = (
-        About {
+        SessionOwner {
             user: user(7),
             agent_id: None,
         },

@@ -4,7 +4,7 @@ use futures_util::future::join_all;
 use secrecy::ExposeSecret as _;
 use sqlx::{Connection as _, PgConnection};
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{About, AuditFilter, Store};
+use tollgate_identity::store::{AuditFilter, SessionOwner, Store};
 
 use crate::support::{Backend, actor, all_events, at, create, event, hash, on_both, token, user};
 
@@ -19,7 +19,7 @@ const EACH: usize = 150;
 async fn hear_of_every_revocation_of_each_other(backend: Backend) {
     let replicas = [backend.open().await, backend.open().await, backend.open().await];
     let listener = backend.open().await;
-    let about = About {
+    let about = SessionOwner {
         user: user(7),
         agent_id: None,
     };
@@ -63,7 +63,7 @@ async fn no_revocation_overtakes_another_in_postgres() {
     let session = SessionId::new(AccessType::OidcIdToken, "fast");
     let (by, about) = (
         actor(7),
-        About {
+        SessionOwner {
             user: user(7),
             agent_id: None,
         },

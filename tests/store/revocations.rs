@@ -1,7 +1,7 @@
 //! Revocations: what they mark, their order, their audit events.
 
 use tollgate_core::session::{AccessType, SessionId};
-use tollgate_identity::store::{About, AuditFilter, Owned, Page, Revocation, Store};
+use tollgate_identity::store::{AuditFilter, Owned, Page, Revocation, SessionOwner, Store};
 
 use crate::support::{
     Backend, actor, agent, all_events, at, browser_session, create, hash, on_both, session_of, token, user,
@@ -16,8 +16,8 @@ on_both!(
     never_reuse_a_number,
 );
 
-fn about() -> About {
-    About {
+fn about() -> SessionOwner {
+    SessionOwner {
         user: user(7),
         agent_id: Some(agent(1)),
     }

@@ -1,6 +1,6 @@
 //! Sessions at work, as several replicas see them.
 
-use tollgate_identity::store::{Owned, Page, SeenSession, Store};
+use tollgate_identity::store::{ActiveSession, Owned, Page, Store};
 use uuid::Uuid;
 
 use crate::support::{Backend, agent, at, on_both, user};
@@ -18,8 +18,8 @@ on_both!(
 
 const REPLICAS: [Uuid; 2] = [Uuid::from_u128(1), Uuid::from_u128(2)];
 
-fn seen(session: &str, replica: usize, last: i64) -> SeenSession {
-    SeenSession {
+fn seen(session: &str, replica: usize, last: i64) -> ActiveSession {
+    ActiveSession {
         session: session.to_owned(),
         replica: REPLICAS[replica],
         user: user(7),
@@ -33,7 +33,7 @@ fn seen(session: &str, replica: usize, last: i64) -> SeenSession {
     }
 }
 
-async fn active(store: &Store, since: i64) -> Vec<SeenSession> {
+async fn active(store: &Store, since: i64) -> Vec<ActiveSession> {
     store
         .active((at(since), at(since)), &Owned::default(), &Page::default())
         .await
@@ -49,7 +49,7 @@ async fn replace_what_a_replica_said_before(backend: Backend) {
     let mut next = seen("pat:a", 0, 90);
     (next.requests, next.open_streams, next.expires_at) = (9, 0, None);
     store.seen(std::slice::from_ref(&next)).await.unwrap();
-    let expected = SeenSession {
+    let expected = ActiveSession {
         first_at: first.first_at,
         ..next
     };
@@ -63,7 +63,7 @@ async fn of_several_replicas_are_put_together(backend: Backend) {
     (other.requests, other.open_streams, other.expires_at) = (7, 4, Some(at(2_000)));
     store.seen(std::slice::from_ref(&one)).await.unwrap();
     store.seen(std::slice::from_ref(&other)).await.unwrap();
-    let expected = SeenSession {
+    let expected = ActiveSession {
         first_at: at(30),
         requests: 12,
         open_streams: 6,

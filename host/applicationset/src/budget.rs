@@ -67,7 +67,7 @@ pub trait Place: std::fmt::Debug + Send + Sync {
 
 /// The remaining budget of one set, shared by all who work on it.
 #[derive(Debug)]
-pub struct Budget {
+pub struct GenerationBudget {
     limits: GenerationLimits,
     place: Option<Box<dyn Place>>,
     ends: Instant,
@@ -78,7 +78,7 @@ pub struct Budget {
     cancelled: AtomicBool,
 }
 
-impl Budget {
+impl GenerationBudget {
     /// Makes a full budget. Its time starts now.
     pub fn new(limits: GenerationLimits) -> Self {
         Self {
@@ -209,7 +209,7 @@ mod tests {
 
     use tokio::time::Instant;
 
-    use super::{Budget, Exceeded, Place};
+    use super::{Exceeded, GenerationBudget, Place};
     use tollgate_config::GenerationLimits;
 
     #[test]
@@ -221,7 +221,7 @@ mod tests {
             bytes: 2,
             ..GenerationLimits::default()
         };
-        let budget = Budget::new(limits);
+        let budget = GenerationBudget::new(limits);
         let (observed, allowed) = (3, 2);
         assert_eq!(budget.applications(2), Ok(()));
         assert_eq!(
@@ -260,13 +260,13 @@ mod tests {
                 left: Arc::clone(&left),
                 is_free,
             };
-            let budget = Budget::new(GenerationLimits::default()).at(Box::new(place));
+            let budget = GenerationBudget::new(GenerationLimits::default()).at(Box::new(place));
             assert_eq!(left.load(Ordering::Relaxed), 0);
             let seen = budget.waiting(|| left.load(Ordering::Relaxed));
             assert_eq!(seen.map_err(|_| ()), expected);
         }
         assert_eq!(
-            Budget::new(GenerationLimits::default()).waiting(|| 7),
+            GenerationBudget::new(GenerationLimits::default()).waiting(|| 7),
             Ok(7),
             "none to leave"
         );
@@ -275,13 +275,13 @@ mod tests {
     #[test]
     fn time_ends() {
         let allowed = Duration::ZERO;
-        let over = Budget::new(GenerationLimits {
+        let over = GenerationBudget::new(GenerationLimits {
             time: allowed,
             ..GenerationLimits::default()
         });
         assert_eq!(over.time(), Err(Exceeded::Time { allowed }));
         assert_eq!(over.parameters(1), Err(Exceeded::Time { allowed }));
-        let budget = Budget::new(GenerationLimits::default());
+        let budget = GenerationBudget::new(GenerationLimits::default());
         assert_eq!(budget.time(), Ok(()));
         budget.cancel();
         assert_eq!(budget.time(), Err(Exceeded::Cancelled));

@@ -6,7 +6,8 @@
 use serde_json::{Map, Value};
 
 use super::{
-    ApplicationSet, ApplicationsSync, Engine, Generator, Kind, KindName, MissingKey, Preserved, Spec, SyncPolicy,
+    ApplicationSet, ApplicationsSync, Generator, GeneratorKind, MissingKey, PreservedFields, Spec, SyncPolicy,
+    TemplateEngine, TypedGenerator,
 };
 use crate::keys;
 use tollgate_state::ObjectName;
@@ -18,7 +19,7 @@ pub(super) mod settings;
 mod tests;
 mod unrecognized;
 
-use entry::{Entry, Level};
+use entry::{GeneratorEntry, NestingLevel};
 use fields::{flag, list, member, object, text, text_map, texts};
 
 /// Why an object is not a valid ApplicationSet.
@@ -138,9 +139,9 @@ fn read_spec(spec: &Map<String, Value>) -> Result<Spec, Error> {
 }
 
 fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
-    let raw = entry::pruned(raw, Level::Top, path)?;
-    let entry = Entry::read(&raw, Level::Top, path)?;
-    let kinds = entry.kinds.iter().map(|(name, settings)| Kind {
+    let raw = entry::pruned(raw, NestingLevel::Top, path)?;
+    let entry = GeneratorEntry::read(&raw, NestingLevel::Top, path)?;
+    let kinds = entry.kinds.iter().map(|(name, settings)| TypedGenerator {
         name: *name,
         settings: (*settings).clone(),
     });
@@ -152,10 +153,10 @@ fn read_generator(raw: &Value, path: &str) -> Result<Generator, Error> {
 }
 
 /// Options have no effect without Go templates.
-fn engine(spec: &Map<String, Value>) -> Result<Engine, Error> {
+fn engine(spec: &Map<String, Value>) -> Result<TemplateEngine, Error> {
     let options = texts(spec, "goTemplateOptions", "spec")?;
     if !flag(spec, "goTemplate", "spec")? {
-        return Ok(Engine::Fast);
+        return Ok(TemplateEngine::Fast);
     }
     let mut missing_key = MissingKey::default();
     for (index, option) in options.into_iter().enumerate() {
@@ -172,7 +173,7 @@ fn engine(spec: &Map<String, Value>) -> Result<Engine, Error> {
             }
         };
     }
-    Ok(Engine::Go { missing_key })
+    Ok(TemplateEngine::Go { missing_key })
 }
 
 fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
@@ -200,30 +201,30 @@ fn sync_policy(spec: &Map<String, Value>) -> Result<SyncPolicy, Error> {
     })
 }
 
-fn preserved(spec: &Map<String, Value>) -> Result<Preserved, Error> {
+fn preserved(spec: &Map<String, Value>) -> Result<PreservedFields, Error> {
     let Some(preserved) = member(spec, "preservedFields") else {
-        return Ok(Preserved::default());
+        return Ok(PreservedFields::default());
     };
     let path = "spec.preservedFields";
     let preserved = object(preserved, path)?;
     let owned = |key: &str| -> Result<Vec<String>, Error> {
         Ok(texts(preserved, key, path)?.into_iter().map(str::to_owned).collect())
     };
-    Ok(Preserved {
+    Ok(PreservedFields {
         annotations: owned("annotations")?,
         labels: owned("labels")?,
     })
 }
 
 /// All kinds, in the order in which Argo CD runs those of one entry.
-pub(super) const ORDER: [KindName; 9] = [
-    KindName::List,
-    KindName::Clusters,
-    KindName::Git,
-    KindName::ScmProvider,
-    KindName::ClusterDecisionResource,
-    KindName::PullRequest,
-    KindName::Matrix,
-    KindName::Merge,
-    KindName::Plugin,
+pub(super) const KIND_ORDER: [GeneratorKind; 9] = [
+    GeneratorKind::List,
+    GeneratorKind::Clusters,
+    GeneratorKind::Git,
+    GeneratorKind::ScmProvider,
+    GeneratorKind::ClusterDecisionResource,
+    GeneratorKind::PullRequest,
+    GeneratorKind::Matrix,
+    GeneratorKind::Merge,
+    GeneratorKind::Plugin,
 ];

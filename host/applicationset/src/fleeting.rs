@@ -9,7 +9,7 @@
 use serde_json::{Map, Value};
 
 /// Such annotations of ApplicationSets, and those by which Argo CD tracks what it deployed itself.
-const OF_SETS: [&str; 6] = [
+const APPLICATION_SET_ANNOTATIONS: [&str; 6] = [
     "argocd.argoproj.io/application-set-refresh",
     "argocd.argoproj.io/refresh",
     "argocd.argoproj.io/hydrate",
@@ -19,7 +19,7 @@ const OF_SETS: [&str; 6] = [
 ];
 
 /// Such annotations of Applications that a template may have.
-const OF_APPLICATIONS: [&str; 4] = [
+const APPLICATION_ANNOTATIONS: [&str; 4] = [
     "argocd.argoproj.io/refresh",
     "argocd.argoproj.io/hydrate",
     "notified.notifications.argoproj.io",
@@ -30,19 +30,19 @@ const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
 /// A set's annotations without the transient ones.
 pub(super) fn lasting(mut annotations: Map<String, Value>) -> Map<String, Value> {
-    annotations.retain(|key, _| !OF_SETS.contains(&key.as_str()));
+    annotations.retain(|key, _| !APPLICATION_SET_ANNOTATIONS.contains(&key.as_str()));
     annotations
 }
 
 /// Only the transient ones of a set's annotations.
 pub(super) fn only(mut annotations: Map<String, Value>) -> Map<String, Value> {
-    annotations.retain(|key, _| OF_SETS.contains(&key.as_str()));
+    annotations.retain(|key, _| APPLICATION_SET_ANNOTATIONS.contains(&key.as_str()));
     annotations
 }
 
 /// Removes them from the metadata that a template gave.
 pub(super) fn remove(metadata: &mut Map<String, Value>) {
     if let Some(Value::Object(annotations)) = metadata.get_mut("annotations") {
-        annotations.retain(|key, _| !OF_APPLICATIONS.contains(&key.as_str()));
+        annotations.retain(|key, _| !APPLICATION_ANNOTATIONS.contains(&key.as_str()));
     }
 }

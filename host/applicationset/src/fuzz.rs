@@ -7,9 +7,9 @@ use std::time::Duration;
 use tollgate_config::GenerationLimits;
 use tollgate_fuzz::{Target, files, inputs, strings, text};
 
-use crate::template::Compiled;
-use crate::yaml::{self, Twice};
-use crate::{ApplicationSet, Budget, Engine, MissingKey};
+use crate::template::CompiledTemplate;
+use crate::yaml::{self, DuplicateKeys};
+use crate::{ApplicationSet, GenerationBudget, MissingKey, TemplateEngine};
 
 const TARGETS: &[Target] = &[
     Target {
@@ -50,8 +50,8 @@ pub fn targets() -> Vec<Target> {
 }
 
 /// Small limits: an input stopped by a limit is as useful as one that completes.
-pub(crate) fn budget() -> Budget {
-    Budget::new(GenerationLimits {
+pub(crate) fn budget() -> GenerationBudget {
+    GenerationBudget::new(GenerationLimits {
         applications: 100,
         parameters: 1_000,
         generators: 20,
@@ -128,8 +128,8 @@ fn go_templates() -> Vec<Vec<u8>> {
     seeds
 }
 
-fn rendered(engine: Engine, template: &str) {
-    let Ok(compiled) = Compiled::text(engine, template) else {
+fn rendered(engine: TemplateEngine, template: &str) {
+    let Ok(compiled) = CompiledTemplate::text(engine, template) else {
         return;
     };
     let first = compiled.render(&parameters(), &budget());
@@ -154,7 +154,7 @@ fn rendered(engine: Engine, template: &str) {
 fn go_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
-        rendered(Engine::Go { missing_key }, template);
+        rendered(TemplateEngine::Go { missing_key }, template);
     }
 }
 
@@ -163,11 +163,11 @@ fn go_template(data: &[u8]) {
 fn judged_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
-        let engine = Engine::Go { missing_key };
-        let Ok(judged) = Compiled::judged(engine, &Value::String(template.to_owned())) else {
+        let engine = TemplateEngine::Go { missing_key };
+        let Ok(judged) = CompiledTemplate::judged(engine, &Value::String(template.to_owned())) else {
             continue;
         };
-        let plain = Compiled::text(engine, template).expect("what is judged is a template");
+        let plain = CompiledTemplate::text(engine, template).expect("what is judged is a template");
         let judged = judged.render(&parameters(), &budget());
         if let Ok(judged) = judged {
             assert_eq!(
@@ -190,7 +190,7 @@ fn fast_templates() -> Vec<Vec<u8>> {
 
 fn fasttemplate(data: &[u8]) {
     let Some(template) = text(data) else { return };
-    rendered(Engine::Fast, template);
+    rendered(TemplateEngine::Fast, template);
 }
 
 fn documents() -> Vec<Vec<u8>> {
@@ -205,12 +205,12 @@ fn documents() -> Vec<Vec<u8>> {
     seeds
 }
 
-/// [`Twice::Last`] parses everything that [`Twice::Refused`] accepts.
+/// [`DuplicateKeys::LastWins`] parses everything that [`DuplicateKeys::Refused`] accepts.
 fn yaml(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let read = |twice| yaml::read(text, twice, &mut |_| Ok::<_, ()>(()));
-    if let Ok(value) = read(Twice::Refused) {
-        assert_eq!(read(Twice::Last), Ok(value), "{text:?}");
+    if let Ok(value) = read(DuplicateKeys::Refused) {
+        assert_eq!(read(DuplicateKeys::LastWins), Ok(value), "{text:?}");
     }
 }
 

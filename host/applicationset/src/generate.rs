@@ -35,10 +35,10 @@ mod tests;
 mod typed;
 mod values;
 
-pub use fixed::{ClusterChoice, StaticInputs, static_inputs};
+pub use fixed::{ClusterSelection, StaticInputs, static_inputs};
 
-use super::Budget;
-use run::Run;
+use super::GenerationBudget;
+use run::GeneratorRun;
 
 /// Why a set generates nothing.
 #[derive(Debug, thiserror::Error)]
@@ -88,11 +88,11 @@ pub enum Error {
 /// # Errors
 /// The first [`Error`] found. [`Error::Refused`] takes precedence over other errors of running the
 /// generators, but not over those of parsing the templates.
-pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Value>, Error> {
+pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<Value>, Error> {
     let templates = templates(set, budget)?;
     let made = parameters(&set.spec, inputs, budget)?;
     let mut applications = Vec::new();
-    for ((path, template), Made { params, .. }) in templates.iter().zip(&made) {
+    for ((path, template), GeneratedParams { params, .. }) in templates.iter().zip(&made) {
         for params in params {
             budget.applications(1)?;
             let rendered = template.render(params, budget);
@@ -104,7 +104,7 @@ pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &Budget) -> R
 
 /// What one kind of one entry generated.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Made {
+pub struct GeneratedParams {
     /// Path of the generator, from the root of the object.
     pub path: String,
     /// Its sets of parameters, in order.
@@ -115,8 +115,8 @@ pub struct Made {
 ///
 /// # Errors
 /// As [`generate`].
-pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<Vec<Made>, Error> {
-    let run = Run::new(spec.engine, inputs, budget);
+pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &GenerationBudget) -> Result<Vec<GeneratedParams>, Error> {
+    let run = GeneratorRun::new(spec.engine, inputs, budget);
     let made = run.all(spec).and_then(|made| run.clear(spec).map(|()| made));
     // A refusal takes precedence: it may have caused the other error.
     match run.refused() {
@@ -126,7 +126,10 @@ pub fn parameters(spec: &Spec, inputs: &Inputs<'_>, budget: &Budget) -> Result<V
 }
 
 /// The parsed template of every kind, with the kind's path, in the order of [`parameters`].
-fn templates(set: &ApplicationSet, budget: &Budget) -> Result<Vec<(String, template::Applications)>, Error> {
+fn templates(
+    set: &ApplicationSet,
+    budget: &GenerationBudget,
+) -> Result<Vec<(String, template::ApplicationTemplate)>, Error> {
     // Each kind holds its own copy of the set's template, as written and parsed.
     let patch = set.spec.template_patch.as_deref().map_or(0, weight::text);
     let shared = weight::of(&set.spec.template).saturating_add(patch);
@@ -141,7 +144,7 @@ fn templates(set: &ApplicationSet, budget: &Budget) -> Result<Vec<(String, templ
             budget.time()?;
             let bytes = own.map_or(0, weight::of).saturating_add(shared);
             budget.bytes(bytes.saturating_mul(2))?;
-            let template = template::Applications::new(&set.spec, own, &set.name.namespace);
+            let template = template::ApplicationTemplate::new(&set.spec, own, &set.name.namespace);
             let template = template.map_err(|error| unrendered(&path, error))?;
             templates.push((path, template));
         }

@@ -1,7 +1,7 @@
 //! The inputs of generators (clusters, trees of repositories, plugins' results) and the trait that
 //! authorizes reading them.
 //!
-//! Security: nothing is read that the [`Gate`] did not allow.
+//! Security: nothing is read that the [`InputAuthorizer`] did not allow.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -9,7 +9,7 @@ use std::fmt;
 use bytes::Bytes;
 use serde_json::Value;
 
-use super::{Budget, KindName, Params};
+use super::{GenerationBudget, GeneratorKind, Params};
 use tollgate_core::diagnostic::one_line;
 
 mod clusters;
@@ -20,11 +20,11 @@ pub struct Inputs<'a> {
     /// The clusters of the control plane, its own one (`in-cluster`) last.
     pub clusters: &'a [ClusterInput],
     /// Decides what the caller may see of them; asked before each read.
-    pub gate: &'a dyn Gate,
+    pub gate: &'a dyn InputAuthorizer,
     /// Repositories.
     pub repositories: &'a dyn Repositories,
     /// Generators in plugins.
-    pub guests: &'a dyn Guests,
+    pub guests: &'a dyn PluginGenerators,
 }
 
 /// A cluster as the cluster generator sees it.
@@ -51,7 +51,7 @@ pub struct Metadata {
 }
 
 /// Decides what generators may read for the caller.
-pub trait Gate: fmt::Debug + Sync {
+pub trait InputAuthorizer: fmt::Debug + Sync {
     /// Checks whether the caller may see this cluster.
     ///
     /// # Errors
@@ -68,7 +68,7 @@ pub trait Gate: fmt::Debug + Sync {
     ///
     /// # Errors
     /// The reason if not.
-    fn guest(&self, kind: KindName) -> Result<(), Refusal>;
+    fn guest(&self, kind: GeneratorKind) -> Result<(), Refusal>;
 }
 
 /// Opens repositories. Blocks; call it off the runtime.
@@ -78,7 +78,7 @@ pub trait Repositories: fmt::Debug + Sync {
     /// # Errors
     /// The tree is not available within the budget. The message contains neither credentials nor
     /// paths of this machine.
-    fn open(&self, url: &str, revision: &str, budget: &Budget) -> Result<Box<dyn Tree>, InputError>;
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError>;
 }
 
 /// The files of one commit.
@@ -89,14 +89,14 @@ pub trait Tree: fmt::Debug {
     ///
     /// # Errors
     /// As [`Repositories::open`].
-    fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError>;
+    fn directories(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError>;
 
     /// Those of [`Self::directories`] that are submodules which Argo CD checks out. Their content
     /// is not known here.
     ///
     /// # Errors
     /// As [`Repositories::open`].
-    fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+    fn submodules(&self, _: &GenerationBudget) -> Result<Vec<String>, InputError> {
         Ok(Vec::new())
     }
 
@@ -105,7 +105,7 @@ pub trait Tree: fmt::Debug {
     ///
     /// # Errors
     /// As [`Repositories::open`].
-    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError>;
+    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &GenerationBudget) -> Result<Vec<File>, InputError>;
 }
 
 /// A file of a tree.
@@ -118,12 +118,17 @@ pub struct File {
 }
 
 /// Runs generators in plugins. Blocks; call it off the runtime.
-pub trait Guests: fmt::Debug + Sync {
+pub trait PluginGenerators: fmt::Debug + Sync {
     /// Generates the sets of parameters of a generator of `kind` with these settings.
     ///
     /// # Errors
     /// No plugin provides the kind, or it failed.
-    fn generate(&self, kind: KindName, settings: &Value, budget: &Budget) -> Result<Vec<Params>, InputError>;
+    fn generate(
+        &self,
+        kind: GeneratorKind,
+        settings: &Value,
+        budget: &GenerationBudget,
+    ) -> Result<Vec<Params>, InputError>;
 }
 
 /// Why an input is not available, in one sentence for the caller.
@@ -135,7 +140,7 @@ pub struct InputError(pub String);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refusal {
     /// What was refused.
-    pub about: About,
+    pub about: RefusedResource,
     /// `file:line: text` of a row of `policy.csv`, or the name of a check.
     pub rule: Option<String>,
     /// A sentence for the caller.
@@ -144,7 +149,7 @@ pub struct Refusal {
 
 /// What a refusal refers to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum About {
+pub enum RefusedResource {
     /// The set itself, by its RBAC object.
     Set(String),
     /// A repository, by its URL.
@@ -159,22 +164,22 @@ pub enum About {
 
 /// Maximum length of a name or a rule in a refusal, in bytes. Templates can make names of any
 /// length, and an answer lists many.
-const NAMED_BYTES: usize = 512;
+const MAX_NAME_BYTES: usize = 512;
 
 impl Refusal {
     /// Shortens names and rules to a length that fits in a list.
     #[must_use]
     pub fn short(self) -> Self {
-        let short = |text: String| match text.len() > NAMED_BYTES {
-            true => format!("{}…", one_line(&text, NAMED_BYTES)),
+        let short = |text: String| match text.len() > MAX_NAME_BYTES {
+            true => format!("{}…", one_line(&text, MAX_NAME_BYTES)),
             false => text,
         };
         let about = match self.about {
-            About::Set(object) => About::Set(short(object)),
-            About::Repository(url) => About::Repository(short(url)),
-            About::Cluster(name) => About::Cluster(short(name)),
-            About::Application(object) => About::Application(short(object)),
-            About::Generator(kind) => About::Generator(kind),
+            RefusedResource::Set(object) => RefusedResource::Set(short(object)),
+            RefusedResource::Repository(url) => RefusedResource::Repository(short(url)),
+            RefusedResource::Cluster(name) => RefusedResource::Cluster(short(name)),
+            RefusedResource::Application(object) => RefusedResource::Application(short(object)),
+            RefusedResource::Generator(kind) => RefusedResource::Generator(kind),
         };
         Self {
             about,
@@ -184,7 +189,7 @@ impl Refusal {
     }
 }
 
-impl fmt::Display for About {
+impl fmt::Display for RefusedResource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Set(object) => write!(f, "applicationset `{object}`"),

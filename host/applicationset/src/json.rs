@@ -66,7 +66,7 @@ impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(mut self, reader: D) -> Result<Value, D::Error> {
-        self.take(weight::NODE)?;
+        self.take(weight::VALUE_BYTES)?;
         reader.deserialize_any(self)
     }
 }

@@ -19,14 +19,14 @@ mod known;
 #[cfg(test)]
 mod tests;
 
-use known::KNOWN;
+use known::FIELD_NAMES;
 
 /// What is wrong with a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// It is a field's name with different case.
     #[error("`{path}` is wrong: Argo CD can take it for `{known}`, write it like this or leave it out")]
-    Alike {
+    CaseVariant {
         /// Its path.
         path: String,
         /// The field.
@@ -48,7 +48,7 @@ impl Error {
             (false, false) => format!("{parent}.{path}"),
         };
         match self {
-            Self::Alike { path, known } => Self::Alike {
+            Self::CaseVariant { path, known } => Self::CaseVariant {
                 path: below(path),
                 known,
             },
@@ -58,7 +58,7 @@ impl Error {
 
     fn told(self) -> Self {
         match self {
-            Self::Alike { path, known } => Self::Alike {
+            Self::CaseVariant { path, known } => Self::CaseVariant {
                 path: told(&path),
                 known,
             },
@@ -74,9 +74,9 @@ impl Error {
 pub(super) fn of_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let judged = members.iter().try_for_each(|(key, value)| {
-        one(key, "", Templates::Refused)?;
+        one(key, "", TemplatedKeys::Refused)?;
         if key == "spec" {
-            return below(value, key, Templates::Refused).map_err(|error| error.within(key));
+            return below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key));
         }
         Ok(())
     });
@@ -86,20 +86,20 @@ pub(super) fn of_set(object: &Value) -> Result<(), Error> {
 /// Checks the keys of a rendered patch of an Application, in which no key is a template any more.
 ///
 /// # Errors
-/// [`Error::Alike`].
+/// [`Error::CaseVariant`].
 pub(super) fn of_patch(patch: &Value) -> Result<(), Error> {
-    below(patch, "", Templates::Text).map_err(Error::told)
+    below(patch, "", TemplatedKeys::Text).map_err(Error::told)
 }
 
 /// How `{{` in a key is treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Templates {
+enum TemplatedKeys {
     Refused,
     Text,
 }
 
 /// Checks everything below the key `parent`.
-fn below(value: &Value, parent: &str, templates: Templates) -> Result<(), Error> {
+fn below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
     match value {
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => Ok(()),
         Value::Array(items) => items.iter().enumerate().try_for_each(|(index, item)| {
@@ -116,12 +116,12 @@ fn below(value: &Value, parent: &str, templates: Templates) -> Result<(), Error>
     }
 }
 
-fn one(key: &str, parent: &str, templates: Templates) -> Result<(), Error> {
-    if templates == Templates::Refused && key.contains("{{") {
+fn one(key: &str, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
+    if templates == TemplatedKeys::Refused && key.contains("{{") {
         return Err(Error::Template { path: key.to_owned() });
     }
     match known(key, parent) {
-        Some(known) if known != key => Err(Error::Alike {
+        Some(known) if known != key => Err(Error::CaseVariant {
             path: key.to_owned(),
             known,
         }),
@@ -138,7 +138,7 @@ fn is_free(key: &str, value: &Value) -> bool {
 /// The field that Argo CD takes a key for.
 fn known(key: &str, parent: &str) -> Option<&'static str> {
     static FOLDED: LazyLock<BTreeMap<String, &'static str>> =
-        LazyLock::new(|| KNOWN.iter().map(|known| (folded(known), *known)).collect());
+        LazyLock::new(|| FIELD_NAMES.iter().map(|known| (folded(known), *known)).collect());
     let known = *FOLDED.get(&folded(key))?;
     // The only name that is written in two ways.
     Some(match (known, parent) {

@@ -27,9 +27,12 @@ pub mod template;
 mod weight;
 pub mod yaml;
 
-pub use budget::{Budget, Exceeded};
+pub use budget::{Exceeded, GenerationBudget};
 pub use generate::generate;
-pub use inputs::{About, ClusterInput, File, Gate, Guests, InputError, Inputs, Refusal, Repositories, Tree};
+pub use inputs::{
+    ClusterInput, File, InputAuthorizer, InputError, Inputs, PluginGenerators, Refusal, RefusedResource, Repositories,
+    Tree,
+};
 pub use plan::Plan;
 
 /// One set of parameters, made by a generator.
@@ -62,19 +65,19 @@ pub struct Spec {
     /// `templatePatch`, applied to the rendered template.
     pub template_patch: Option<String>,
     /// `goTemplate` and `goTemplateOptions`.
-    pub engine: Engine,
+    pub engine: TemplateEngine,
     /// `syncPolicy`.
     pub sync: SyncPolicy,
     /// `preservedFields`: keys of the Applications' annotations and labels that are
     /// kept as they are.
-    pub preserved: Preserved,
+    pub preserved: PreservedFields,
 }
 
 /// An entry of `generators`, or a child of a matrix or merge generator.
 #[derive(Clone, Debug)]
 pub struct Generator {
     /// Each known key of the entry. Argo CD runs all of them; usually there is one.
-    pub kinds: Vec<Kind>,
+    pub kinds: Vec<TypedGenerator>,
     /// `selector`, applied to the generated parameters: `{matchLabels, matchExpressions}`.
     pub selector: Option<Value>,
     /// The whole entry, with `{{…}}` as written; it is rendered with the parameters of another
@@ -84,16 +87,16 @@ pub struct Generator {
 
 /// A kind of generator with its settings as JSON (`{"elements": […]}`).
 #[derive(Clone, Debug)]
-pub struct Kind {
+pub struct TypedGenerator {
     /// The kind.
-    pub name: KindName,
+    pub name: GeneratorKind,
     /// The value of the key.
     pub settings: Value,
 }
 
 /// Argo CD's kinds of generators.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum KindName {
+pub enum GeneratorKind {
     /// `list`.
     List,
     /// `clusters`.
@@ -114,7 +117,7 @@ pub enum KindName {
     Plugin,
 }
 
-impl KindName {
+impl GeneratorKind {
     /// All kinds.
     pub const ALL: [Self; 9] = [
         Self::List,
@@ -146,7 +149,7 @@ impl KindName {
 
 /// How `{{…}}` is interpreted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Engine {
+pub enum TemplateEngine {
     /// `{{ key }}` only; a tag with an unknown key stays as it is.
     Fast,
     /// Go's `text/template` with the functions Argo CD allows.
@@ -193,7 +196,7 @@ pub enum ApplicationsSync {
 
 /// `spec.preservedFields`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Preserved {
+pub struct PreservedFields {
     /// `annotations`.
     pub annotations: Vec<String>,
     /// `labels`.

@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 use serde_json::{Map, Value};
 
 use super::template::told;
-use super::{Budget, Exceeded, json, keys, yaml};
+use super::{Exceeded, GenerationBudget, json, keys, yaml};
 
 #[cfg(test)]
 mod tests;
@@ -28,9 +28,9 @@ const UNTYPED: &str = "valuesObject";
 /// Maximum number of entries of that list and of its directives: each is compared with each.
 const LONGEST_LIST: usize = 1_000;
 /// Fields of an Application that a set sets.
-const OWN: [&str; 2] = ["metadata", "spec"];
+const PATCHABLE_FIELDS: [&str; 2] = ["metadata", "spec"];
 /// Fields that a set never sets.
-const FOREIGN: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
+const IGNORED_FIELDS: [&str; 4] = ["apiVersion", "kind", "status", "operation"];
 
 /// Why a patch cannot be applied to an Application.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +91,7 @@ impl Error {
 ///
 /// # Errors
 /// [`Error`].
-pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> {
+pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     let patch = read(text, budget)?;
     keys::of_patch(&patch)?;
     let mut patch = match patch {
@@ -105,12 +105,15 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
     if patch.get("operation").is_some_and(|value| !value.is_null()) {
         return Err(Error::Operation);
     }
-    patch.retain(|key, _| !FOREIGN.contains(&key.as_str()));
+    patch.retain(|key, _| !IGNORED_FIELDS.contains(&key.as_str()));
     // SECURITY: Argo CD decodes the whole object with a case-insensitive decoder.
-    if let Some(key) = patch.keys().find(|key| !OWN.contains(&key.as_str()) && !directive(key)) {
+    if let Some(key) = patch
+        .keys()
+        .find(|key| !PATCHABLE_FIELDS.contains(&key.as_str()) && !directive(key))
+    {
         return Err(Error::Field(key.clone()));
     }
-    for key in OWN {
+    for key in PATCHABLE_FIELDS {
         match patch.get(key) {
             None | Some(Value::Null | Value::Object(_)) => {}
             Some(_) => return Err(Error::Kind("an object whose `metadata` or `spec` is none")),
@@ -121,7 +124,7 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
         Value::Object(fields) => fields,
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     };
-    let mut patched = Value::Object(merge(parts, patch, Types::Known)?);
+    let mut patched = Value::Object(merge(parts, patch, FieldTypes::Known)?);
     keep(&mut patched, project);
     Ok(patched)
 }
@@ -130,7 +133,7 @@ pub fn apply(parts: Value, text: &str, budget: &Budget) -> Result<Value, Error> 
 ///
 /// # Errors
 /// [`Error::Syntax`] if it is neither, [`Error::Exceeded`] if a limit was exceeded.
-pub fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
+pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     budget.time()?;
     let mut take = |bytes| budget.bytes(bytes);
     if text.trim_start().starts_with('{') {
@@ -139,7 +142,7 @@ pub fn read(text: &str, budget: &Budget) -> Result<Value, Error> {
             json::Error::Bound(exceeded) => Error::Exceeded(exceeded),
         });
     }
-    yaml::read(text, yaml::Twice::Last, &mut take).map_err(|error| match error {
+    yaml::read(text, yaml::DuplicateKeys::LastWins, &mut take).map_err(|error| match error {
         yaml::Error::Text(what) => Error::Syntax(what),
         yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
     })
@@ -174,7 +177,7 @@ fn keep(patched: &mut Value, project: Option<Value>) {
 
 /// Whether the fields of an object have types that say how to merge them.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Types {
+enum FieldTypes {
     Known,
     None,
 }
@@ -182,7 +185,7 @@ enum Types {
 fn merge(
     mut original: Map<String, Value>,
     mut patch: Map<String, Value>,
-    types: Types,
+    types: FieldTypes,
 ) -> Result<Map<String, Value>, Error> {
     match patch.get(DIRECTIVE).cloned() {
         None => {}
@@ -209,19 +212,23 @@ fn merge(
     Ok(original)
 }
 
-fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Types) -> Result<(), Error> {
+fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: FieldTypes) -> Result<(), Error> {
     if value.is_null() {
         original.remove(key);
         return Ok(());
     }
     let merged = match (original.remove(key), value) {
         (Some(Value::Object(_)), Value::Object(_)) | (Some(Value::Array(_)), Value::Array(_))
-            if types == Types::None =>
+            if types == FieldTypes::None =>
         {
             return Err(Error::Untyped(key.to_owned()));
         }
         (Some(Value::Object(before)), Value::Object(after)) => {
-            let below = if key == UNTYPED { Types::None } else { Types::Known };
+            let below = if key == UNTYPED {
+                FieldTypes::None
+            } else {
+                FieldTypes::Known
+            };
             Some(Value::Object(merge(before, after, below)?))
         }
         (Some(Value::Array(before)), Value::Array(after)) if key == MERGED_LIST => {

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, Key, Kind, Writer};
+use tollgate_state::write::{self, Kind, ObjectKey, Writer};
 
 mod application;
 mod diff;
@@ -27,11 +27,11 @@ pub use owner::{Owner, linked, unlinked};
 pub use set::{is_same, replaced, upserted};
 
 use application::{Planner, put_or_remove};
-use ignore::Rules;
+use ignore::IgnoreRules;
 
 /// Annotation of a set with the projects its Applications are in: sorted by name, separated by
 /// commas. The gateway writes it and ignores what was sent.
-pub const PROJECTS: &str = "tollgate.dev/projects";
+pub const PROJECTS_ANNOTATION: &str = "tollgate.dev/projects";
 
 /// What happens to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -71,7 +71,7 @@ pub enum Cascade {
 
 /// The change of one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Change {
+pub struct PlannedChange {
     /// Its namespace and name.
     pub name: ObjectName,
     /// What happens to it.
@@ -88,7 +88,7 @@ pub struct Change {
     pub generated: Option<Value>,
 }
 
-impl Change {
+impl PlannedChange {
     /// The object that is stored after the change; `None` if it is deleted.
     pub fn result(&self) -> Option<&Value> {
         match self.action {
@@ -107,7 +107,7 @@ impl Change {
 
 /// Why a plan cannot be carried out.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum PlanProblem {
     /// A generated Application has no name.
     #[error("application {number} that the set generates has no name")]
     Unnamed {
@@ -124,10 +124,10 @@ pub enum Problem {
     /// would be made otherwise. The owner is not named, because the caller may not be allowed to
     /// know it.
     #[error("application `{}` exists already and does not belong to the set", .0.name.name)]
-    Taken(Box<Change>),
+    NameConflict(Box<PlannedChange>),
     /// A rule of `ignoreApplicationDifferences` cannot be applied.
     #[error("`spec.ignoreApplicationDifferences[{number}]`: {why}")]
-    Ignore {
+    InvalidIgnoreRule {
         /// Index of the rule, from 0.
         number: usize,
         /// The reason.
@@ -137,7 +137,7 @@ pub enum Problem {
 
 /// The stored state that a plan is based on.
 #[derive(Clone, Debug, Default)]
-pub struct Existing {
+pub struct StoredState {
     /// The set, if it exists.
     pub set: Option<Value>,
     /// All Applications of its namespace. Those that belong to the set, or are deleted with it,
@@ -146,14 +146,14 @@ pub struct Existing {
     pub applications: Vec<Value>,
 }
 
-impl Existing {
+impl StoredState {
     /// Reads the set and the Applications of its namespace.
     ///
     /// # Errors
     /// Those of [`Writer::read`] and [`Writer::related`]; a set that does not exist is not an
     /// error.
     pub async fn read(writer: &Writer, set: &ObjectName) -> Result<Self, write::Error> {
-        let key = Key {
+        let key = ObjectKey {
             kind: Kind::ApplicationSet,
             name: set.clone(),
         };
@@ -186,11 +186,11 @@ impl Existing {
 #[derive(Clone, Debug)]
 pub struct Plan {
     /// The set.
-    pub set: Change,
+    pub set: PlannedChange,
     /// Its Applications, sorted by name, including unchanged ones.
-    pub changes: Vec<Change>,
+    pub changes: Vec<PlannedChange>,
     /// The problems; if there are any, nothing of the plan is carried out.
-    pub problems: Vec<Problem>,
+    pub problems: Vec<PlanProblem>,
     /// What happens to the Applications of a set that is deleted. As in Argo CD,
     /// [`Cascade::Background`] becomes [`Cascade::Orphan`] if the stored set's `applicationsSync`
     /// does not allow deletion.
@@ -202,13 +202,13 @@ impl Plan {
     ///
     /// `set.object` is the whole object to store ([`upserted`], [`replaced`]); a
     /// `metadata.resourceVersion` in it is the version it is based on.
-    pub fn new(set: &ApplicationSet, existing: Existing, generated: Vec<Value>) -> Self {
+    pub fn new(set: &ApplicationSet, existing: StoredState, generated: Vec<Value>) -> Self {
         let owner = match &existing.set {
             Some(stored) => Owner::of(&set.name.name, stored),
             None => Owner::unborn(&set.name.name),
         };
         let is_stored = existing.set.is_some();
-        let (rules, mut problems) = Rules::of(&set.object);
+        let (rules, mut problems) = IgnoreRules::of(&set.object);
         let mut there = by_name(existing.applications);
         let mut changes = Vec::with_capacity(generated.len());
         let mut seen = BTreeSet::new();
@@ -216,16 +216,16 @@ impl Plan {
         for (number, application) in generated.into_iter().enumerate() {
             let name = name_of(&application).to_owned();
             if name.is_empty() {
-                problems.push(Problem::Unnamed {
+                problems.push(PlanProblem::Unnamed {
                     number: number.saturating_add(1),
                 });
             } else if !seen.insert(name.clone()) {
-                problems.push(Problem::Duplicate { name });
+                problems.push(PlanProblem::Duplicate { name });
             } else if let Some(before) = there.remove(&name) {
                 if is_stored && planner.owner.owns(&before) {
                     changes.push(planner.update(name, before, application));
                 } else {
-                    problems.push(Problem::Taken(Box::new(planner.create(name, application))));
+                    problems.push(PlanProblem::NameConflict(Box::new(planner.create(name, application))));
                 }
             } else {
                 changes.push(planner.create(name, application));
@@ -261,7 +261,7 @@ impl Plan {
     /// A cluster deletes every object that refers to a deleted one as its owner, whether as its
     /// controller or not. Applications that refer to the set without belonging to it are therefore
     /// part of the plan. One that also has another owner is kept.
-    pub fn deletion(set: &ApplicationSet, existing: Existing, cascade: Cascade) -> Self {
+    pub fn deletion(set: &ApplicationSet, existing: StoredState, cascade: Cascade) -> Self {
         let cascade = if may_delete(set.sync()) {
             cascade
         } else {
@@ -283,7 +283,7 @@ impl Plan {
                 (Cascade::Background, false) => (Action::Keep, None),
                 (Cascade::Orphan, _) => (Action::Update, Some(unlinked(&before, &owner))),
             };
-            Change {
+            PlannedChange {
                 name,
                 action,
                 before: Some(before),
@@ -292,10 +292,10 @@ impl Plan {
                 generated: None,
             }
         };
-        let mut changes: Vec<Change> = bound.map(change).collect();
+        let mut changes: Vec<PlannedChange> = bound.map(change).collect();
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         Self {
-            set: Change {
+            set: PlannedChange {
                 name: set.name.clone(),
                 action: Action::Delete,
                 before: existing.set,
@@ -327,7 +327,7 @@ impl Plan {
     }
 
     /// The changes that cannot be made because an Application of that name already exists.
-    pub fn taken(&self) -> impl Iterator<Item = &Change> {
+    pub fn taken(&self) -> impl Iterator<Item = &PlannedChange> {
         taken(&self.problems)
     }
 
@@ -343,10 +343,10 @@ impl ApplicationSet {
     }
 }
 
-fn taken(problems: &[Problem]) -> impl Iterator<Item = &Change> {
+fn taken(problems: &[PlanProblem]) -> impl Iterator<Item = &PlannedChange> {
     problems.iter().filter_map(|problem| match problem {
-        Problem::Taken(change) => Some(&**change),
-        Problem::Unnamed { .. } | Problem::Duplicate { .. } | Problem::Ignore { .. } => None,
+        PlanProblem::NameConflict(change) => Some(&**change),
+        PlanProblem::Unnamed { .. } | PlanProblem::Duplicate { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,
     })
 }
 
@@ -372,8 +372,8 @@ fn by_name(applications: Vec<Value>) -> BTreeMap<String, Value> {
 }
 
 /// The projects of the Applications that exist after the changes.
-fn projects<'a>(changes: impl Iterator<Item = &'a Change>) -> Option<String> {
-    let of = |change: &'a Change| {
+fn projects<'a>(changes: impl Iterator<Item = &'a PlannedChange>) -> Option<String> {
+    let of = |change: &'a PlannedChange| {
         let spec = change.result()?.get("spec");
         let project = spec.and_then(|spec| spec.get("project")).and_then(Value::as_str);
         Some(

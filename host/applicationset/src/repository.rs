@@ -1,10 +1,10 @@
 //! Read access to git repositories, for generators.
 //!
-//! [`permitted`] checks a URL first and returns the location ([`Permitted`]) together with what
+//! [`permitted`] checks a URL first and returns the location ([`AllowedRepository`]) together with what
 //! the caller needs a right on. Remote repositories are fetched over HTTPS (`wire.rs`), one commit
-//! deep, into a private folder; local ones are opened in place. There is one [`Store`] for the
+//! deep, into a private folder; local ones are opened in place. There is one [`RepositoryStore`] for the
 //! process. It holds what was fetched and shares one fetch among all requests for the same
-//! revision. A [`Reader`] gives one request the files of a commit as a [`Tree`](crate::Tree).
+//! revision. A [`RepositoryReader`] gives one request the files of a commit as a [`Tree`](crate::Tree).
 //!
 //! Invariant: every fetch is bounded in time, bytes and number.
 //!
@@ -31,8 +31,8 @@ mod tree;
 mod wire;
 
 pub use error::Error;
-pub use permission::{Permitted, permitted};
-pub use store::{Reader, Store};
+pub use permission::{AllowedRepository, permitted};
+pub use store::{RepositoryReader, RepositoryStore};
 
 /// Maximum number of concurrent fetches; further ones wait.
 pub const MAX_FETCHES: usize = 16;

@@ -57,11 +57,11 @@ pub struct Selector {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Requirement {
     key: String,
-    rule: Rule,
+    rule: LabelOperator,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Rule {
+enum LabelOperator {
     In(Vec<String>),
     NotIn(Vec<String>),
     Exists,
@@ -106,7 +106,7 @@ impl Selector {
     }
 }
 
-impl Rule {
+impl LabelOperator {
     fn is_met(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match self {
@@ -125,7 +125,7 @@ fn from_object(object: &Value, values: Values) -> Result<Vec<Requirement>, Strin
     let object = fields::object(object, "selector").map_err(read)?;
     let mut requirements = Vec::new();
     for (key, value) in fields::text_map(object, "matchLabels", "selector").map_err(read)? {
-        let rule = Rule::In(vec![value.to_owned()]);
+        let rule = LabelOperator::In(vec![value.to_owned()]);
         requirements.push(requirement(key, rule, values)?);
     }
     for item in fields::list(object, "matchExpressions", "selector").map_err(read)? {
@@ -140,26 +140,26 @@ fn from_object(object: &Value, values: Values) -> Result<Vec<Requirement>, Strin
     Ok(requirements)
 }
 
-fn expression(operator: &str, given: Vec<String>) -> Result<Rule, String> {
+fn expression(operator: &str, given: Vec<String>) -> Result<LabelOperator, String> {
     let rule = match operator {
-        "In" => Rule::In(given),
-        "NotIn" => Rule::NotIn(given),
+        "In" => LabelOperator::In(given),
+        "NotIn" => LabelOperator::NotIn(given),
         "Exists" | "DoesNotExist" if !given.is_empty() => {
             return Err("values set must be empty for exists and does not exist".to_owned());
         }
-        "Exists" => Rule::Exists,
-        "DoesNotExist" => Rule::DoesNotExist,
+        "Exists" => LabelOperator::Exists,
+        "DoesNotExist" => LabelOperator::DoesNotExist,
         _ => return Err(format!("\"{operator}\" is not a valid label selector operator")),
     };
     Ok(rule)
 }
 
 /// A requirement with a checked key and values.
-fn requirement(key: &str, rule: Rule, values: Values) -> Result<Requirement, String> {
+fn requirement(key: &str, rule: LabelOperator, values: Values) -> Result<Requirement, String> {
     if !is_key(key) {
         return Err(format!("`{key}` is not a label's name"));
     }
-    if let Rule::In(given) | Rule::NotIn(given) = &rule {
+    if let LabelOperator::In(given) | LabelOperator::NotIn(given) = &rule {
         if given.is_empty() {
             return Err("for 'in', 'notin' operators, values set can't be empty".to_owned());
         }

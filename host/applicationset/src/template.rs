@@ -9,7 +9,7 @@
 
 use serde_json::Value;
 
-use super::{Budget, Engine, Exceeded, Params};
+use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
 mod check;
@@ -33,10 +33,10 @@ pub(crate) use versions::{highest, is_range};
 #[cfg(test)]
 mod tests;
 
-pub use applications::Applications;
+pub use applications::ApplicationTemplate;
 pub use generators::generator;
-pub use steady::{Changing, changing};
-pub(super) use value::{Made, made};
+pub use steady::{Nondeterminism, changing};
+pub(super) use value::{ParamsOrigin, made};
 
 /// Maximum length of a template in an error, in characters.
 const EXCERPT_CHARS: usize = 120;
@@ -120,7 +120,7 @@ pub enum Error {
 
 /// Why an execution stopped, before the template is named in an [`Error`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-enum Fault {
+enum ExecError {
     #[error(transparent)]
     Exceeded(#[from] Exceeded),
     /// Argo CD keeps `values` of generators that fail with this fault.
@@ -147,22 +147,26 @@ enum Fault {
 
 /// What depends on a string.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Role {
+enum AuthorizationImpact {
     /// Authorization depends on the rendered string.
-    Judged,
+    Direct,
     /// Authorization depends on other strings that are rendered with the same parameters.
-    Beside,
+    Indirect,
     /// Nothing.
-    Alone,
+    None,
 }
 
 /// The role of a field of an Application, by its pointer. `Wanted` of
 /// `authorize/applicationsets/application.rs` lists the fields that authorization depends on.
-fn role_of(pointer: &str) -> Role {
+fn role_of(pointer: &str) -> AuthorizationImpact {
     let is_judged = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
         || (pointer.starts_with("/spec/source") && pointer.ends_with("/repoURL"));
-    if is_judged { Role::Judged } else { Role::Beside }
+    if is_judged {
+        AuthorizationImpact::Direct
+    } else {
+        AuthorizationImpact::Indirect
+    }
 }
 
 impl From<super::patch::Error> for Error {
@@ -174,7 +178,7 @@ impl From<super::patch::Error> for Error {
     }
 }
 
-impl Fault {
+impl ExecError {
     fn at(self, template: &str) -> Error {
         let template = || excerpt(template);
         match self {
@@ -225,14 +229,14 @@ impl Error {
 
 /// A parsed template.
 #[derive(Debug)]
-pub struct Compiled(tree::Tree);
+pub struct CompiledTemplate(tree::TemplateTree);
 
-impl Compiled {
+impl CompiledTemplate {
     /// Parses a string.
     ///
     /// # Errors
     /// [`Error::Syntax`]: wrong braces, grammar or an unknown function.
-    pub fn text(engine: Engine, text: &str) -> Result<Self, Error> {
+    pub fn text(engine: TemplateEngine, text: &str) -> Result<Self, Error> {
         Self::value(engine, &Value::String(text.to_owned()))
     }
 
@@ -240,16 +244,16 @@ impl Compiled {
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`].
-    pub fn value(engine: Engine, value: &Value) -> Result<Self, Error> {
-        tree::Tree::new(engine, value, |_| Role::Alone).map(Self)
+    pub fn value(engine: TemplateEngine, value: &Value) -> Result<Self, Error> {
+        tree::TemplateTree::new(engine, value, |_| AuthorizationImpact::None).map(Self)
     }
 
     /// Parses every string and key of `value`, on which authorization depends.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
-    pub fn judged(engine: Engine, value: &Value) -> Result<Self, Error> {
-        tree::Tree::new(engine, value, |_| Role::Judged).map(Self)
+    pub fn judged(engine: TemplateEngine, value: &Value) -> Result<Self, Error> {
+        tree::TemplateTree::new(engine, value, |_| AuthorizationImpact::Direct).map(Self)
     }
 
     /// Renders with these parameters. Members of objects that are `null` are omitted.
@@ -257,8 +261,8 @@ impl Compiled {
     /// # Errors
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
     /// [`Error::Exceeded`].
-    pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
-        self.0.render(&mut Render::new(params, budget))
+    pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
+        self.0.render(&mut RenderContext::new(params, budget))
     }
 }
 
@@ -271,21 +275,21 @@ enum Text {
 }
 
 impl Text {
-    fn new(engine: Engine, text: &str, role: Role) -> Result<Self, Error> {
+    fn new(engine: TemplateEngine, text: &str, role: AuthorizationImpact) -> Result<Self, Error> {
         // Neither engine changes a string without `{{`.
         if !text.contains("{{") {
             return Ok(Self::Plain(text.to_owned()));
         }
         Ok(match engine {
-            Engine::Fast => match fast::Fast::new(text)? {
+            TemplateEngine::Fast => match fast::Fast::new(text)? {
                 fast::Fast::Plain(text) => Self::Plain(text),
                 tagged @ fast::Fast::Tagged { .. } => Self::Fast(tagged),
             },
-            Engine::Go { missing_key } => Self::Go(Box::new(go::Go::new(text, missing_key, role)?)),
+            TemplateEngine::Go { missing_key } => Self::Go(Box::new(go::Go::new(text, missing_key, role)?)),
         })
     }
 
-    fn render(&self, with: &mut Render<'_>) -> Result<String, Error> {
+    fn render(&self, with: &mut RenderContext<'_>) -> Result<String, Error> {
         let text = match self {
             Self::Plain(text) => text.clone(),
             Self::Fast(fast) => {
@@ -302,15 +306,15 @@ impl Text {
 }
 
 /// One set of parameters, in the form the engines need.
-struct Render<'a> {
+struct RenderContext<'a> {
     params: &'a Params,
-    budget: &'a Budget,
+    budget: &'a GenerationBudget,
     /// The parameters as Go values, made when the first Go template needs them.
     go: Option<(value::Heap<'a>, value::Value)>,
 }
 
-impl<'a> Render<'a> {
-    fn new(params: &'a Params, budget: &'a Budget) -> Self {
+impl<'a> RenderContext<'a> {
+    fn new(params: &'a Params, budget: &'a GenerationBudget) -> Self {
         Self {
             params,
             budget,
@@ -318,11 +322,11 @@ impl<'a> Render<'a> {
         }
     }
 
-    fn budget(&self) -> &'a Budget {
+    fn budget(&self) -> &'a GenerationBudget {
         self.budget
     }
 
-    fn values(&mut self) -> Result<(&mut value::Heap<'a>, value::Value), Fault> {
+    fn values(&mut self) -> Result<(&mut value::Heap<'a>, value::Value), ExecError> {
         if self.go.is_none() {
             let mut heap = value::Heap::new(self.budget);
             let root = heap.parameters(self.params)?;
@@ -330,7 +334,7 @@ impl<'a> Render<'a> {
         }
         match &mut self.go {
             Some((heap, root)) => Ok((heap, root.clone())),
-            None => Err(Fault::Message("the parameters are lost".to_owned())),
+            None => Err(ExecError::Message("the parameters are lost".to_owned())),
         }
     }
 }

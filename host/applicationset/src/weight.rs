@@ -8,11 +8,11 @@
 use serde_json::{Map, Value};
 
 /// Bytes of any value itself, in any position.
-pub(super) const NODE: u64 = 32;
+pub(super) const VALUE_BYTES: u64 = 32;
 /// Bytes of a string in addition to its characters.
-const TEXT: u64 = 16;
+const STRING_OVERHEAD_BYTES: u64 = 16;
 /// Bytes of a string without its characters.
-pub(super) const BARE_TEXT: u64 = NODE + TEXT;
+pub(super) const STRING_BYTES: u64 = VALUE_BYTES + STRING_OVERHEAD_BYTES;
 /// Bytes of the first node of a mapping.
 const LEAF: u64 = 640;
 /// Number of members that the first node holds.
@@ -38,7 +38,7 @@ pub(super) fn of(value: &Value) -> u64 {
                 keys.fold(slots(members.len()), u64::saturating_add)
             }
         };
-        bytes = bytes.saturating_add(NODE).saturating_add(own);
+        bytes = bytes.saturating_add(VALUE_BYTES).saturating_add(own);
     }
     bytes
 }
@@ -58,7 +58,7 @@ pub(super) fn of_both(one: &Map<String, Value>, other: &Map<String, Value>) -> u
 pub(super) fn text(text: &str) -> u64 {
     match text.len() {
         0 => 0,
-        length => count(length).saturating_add(TEXT),
+        length => count(length).saturating_add(STRING_OVERHEAD_BYTES),
     }
 }
 
@@ -88,19 +88,19 @@ fn count(length: usize) -> u64 {
 mod tests {
     use serde_json::{Map, Value, json};
 
-    use super::{LEAF, MEMBER, NODE, TEXT, of, of_both, of_members, slot, slots};
+    use super::{LEAF, MEMBER, STRING_OVERHEAD_BYTES, VALUE_BYTES, of, of_both, of_members, slot, slots};
 
     #[test]
     fn small_values_count_as_well() {
         for (value, expected) in [
-            (json!(null), NODE),
-            (json!(1), NODE),
-            (json!(""), NODE),
-            (json!("ab"), NODE + TEXT + 2),
-            (json!([]), NODE),
-            (json!(["", 1, [true]]), 5 * NODE),
-            (json!({}), NODE),
-            (json!({"a": {}}), 2 * NODE + LEAF + TEXT + 1),
+            (json!(null), VALUE_BYTES),
+            (json!(1), VALUE_BYTES),
+            (json!(""), VALUE_BYTES),
+            (json!("ab"), VALUE_BYTES + STRING_OVERHEAD_BYTES + 2),
+            (json!([]), VALUE_BYTES),
+            (json!(["", 1, [true]]), 5 * VALUE_BYTES),
+            (json!({}), VALUE_BYTES),
+            (json!({"a": {}}), 2 * VALUE_BYTES + LEAF + STRING_OVERHEAD_BYTES + 1),
         ] {
             assert_eq!(of(&value), expected, "{value}");
         }
@@ -112,11 +112,11 @@ mod tests {
             keys.map(|key| (format!("{key:02}"), json!(""))).collect()
         };
         let (few, more) = (members(0..11), members(20..25));
-        let each = NODE + TEXT + 2;
+        let each = VALUE_BYTES + STRING_OVERHEAD_BYTES + 2;
         assert_eq!(of_members(&few), LEAF + 11 * each);
         assert_eq!(of_both(&few, &more), LEAF + 5 * MEMBER + 16 * each);
         assert_eq!(of_both(&few, &Map::new()), of_members(&few));
-        assert_eq!(of(&Value::Object(more.clone())), NODE + of_members(&more));
+        assert_eq!(of(&Value::Object(more.clone())), VALUE_BYTES + of_members(&more));
         assert_eq!((0..30).map(slot).sum::<u64>(), slots(30));
     }
 
@@ -126,7 +126,7 @@ mod tests {
         for _ in 0..100_000 {
             deep = Value::Array(vec![deep]);
         }
-        assert_eq!(of(&deep), 100_001 * NODE);
+        assert_eq!(of(&deep), 100_001 * VALUE_BYTES);
         // Dropping it normally would recurse as deeply.
         while let Value::Array(mut items) = deep {
             deep = items.pop().unwrap_or_default();
@@ -135,7 +135,7 @@ mod tests {
 
     #[test]
     fn it_is_no_less_than_what_the_values_are() {
-        assert_eq!(usize::try_from(NODE).unwrap(), size_of::<Value>());
+        assert_eq!(usize::try_from(VALUE_BYTES).unwrap(), size_of::<Value>());
         let leaf = 11 * (size_of::<String>() + size_of::<Value>());
         assert!(slots(1) >= u64::try_from(leaf).unwrap());
     }

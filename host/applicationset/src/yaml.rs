@@ -27,7 +27,7 @@ mod tests;
 /// Maximum nesting of collections, with aliases expanded.
 const NESTING: usize = 64;
 /// Number of aliased values from which on Argo CD checks their share.
-const ALIASED: u64 = 100;
+const MIN_CHECKED_ALIASES: u64 = 100;
 
 /// Why parsing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -40,11 +40,11 @@ pub enum Error<E> {
 
 /// How a duplicate key in a mapping is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Twice {
+pub enum DuplicateKeys {
     /// It is an error.
     Refused,
     /// The last one is used.
-    Last,
+    LastWins,
 }
 
 /// Parses the first document; null if there is none. What follows it is not parsed.
@@ -53,7 +53,11 @@ pub enum Twice {
 ///
 /// # Errors
 /// [`Error`].
-pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(), E>) -> Result<Value, Error<E>> {
+pub fn read<E>(
+    text: &str,
+    twice: DuplicateKeys,
+    take: &mut dyn FnMut(u64) -> Result<(), E>,
+) -> Result<Value, Error<E>> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     lexical::check(text).map_err(Error::Text)?;
     let mut parser = Parser::new();
@@ -77,8 +81,8 @@ pub fn read<E>(text: &str, twice: Twice, take: &mut dyn FnMut(u64) -> Result<(),
         }
         let (line, column) = (event.start_mark.line, event.start_mark.column);
         let finished = builder.event(event).map_err(|fault| match fault {
-            Fault::Text(what) => Error::Text(at(line, column, &what)),
-            Fault::Bound(bound) => Error::Bound(bound),
+            EventError::Text(what) => Error::Text(at(line, column, &what)),
+            EventError::Bound(bound) => Error::Bound(bound),
         })?;
         if let Some(built) = finished {
             // Argo CD parses to the end of the document and would find its errors.
@@ -103,14 +107,14 @@ fn at(line: u64, column: u64, what: &str) -> String {
 }
 
 /// An [`Error`] without its position in the text.
-enum Fault<E> {
+enum EventError<E> {
     Text(String),
     Bound(E),
 }
 
 /// A complete value.
 #[derive(Clone)]
-struct Built {
+struct ParsedNode {
     value: Value,
     /// Nesting depth of collections in it.
     height: usize,
@@ -119,7 +123,7 @@ struct Built {
     is_alias: bool,
 }
 
-impl Built {
+impl ParsedNode {
     fn scalar(value: Value) -> Self {
         Self {
             value,
@@ -131,38 +135,38 @@ impl Built {
 }
 
 /// A collection that is not complete yet.
-struct Open {
+struct OpenCollection {
     anchor: Option<usize>,
     height: usize,
     nodes: u64,
     is_flow: bool,
-    kind: Kind,
+    kind: CollectionKind,
 }
 
-enum Kind {
+enum CollectionKind {
     Sequence(Vec<Value>),
     Mapping {
         members: Map<String, Value>,
         /// Keys that `<<` added; keys of the mapping itself replace them.
         merged: BTreeSet<String>,
-        key: Option<Key>,
+        key: Option<PendingKey>,
     },
 }
 
-struct Key {
+struct PendingKey {
     text: String,
     is_merge: bool,
 }
 
 struct Builder<'t, E> {
     text: &'t str,
-    twice: Twice,
+    twice: DuplicateKeys,
     take: &'t mut dyn FnMut(u64) -> Result<(), E>,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     /// The anchor that a name refers to: the last one that began.
     names: HashMap<String, usize>,
     /// `None` while the value is incomplete.
-    anchors: Vec<Option<Built>>,
+    anchors: Vec<Option<ParsedNode>>,
     /// Number of values and keys so far.
     nodes: u64,
     /// Number of those that aliases added.
@@ -170,12 +174,12 @@ struct Builder<'t, E> {
 }
 
 impl<E> Builder<'_, E> {
-    fn take(&mut self, bytes: u64) -> Result<(), Fault<E>> {
-        (self.take)(bytes).map_err(Fault::Bound)
+    fn take(&mut self, bytes: u64) -> Result<(), EventError<E>> {
+        (self.take)(bytes).map_err(EventError::Bound)
     }
 
     /// Processes one event; returns the document if the event ends it.
-    fn event(&mut self, event: Event) -> Result<Option<Value>, Fault<E>> {
+    fn event(&mut self, event: Event) -> Result<Option<Value>, EventError<E>> {
         if !matches!(event.data, EventData::SequenceEnd | EventData::MappingEnd) {
             self.nodes = self.nodes.saturating_add(1);
         }
@@ -202,10 +206,10 @@ impl<E> Builder<'_, E> {
             }
             EventData::SequenceStart { anchor, tag, style, .. } => {
                 let is_flow = style == SequenceStyle::Flow;
-                self.begin((anchor, tag), is_flow, Kind::Sequence(Vec::new()))
+                self.begin((anchor, tag), is_flow, CollectionKind::Sequence(Vec::new()))
             }
             EventData::MappingStart { anchor, tag, style, .. } => {
-                let kind = Kind::Mapping {
+                let kind = CollectionKind::Mapping {
                     members: Map::new(),
                     merged: BTreeSet::new(),
                     key: None,
@@ -222,20 +226,20 @@ impl<E> Builder<'_, E> {
     }
 
     /// The value of a scalar as go-yaml's scanner reads it.
-    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, Fault<E>> {
+    fn checked(&self, mut value: String, style: ScalarStyle, marks: (u64, u64)) -> Result<String, EventError<E>> {
         let [start, end] = [marks.0, marks.1].map(|mark| usize::try_from(mark).unwrap_or(usize::MAX));
         match style {
             ScalarStyle::Plain if self.open.last().is_some_and(|open| open.is_flow) && value.contains('?') => {
                 let what = "`?` in a text between brackets is not read: put it into quotes";
-                return Err(Fault::Text(what.to_owned()));
+                return Err(EventError::Text(what.to_owned()));
             }
             ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::is_escaped_alike) => {
-                return Err(Fault::Text("the escape `\\/` is not read".to_owned()));
+                return Err(EventError::Text("the escape `\\/` is not read".to_owned()));
             }
             ScalarStyle::Literal | ScalarStyle::Folded if end >= self.text.len() => {
                 let last = self.text.rsplit(['\n', '\r']).next().unwrap_or_default();
                 if !last.is_empty() && last.trim().is_empty() {
-                    return Err(Fault::Text("blanks at the end of a block are not read".to_owned()));
+                    return Err(EventError::Text("blanks at the end of a block are not read".to_owned()));
                 }
                 // The line break that was appended is not part of the scalar.
                 if !last.is_empty() && value.ends_with('\n') {
@@ -248,9 +252,9 @@ impl<E> Builder<'_, E> {
     }
 
     /// Reserves an anchor, which has no value until it is complete.
-    fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, Fault<E>> {
+    fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, EventError<E>> {
         let Some(name) = name else { return Ok(None) };
-        self.take(weight::text(&name).saturating_add(weight::NODE))?;
+        self.take(weight::text(&name).saturating_add(weight::VALUE_BYTES))?;
         let id = self.anchors.len();
         self.names.insert(name, id);
         self.anchors.push(None);
@@ -261,9 +265,9 @@ impl<E> Builder<'_, E> {
         &mut self,
         (anchor, tag): (Option<String>, Option<String>),
         is_flow: bool,
-        kind: Kind,
-    ) -> Result<Option<Value>, Fault<E>> {
-        self.take(weight::NODE)?;
+        kind: CollectionKind,
+    ) -> Result<Option<Value>, EventError<E>> {
+        self.take(weight::VALUE_BYTES)?;
         if tag.is_some() {
             return Err(not_a_tag());
         }
@@ -271,7 +275,7 @@ impl<E> Builder<'_, E> {
             return Err(too_deep());
         }
         let anchor = self.anchor(anchor)?;
-        self.open.push(Open {
+        self.open.push(OpenCollection {
             anchor,
             height: 0,
             nodes: 1,
@@ -281,13 +285,13 @@ impl<E> Builder<'_, E> {
         Ok(None)
     }
 
-    fn end(&mut self) -> Result<Option<Value>, Fault<E>> {
+    fn end(&mut self) -> Result<Option<Value>, EventError<E>> {
         let Some(open) = self.open.pop() else { return Ok(None) };
         let value = match open.kind {
-            Kind::Sequence(items) => Value::Array(items),
-            Kind::Mapping { members, .. } => Value::Object(members),
+            CollectionKind::Sequence(items) => Value::Array(items),
+            CollectionKind::Mapping { members, .. } => Value::Object(members),
         };
-        let built = Built {
+        let built = ParsedNode {
             value,
             height: open.height.saturating_add(1),
             nodes: open.nodes,
@@ -296,12 +300,12 @@ impl<E> Builder<'_, E> {
         self.place(built, open.anchor)
     }
 
-    fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
-        self.take(weight::text(&text).saturating_add(weight::NODE))?;
+    fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
+        self.take(weight::text(&text).saturating_add(weight::VALUE_BYTES))?;
         let is_key = matches!(
             self.open.last(),
-            Some(Open {
-                kind: Kind::Mapping { key: None, .. },
+            Some(OpenCollection {
+                kind: CollectionKind::Mapping { key: None, .. },
                 ..
             })
         );
@@ -309,29 +313,29 @@ impl<E> Builder<'_, E> {
         let value = match is_plain {
             true => scalar::value(&text).ok_or_else(|| match is_key {
                 true => not_a_key(),
-                false => Fault::Text(format!("`{text}` has no JSON")),
+                false => EventError::Text(format!("`{text}` has no JSON")),
             })?,
             false => Value::String(text),
         };
         if is_merge
             && is_key
-            && let Some(Open {
-                kind: Kind::Mapping { key, .. },
+            && let Some(OpenCollection {
+                kind: CollectionKind::Mapping { key, .. },
                 ..
             }) = self.open.last_mut()
         {
-            *key = Some(Key {
+            *key = Some(PendingKey {
                 text: "<<".to_owned(),
                 is_merge: true,
             });
-            self.remember(anchor, &Built::scalar(value))?;
+            self.remember(anchor, &ParsedNode::scalar(value))?;
             return Ok(None);
         }
-        self.place(Built::scalar(value), anchor)
+        self.place(ParsedNode::scalar(value), anchor)
     }
 
     /// Keeps a copy for aliases, after charging its bytes.
-    fn remember(&mut self, anchor: Option<usize>, built: &Built) -> Result<(), Fault<E>> {
+    fn remember(&mut self, anchor: Option<usize>, built: &ParsedNode) -> Result<(), EventError<E>> {
         let Some(id) = anchor else { return Ok(()) };
         self.take(weight::of(&built.value))?;
         if let Some(slot) = self.anchors.get_mut(id) {
@@ -340,20 +344,20 @@ impl<E> Builder<'_, E> {
         Ok(())
     }
 
-    fn alias(&mut self, name: &str) -> Result<Option<Value>, Fault<E>> {
+    fn alias(&mut self, name: &str) -> Result<Option<Value>, EventError<E>> {
         let Some(id) = self.names.get(name) else {
-            return Err(Fault::Text("an alias has no anchor".to_owned()));
+            return Err(EventError::Text("an alias has no anchor".to_owned()));
         };
         let Some(known) = self.anchors.get(*id).and_then(Option::as_ref) else {
-            return Err(Fault::Text("an alias stands inside its own anchor".to_owned()));
+            return Err(EventError::Text("an alias stands inside its own anchor".to_owned()));
         };
         if self.open.len().saturating_add(known.height) > NESTING {
             return Err(too_deep());
         }
-        (self.take)(weight::of(&known.value)).map_err(Fault::Bound)?;
+        (self.take)(weight::of(&known.value)).map_err(EventError::Bound)?;
         self.nodes = self.nodes.saturating_add(known.nodes);
         self.aliased = self.aliased.saturating_add(known.nodes);
-        let copy = Built {
+        let copy = ParsedNode {
             is_alias: true,
             nodes: known.nodes.saturating_add(1),
             ..known.clone()
@@ -366,21 +370,21 @@ impl<E> Builder<'_, E> {
     /// aliases. The limit decreases from 400,000 values on, down to one in ten at 4,000,000. The
     /// limit here is half a percentage point lower, because values are not counted in Argo CD's
     /// order.
-    fn check_aliases(&self) -> Result<(), Fault<E>> {
+    fn check_aliases(&self) -> Result<(), EventError<E>> {
         let beyond = self.nodes.saturating_sub(400_000).min(3_600_000);
         let allowed_per_million = 985_000_u64.saturating_sub(beyond.saturating_mul(89) / 360);
-        let is_attack = self.aliased > ALIASED
+        let is_attack = self.aliased > MIN_CHECKED_ALIASES
             && self.nodes > 900
             && self.aliased.saturating_mul(1_000_000) > self.nodes.saturating_mul(allowed_per_million);
         match is_attack {
-            true => Err(Fault::Text("almost all of it is what aliases bring".to_owned())),
+            true => Err(EventError::Text("almost all of it is what aliases bring".to_owned())),
             false => Ok(()),
         }
     }
 
     /// Puts a complete value where it belongs: a key, a value, an item, or the whole document,
     /// which is returned.
-    fn place(&mut self, built: Built, anchor: Option<usize>) -> Result<Option<Value>, Fault<E>> {
+    fn place(&mut self, built: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
         self.remember(anchor, &built)?;
         let Some(open) = self.open.last_mut() else {
             self.check_aliases()?;
@@ -389,16 +393,16 @@ impl<E> Builder<'_, E> {
         open.height = open.height.max(built.height);
         open.nodes = open.nodes.saturating_add(built.nodes);
         match &mut open.kind {
-            Kind::Sequence(items) => {
+            CollectionKind::Sequence(items) => {
                 items.push(built.value);
                 Ok(None)
             }
-            Kind::Mapping { key: key @ None, .. } => {
+            CollectionKind::Mapping { key: key @ None, .. } => {
                 let text = scalar::key(&built.value).ok_or_else(not_a_key)?;
-                *key = Some(Key { text, is_merge: false });
+                *key = Some(PendingKey { text, is_merge: false });
                 Ok(None)
             }
-            Kind::Mapping {
+            CollectionKind::Mapping {
                 members,
                 merged,
                 key: key @ Some(_),
@@ -410,7 +414,11 @@ impl<E> Builder<'_, E> {
                     true if built.is_alias && built.value.is_array() => Err(not_mergeable()),
                     true => merge(members, merged, built.value, take),
                     false => {
-                        let twice = if merged.remove(&key.text) { Twice::Last } else { twice };
+                        let twice = if merged.remove(&key.text) {
+                            DuplicateKeys::LastWins
+                        } else {
+                            twice
+                        };
                         insert(members, (key.text, built.value), (twice, take))
                     }
                 }
@@ -422,20 +430,20 @@ impl<E> Builder<'_, E> {
 
 type Take<'t, E> = &'t mut dyn FnMut(u64) -> Result<(), E>;
 
-fn not_a_tag<E>() -> Fault<E> {
-    Fault::Text("a tag other than `!!str` is not read".to_owned())
+fn not_a_tag<E>() -> EventError<E> {
+    EventError::Text("a tag other than `!!str` is not read".to_owned())
 }
 
-fn too_deep<E>() -> Fault<E> {
-    Fault::Text(format!("collections and aliases nest deeper than {NESTING} levels"))
+fn too_deep<E>() -> EventError<E> {
+    EventError::Text(format!("collections and aliases nest deeper than {NESTING} levels"))
 }
 
-fn not_mergeable<E>() -> Fault<E> {
-    Fault::Text("`<<` takes a mapping or a list of mappings".to_owned())
+fn not_mergeable<E>() -> EventError<E> {
+    EventError::Text("`<<` takes a mapping or a list of mappings".to_owned())
 }
 
-fn not_a_key<E>() -> Fault<E> {
-    Fault::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
+fn not_a_key<E>() -> EventError<E> {
+    EventError::Text("a key must be text, a whole number or a boolean; put others into quotes".to_owned())
 }
 
 /// Adds a member, or replaces an earlier one of the same key.
@@ -445,12 +453,12 @@ fn not_a_key<E>() -> Fault<E> {
 fn insert<E>(
     members: &mut Map<String, Value>,
     (key, value): (String, Value),
-    (twice, take): (Twice, Take<'_, E>),
-) -> Result<(), Fault<E>> {
+    (twice, take): (DuplicateKeys, Take<'_, E>),
+) -> Result<(), EventError<E>> {
     if !members.contains_key(&key) {
-        take(weight::slot(members.len())).map_err(Fault::Bound)?;
-    } else if twice == Twice::Refused || scalar::is_more_than_text(&key) {
-        return Err(Fault::Text(format!("key `{key}` stands twice in one mapping")));
+        take(weight::slot(members.len())).map_err(EventError::Bound)?;
+    } else if twice == DuplicateKeys::Refused || scalar::is_more_than_text(&key) {
+        return Err(EventError::Text(format!("key `{key}` stands twice in one mapping")));
     }
     members.insert(key, value);
     Ok(())
@@ -463,7 +471,7 @@ fn merge<E>(
     merged: &mut BTreeSet<String>,
     value: Value,
     take: Take<'_, E>,
-) -> Result<(), Fault<E>> {
+) -> Result<(), EventError<E>> {
     let sources = match value {
         Value::Array(items) => items,
         source @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Object(_)) => {
@@ -475,9 +483,9 @@ fn merge<E>(
             return Err(not_mergeable());
         };
         for (key, value) in source {
-            take(weight::text(&key)).map_err(Fault::Bound)?;
+            take(weight::text(&key)).map_err(EventError::Bound)?;
             merged.insert(key.clone());
-            insert(members, (key, value), (Twice::Last, &mut *take))?;
+            insert(members, (key, value), (DuplicateKeys::LastWins, &mut *take))?;
         }
     }
     Ok(())

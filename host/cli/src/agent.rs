@@ -5,9 +5,9 @@ use std::io::Write;
 use clap::{Args, Subcommand};
 use serde_json::Value;
 
-use super::client::{Ask, Failure, Server, runtime};
+use super::client::{ApiRequest, Failure, Server, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, show, text};
+use super::listed::{OwnerArgs, Table, show, text};
 
 /// Commands about agents.
 #[derive(Debug, Subcommand)]
@@ -20,7 +20,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: Whose,
+    whose: OwnerArgs,
     #[command(flatten)]
     server: Server,
     /// Output format.
@@ -51,9 +51,9 @@ impl List {
 
 /// The agents the caller may use.
 pub(super) async fn fetch(server: &Server, query: &[(&str, Option<String>)]) -> Result<Value, Failure> {
-    let ask = Ask {
+    let ask = ApiRequest {
         query,
-        ..Ask::get(&["agents"], hint)
+        ..ApiRequest::get(&["agents"], hint)
     };
     server.json(ask).await
 }

@@ -12,18 +12,20 @@ use tabled::Tabled;
 use tabled::settings::Style;
 
 use super::format::Format;
-use super::{NO_ANSWER, USAGE};
+use super::{EXIT_NO_ANSWER, EXIT_USAGE};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, one_line, with_causes};
-use tollgate_policy::applications::{Applications, Governed};
-use tollgate_policy::impersonate::service_account::{Acting, By, Rules, Tried};
+use tollgate_policy::applications::{Applications, IndexedApplication};
+use tollgate_policy::impersonate::service_account::{
+    AccountSource, DerivedAccount, EvaluatedEntry, ImpersonationRules,
+};
 use tollgate_state::{ObjectName, source};
 
 /// Exit code where nobody acts.
-const REFUSED: u8 = 1;
+const EXIT_REFUSED: u8 = 1;
 /// Bytes of a table's cell.
-const CELL: usize = 120;
+const MAX_CELL_BYTES: usize = 120;
 
 /// Commands about Applications.
 #[derive(Debug, Subcommand)]
@@ -71,7 +73,7 @@ enum Error {
 /// The answer for machines.
 #[derive(Debug, Serialize)]
 struct Answer {
-    application: Named,
+    application: ObjectRef,
     project: String,
     destination: Destination,
     mode: &'static str,
@@ -79,14 +81,14 @@ struct Answer {
     refused: bool,
     /// Why nobody acts, or would if accounts acted.
     error: Option<Problem>,
-    account: Option<Named>,
-    decided_by: Option<Decided>,
-    impersonates: Impersonates,
-    tried: Vec<Walked>,
+    account: Option<ObjectRef>,
+    decided_by: Option<DecidedBy>,
+    impersonates: ImpersonationView,
+    tried: Vec<TriedEntry>,
 }
 
 #[derive(Debug, Serialize)]
-struct Named {
+struct ObjectRef {
     namespace: String,
     name: String,
 }
@@ -106,14 +108,14 @@ struct Problem {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-enum Decided {
+enum DecidedBy {
     Entry { index: usize, location: Location },
     Fallback(&'static str),
 }
 
 /// Whom a cluster is told of, now.
 #[derive(Debug, Serialize)]
-struct Impersonates {
+struct ImpersonationView {
     user: Option<String>,
     groups: [String; 0],
     /// Keys of `extra` by which it is told of the caller, where it grants them.
@@ -121,9 +123,9 @@ struct Impersonates {
 }
 
 #[derive(Debug, Serialize)]
-struct Walked {
+struct TriedEntry {
     #[serde(flatten)]
-    tried: Tried,
+    tried: EvaluatedEntry,
     why: &'static str,
 }
 
@@ -161,8 +163,8 @@ impl Identity {
         }
         let _ = writeln!(complaints, "tollgate: {error}");
         ExitCode::from(match error {
-            Error::Usage(_) => USAGE,
-            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => NO_ANSWER,
+            Error::Usage(_) => EXIT_USAGE,
+            Error::Refused(_) | Error::Unknown { .. } | Error::Output(_) => EXIT_NO_ANSWER,
         })
     }
 
@@ -177,7 +179,7 @@ impl Identity {
             tollgate_config::Applications::default()
         });
         let folder = config.policies_directory.join("applications");
-        let rules = used(Rules::load(&folder, settings.semantics))?;
+        let rules = used(ImpersonationRules::load(&folder, settings.semantics))?;
         let resources = used(source::load_once(&config))?;
         let index = Applications::build(&resources, &rules, settings.mode, None);
         let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
@@ -210,7 +212,7 @@ impl Identity {
             Format::Table => out.write_all(answer.table().as_bytes())?,
             Format::Json | Format::Yaml => self.output.print(answer, out)?,
         }
-        Ok(if answer.refused { REFUSED } else { 0 })
+        Ok(if answer.refused { EXIT_REFUSED } else { 0 })
     }
 }
 
@@ -219,7 +221,7 @@ fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
 }
 
 impl Answer {
-    fn of(governed: &Governed, mode: ImpersonationMode, rules: &Rules) -> Self {
+    fn of(governed: &IndexedApplication, mode: ImpersonationMode, rules: &ImpersonationRules) -> Self {
         let application = &governed.application;
         let cluster = governed.destination.as_ref().ok();
         let acting = governed.acting.as_ref();
@@ -232,7 +234,7 @@ impl Answer {
             ImpersonationMode::Off | ImpersonationMode::Audit => governed.project.is_none() || cluster.is_none(),
         };
         Self {
-            application: Named {
+            application: ObjectRef {
                 namespace: application.name.namespace.clone(),
                 name: application.name.name.clone(),
             },
@@ -248,12 +250,12 @@ impl Answer {
                 code: error.code(),
                 message: with_causes(error),
             }),
-            account: account.map(|account| Named {
+            account: account.map(|account| ObjectRef {
                 namespace: account.namespace.clone(),
                 name: account.name.clone(),
             }),
-            decided_by: acting.ok().map(Decided::of),
-            impersonates: Impersonates {
+            decided_by: acting.ok().map(DecidedBy::of),
+            impersonates: ImpersonationView {
                 user: acts.map(tollgate_policy::impersonate::service_account::Account::user),
                 groups: [],
                 extra_keys: acts
@@ -263,7 +265,7 @@ impl Answer {
             tried: governed
                 .tried()
                 .into_iter()
-                .map(|tried| Walked {
+                .map(|tried| TriedEntry {
                     why: tried.why(),
                     tried,
                 })
@@ -300,7 +302,7 @@ impl Answer {
                 "Account",
                 or_dash(account.map(|account| format!("{}:{}", account.namespace, account.name))),
             ),
-            ("Decided by", or_dash(self.decided_by.as_ref().map(Decided::words))),
+            ("Decided by", or_dash(self.decided_by.as_ref().map(DecidedBy::words))),
             ("Acts as", acts_as),
         ];
         if !self.impersonates.extra_keys.is_empty() {
@@ -315,7 +317,7 @@ impl Answer {
         }
         if !self.tried.is_empty() {
             text.push('\n');
-            let table = tabled::Table::new(self.tried.iter().map(Walked::row))
+            let table = tabled::Table::new(self.tried.iter().map(TriedEntry::row))
                 .with(Style::blank())
                 .to_string();
             for line in table.lines() {
@@ -327,14 +329,14 @@ impl Answer {
     }
 }
 
-impl Decided {
-    fn of(acting: &Acting) -> Self {
+impl DecidedBy {
+    fn of(acting: &DerivedAccount) -> Self {
         match &acting.by {
-            By::Entry { index, location } => Self::Entry {
+            AccountSource::Entry { index, location } => Self::Entry {
                 index: *index,
                 location: location.clone(),
             },
-            By::Fallback(fallback) => Self::Fallback(fallback.as_str()),
+            AccountSource::Fallback(fallback) => Self::Fallback(fallback.as_str()),
         }
     }
 
@@ -346,11 +348,11 @@ impl Decided {
     }
 }
 
-impl Walked {
+impl TriedEntry {
     fn row(&self) -> Row {
         let cell = |text: &str| match text {
             "" => "\"\"".to_owned(),
-            text => one_line(text, CELL),
+            text => one_line(text, MAX_CELL_BYTES),
         };
         Row {
             entry: self.tried.index,

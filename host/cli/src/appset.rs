@@ -11,7 +11,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use reqwest::Method;
 use serde_json::{Value, json};
 
-use super::client::{Ask, Failure, Server, print, runtime};
+use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
 use super::listed::{Table, show};
 
@@ -19,16 +19,16 @@ mod file;
 mod shown;
 
 use file::Manifest;
-use shown::{Colors, Paint};
+use shown::{Colors, DiffStyle};
 
 /// How often a change is tried that others come in between.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// The gateway's word for another version than the one that was read.
 const CONFLICT: &str = "conflict";
 
 /// The gateway's word for a set that is not there, or not the caller's to see.
-const ABSENT: &str = "applicationset_not_found";
+const NOT_FOUND: &str = "applicationset_not_found";
 
 /// Commands about ApplicationSets.
 #[derive(Debug, Subcommand)]
@@ -74,12 +74,12 @@ pub struct Change {
     #[arg(long, value_name = "NUMBER")]
     deletions: Option<u64>,
     #[command(flatten)]
-    way: Way,
+    way: RequestOptions,
 }
 
 /// Where manifests go, and how the answer is shown.
 #[derive(Debug, Args)]
-struct Way {
+struct RequestOptions {
     /// Namespace of sets that name none.
     #[arg(short = 'N', long, value_name = "NAMESPACE")]
     appset_namespace: Option<String>,
@@ -92,7 +92,7 @@ struct Way {
     output: Format,
 }
 
-impl Way {
+impl RequestOptions {
     fn read(&self, files: &[PathBuf]) -> Result<Vec<Manifest>, Failure> {
         file::read(files, self.appset_namespace.as_deref())
     }
@@ -101,7 +101,7 @@ impl Way {
     fn show(
         &self,
         answer: &Value,
-        page: impl FnOnce(&Value, Paint) -> String,
+        page: impl FnOnce(&Value, DiffStyle) -> String,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         match self.output {
@@ -160,12 +160,12 @@ pub struct List {
     server: Server,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    output: Listed,
+    output: ListFormat,
 }
 
 /// How a list is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Listed {
+enum ListFormat {
     /// Text for people
     #[default]
     Wide,
@@ -198,15 +198,15 @@ pub struct Generate {
     /// YAML or JSON file with one ApplicationSet; `-` is standard input.
     file: PathBuf,
     #[command(flatten)]
-    way: Way,
+    way: RequestOptions,
 }
 
 impl Command {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         match self {
             Self::Create(create) => create.run(out),
-            Self::Apply(change) => change.run(Mode::Apply, out),
-            Self::Update(change) => change.run(Mode::Update, out),
+            Self::Apply(change) => change.run(ManifestAction::Apply, out),
+            Self::Update(change) => change.run(ManifestAction::Update, out),
             Self::Delete(delete) => delete.run(out),
             Self::List(list) => list.run(out),
             Self::Get(get) => get.run(out),
@@ -217,7 +217,7 @@ impl Command {
 
 /// How a manifest reaches the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Mode {
+enum ManifestAction {
     Create { upsert: bool },
     Apply,
     Update,
@@ -225,22 +225,22 @@ enum Mode {
 
 impl Create {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        self.change.run(Mode::Create { upsert: self.upsert }, out)
+        self.change.run(ManifestAction::Create { upsert: self.upsert }, out)
     }
 }
 
 impl Change {
-    fn run(&self, mode: Mode, out: &mut dyn Write) -> Result<(), Failure> {
+    fn run(&self, mode: ManifestAction, out: &mut dyn Write) -> Result<(), Failure> {
         // Everything is read before anything is sent.
         let manifests = self.way.read(&self.files)?;
         let runtime = runtime()?;
         for manifest in &manifests {
             let done = runtime.block_on(async {
                 match mode {
-                    Mode::Create { upsert } => self.create(manifest, upsert).await,
-                    Mode::Update => self.replace(manifest).await,
-                    Mode::Apply => match self.replace(manifest).await {
-                        Err(failure) if failure.code() == ABSENT => self.create(manifest, false).await,
+                    ManifestAction::Create { upsert } => self.create(manifest, upsert).await,
+                    ManifestAction::Update => self.replace(manifest).await,
+                    ManifestAction::Apply => match self.replace(manifest).await {
+                        Err(failure) if failure.code() == NOT_FOUND => self.create(manifest, false).await,
                         done => done,
                     },
                 }
@@ -258,11 +258,11 @@ impl Change {
             ("dryRun", self.dry_run.then(|| "true".to_owned())),
             ("deletions", self.deletions.map(|number| number.to_string())),
         ];
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::POST,
             query: &query,
             content: Some(manifest.object.clone()),
-            ..Ask::get(&["applicationsets"], hint)
+            ..ApiRequest::get(&["applicationsets"], hint)
         };
         self.way.server.json(ask).await
     }
@@ -281,9 +281,9 @@ impl Change {
             let mut object = manifest.object.clone();
             if !manifest.has_version {
                 let query = [("appsetNamespace", manifest.namespace.clone())];
-                let ask = Ask {
+                let ask = ApiRequest {
                     query: &query,
-                    ..Ask::get(&path, hint)
+                    ..ApiRequest::get(&path, hint)
                 };
                 let stored = self.way.server.json(ask).await?;
                 let version = stored.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
@@ -291,15 +291,15 @@ impl Change {
                     metadata.insert("resourceVersion".to_owned(), version);
                 }
             }
-            let ask = Ask {
+            let ask = ApiRequest {
                 method: Method::PUT,
                 query: &query,
                 content: Some(object),
-                ..Ask::get(&path, hint)
+                ..ApiRequest::get(&path, hint)
             };
             tried += 1;
             match self.way.server.json(ask).await {
-                Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < TRIES => {}
+                Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < MAX_ATTEMPTS => {}
                 done => return done,
             }
         }
@@ -327,10 +327,10 @@ impl Delete {
                 ("deletions", self.deletions.map(|number| number.to_string())),
             ];
             let path = ["applicationsets", name];
-            let ask = Ask {
+            let ask = ApiRequest {
                 method: Method::DELETE,
                 query: &query,
-                ..Ask::get(&path, hint)
+                ..ApiRequest::get(&path, hint)
             };
             let answer = runtime.block_on(self.server.json(ask));
             let answer = answer.map_err(|failure| failure.about(name))?;
@@ -342,9 +342,9 @@ impl Delete {
     async fn tree(&self, name: &str, namespace: Option<&str>) -> Result<Value, Failure> {
         let query = [("appsetNamespace", namespace.map(str::to_owned))];
         let path = ["applicationsets", name, "resource-tree"];
-        let ask = Ask {
+        let ask = ApiRequest {
             query: &query,
-            ..Ask::get(&path, hint)
+            ..ApiRequest::get(&path, hint)
         };
         self.server.json(ask).await
     }
@@ -356,9 +356,9 @@ impl List {
         let mut query: Vec<_> = projects.collect();
         query.push(("selector", self.selector.clone()));
         query.push(("appsetNamespace", self.appset_namespace.clone()));
-        let ask = Ask {
+        let ask = ApiRequest {
             query: &query,
-            ..Ask::get(&["applicationsets"], hint)
+            ..ApiRequest::get(&["applicationsets"], hint)
         };
         let answer = runtime()?.block_on(self.server.json(ask))?;
         let table = Table {
@@ -367,10 +367,10 @@ impl List {
             nothing: "No ApplicationSets found.",
         };
         match self.output {
-            Listed::Wide => show(&answer, Format::Table, &table, out),
-            Listed::Json => document(Format::Json, &answer, out),
-            Listed::Yaml => document(Format::Yaml, &answer, out),
-            Listed::Name => {
+            ListFormat::Wide => show(&answer, Format::Table, &table, out),
+            ListFormat::Json => document(Format::Json, &answer, out),
+            ListFormat::Yaml => document(Format::Yaml, &answer, out),
+            ListFormat::Name => {
                 let items = answer.get("items").and_then(Value::as_array);
                 for item in items.map(Vec::as_slice).unwrap_or_default() {
                     print(&shown::qualified(item), out)?;
@@ -386,9 +386,9 @@ impl Get {
         let (namespace, name) = qualified(&self.name, self.appset_namespace.as_deref());
         let query = [("appsetNamespace", namespace.map(str::to_owned))];
         let path = ["applicationsets", name];
-        let ask = Ask {
+        let ask = ApiRequest {
             query: &query,
-            ..Ask::get(&path, hint)
+            ..ApiRequest::get(&path, hint)
         };
         let object = runtime()?.block_on(self.server.json(ask))?;
         match self.output {
@@ -406,10 +406,10 @@ impl Generate {
             let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
             return Err(Failure::new("appset.file", message));
         };
-        let ask = Ask {
+        let ask = ApiRequest {
             method: Method::POST,
             content: Some(json!({ "applicationSet": manifest.object })),
-            ..Ask::get(&["applicationsets", "generate"], hint)
+            ..ApiRequest::get(&["applicationsets", "generate"], hint)
         };
         let answer = runtime()?.block_on(self.way.server.json(ask));
         let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
@@ -434,7 +434,7 @@ fn document(format: Format, object: &Value, out: &mut dyn Write) -> Result<(), F
 fn hint(reason: &str) -> Option<&'static str> {
     match reason {
         CONFLICT => Some("somebody else changed it; get it again"),
-        ABSENT => Some("`tollgate appset list` shows those you may see"),
+        NOT_FOUND => Some("`tollgate appset list` shows those you may see"),
         "not_found" => Some("is `applicationSets` in the gateway's settings?"),
         "exists_differently" => Some("`--upsert` merges, `tollgate appset apply` replaces"),
         "too_many_deletions" => Some("`--deletions` agrees to a number"),

@@ -9,22 +9,22 @@ use clap::Args;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::client::{Ask, Failure, Server, print, runtime};
+use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, agent, lines, show, text};
+use super::listed::{OwnerArgs, Table, agent, lines, show, text};
 use super::terminal;
 
 /// Time between two questions while following.
-const PAUSE: Duration = Duration::from_secs(2);
+const POLL_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Events of one question while following; the most that the API gives.
-const PAGE: u32 = 1_000;
+const PAGE_SIZE: u32 = 1_000;
 
 /// Shows what was written down about tokens, sessions and access.
 #[derive(Debug, Args)]
 pub struct Audit {
     #[command(flatten)]
-    whose: Whose,
+    whose: OwnerArgs,
     /// About this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -65,7 +65,7 @@ impl Audit {
         let mut shown = HashMap::new();
         // All of the first page counts as shown, so that what `--limit` leaves out does
         // not come later as if it were new.
-        let mut events = news(&self.fetch(PAGE).await?, &mut shown);
+        let mut events = news(&self.fetch(PAGE_SIZE).await?, &mut shown);
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         events.drain(..events.len().saturating_sub(limit));
         let mut has_header = false;
@@ -79,8 +79,8 @@ impl Audit {
                     flushed => flushed.map_err(|error| Failure::new("host.output", error))?,
                 }
             }
-            tokio::time::sleep(PAUSE).await;
-            events = news(&self.fetch(PAGE).await?, &mut shown);
+            tokio::time::sleep(POLL_INTERVAL).await;
+            events = news(&self.fetch(PAGE_SIZE).await?, &mut shown);
         }
     }
 
@@ -115,9 +115,9 @@ impl Audit {
             ("before", self.before.map(|id| id.to_string())),
             ("limit", Some(limit.to_string())),
         ];
-        let ask = Ask {
+        let ask = ApiRequest {
             query: &query,
-            ..Ask::get(&["audit"], hint)
+            ..ApiRequest::get(&["audit"], hint)
         };
         self.server.json(ask).await
     }

@@ -38,7 +38,7 @@ pub struct CheckArgs {
     pub config: PathBuf,
     /// How findings are written
     #[arg(short, long, value_enum, default_value_t)]
-    pub output: Notation,
+    pub output: ReportFormat,
     /// Exit with 1 on warnings too
     #[arg(long)]
     pub deny_warnings: bool,
@@ -76,7 +76,7 @@ impl CheckArgs {
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
         let config = Arc::new(config);
-        let places = raw::Places::read(&self.config);
+        let places = raw::SettingLocations::read(&self.config);
         found.extend(runtime.block_on(inputs::findings(&config, &places, &Clock::default())));
         let loader = Loader::new(config, checker, Arc::new(Metrics::new()), (cache, Clock::default()))
             .map_err(|error| error.to_string())?;
@@ -87,20 +87,20 @@ impl CheckArgs {
 
 /// How findings are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Notation {
+pub enum ReportFormat {
     /// As every command writes.
     Plain(Format),
     /// Workflow commands that GitHub shows beside the lines.
     Github,
 }
 
-impl Default for Notation {
+impl Default for ReportFormat {
     fn default() -> Self {
         Self::Plain(Format::default())
     }
 }
 
-impl ValueEnum for Notation {
+impl ValueEnum for ReportFormat {
     fn value_variants<'a>() -> &'a [Self] {
         &[
             Self::Plain(Format::Table),
@@ -142,7 +142,7 @@ struct Row<'a> {
 ///
 /// # Errors
 /// When JSON or YAML cannot be written.
-pub fn render(diagnostics: &[Diagnostic], notation: Notation) -> io::Result<String> {
+pub fn render(diagnostics: &[Diagnostic], notation: ReportFormat) -> io::Result<String> {
     let mut sorted = diagnostics.to_vec();
     sorted.sort_by(|a, b| (&a.location, a.severity).cmp(&(&b.location, b.severity)));
     let errors = sorted.iter().filter(|finding| finding.is_error()).count();
@@ -153,9 +153,9 @@ pub fn render(diagnostics: &[Diagnostic], notation: Notation) -> io::Result<Stri
         diagnostics: &sorted,
     };
     match notation {
-        Notation::Plain(Format::Table) => Ok(table(&report)),
-        Notation::Plain(format) => Ok(format.document(&report)?.trim_end().to_owned() + "\n"),
-        Notation::Github => Ok(sorted.iter().map(github).collect()),
+        ReportFormat::Plain(Format::Table) => Ok(table(&report)),
+        ReportFormat::Plain(format) => Ok(format.document(&report)?.trim_end().to_owned() + "\n"),
+        ReportFormat::Github => Ok(sorted.iter().map(github).collect()),
     }
 }
 
@@ -242,7 +242,7 @@ fn github(finding: &Diagnostic) -> String {
 mod tests {
     use std::process::ExitCode;
 
-    use super::{Format, Notation, exit_code, render};
+    use super::{Format, ReportFormat, exit_code, render};
     use tollgate_core::diagnostic::{Diagnostic, Location};
 
     fn findings() -> Vec<Diagnostic> {
@@ -260,7 +260,7 @@ mod tests {
 
     #[test]
     fn github_commands_are_escaped() {
-        let text = render(&findings(), Notation::Github).unwrap();
+        let text = render(&findings(), ReportFormat::Github).unwrap();
         let expected = "::warning::no `argocd-cm`\n::warning file=a.yaml,line=2::odd\n\
                         ::error file=state/b%2C1.yaml,line=7,col=3::`a` is 100%25%0Awrong (write b)\n";
         assert_eq!(text, expected);
@@ -268,12 +268,12 @@ mod tests {
 
     #[test]
     fn a_table_names_places_and_counts() {
-        let text = render(&findings(), Notation::Plain(Format::Table)).unwrap();
+        let text = render(&findings(), ReportFormat::Plain(Format::Table)).unwrap();
         assert!(text.starts_with("SEVERITY"), "{text}");
         assert!(text.contains("state/b,1.yaml:7:3"), "{text}");
         assert!(text.ends_with("1 error, 2 warnings\n"), "{text}");
         assert_eq!(
-            render(&[], Notation::Plain(Format::Table)).unwrap(),
+            render(&[], ReportFormat::Plain(Format::Table)).unwrap(),
             "0 errors, 0 warnings\n"
         );
     }
@@ -281,9 +281,9 @@ mod tests {
     #[test]
     fn json_and_yaml_say_the_same() {
         let json: serde_json::Value =
-            serde_json::from_str(&render(&findings(), Notation::Plain(Format::Json)).unwrap()).unwrap();
+            serde_json::from_str(&render(&findings(), ReportFormat::Plain(Format::Json)).unwrap()).unwrap();
         let yaml: serde_json::Value =
-            serde_saphyr::from_str(&render(&findings(), Notation::Plain(Format::Yaml)).unwrap()).unwrap();
+            serde_saphyr::from_str(&render(&findings(), ReportFormat::Plain(Format::Yaml)).unwrap()).unwrap();
         assert_eq!(json, yaml);
         assert_eq!(
             (&json["errors"], &json["diagnostics"][2]["location"]["line"]),

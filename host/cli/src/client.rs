@@ -24,10 +24,10 @@ pub(crate) use unreachable::unreachable;
 
 /// Longest wait for the whole answer: the gateway itself waits up to 15 s for a
 /// mint, and generates for up to 30 s unless its settings say otherwise.
-const WITHIN: Duration = Duration::from_secs(60);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Longest answer read, in bytes.
-const ANSWER_BYTES: usize = 8 << 20;
+const MAX_RESPONSE_BYTES: usize = 8 << 20;
 
 /// Which gateway is asked, and by whom.
 #[derive(Debug, Args)]
@@ -98,7 +98,7 @@ impl fmt::Display for Failure {
 
 /// A request to the gateway's API.
 #[derive(Debug)]
-pub(crate) struct Ask<'a> {
+pub(crate) struct ApiRequest<'a> {
     pub(crate) method: Method,
     /// Path segments below `/api/v1/`; they are encoded here.
     pub(crate) path: &'a [&'a str],
@@ -110,7 +110,7 @@ pub(crate) struct Ask<'a> {
     pub(crate) hint: fn(&str) -> Option<&'static str>,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> ApiRequest<'a> {
     /// A plain question.
     pub(crate) fn get(path: &'a [&'a str], hint: fn(&str) -> Option<&'static str>) -> Self {
         Self {
@@ -164,7 +164,7 @@ impl Server {
     /// # Errors
     /// [`Failure`] with the gateway's own reason, or with one that begins with
     /// `gateway.`.
-    pub(crate) async fn ask(&self, ask: Ask<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    pub(crate) async fn ask(&self, ask: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let url = url(&self.server, ask.path, ask.query)?;
         let mut request = self.client(&url)?.request(ask.method, url);
         if let Some(token) = &self.auth_token {
@@ -182,7 +182,7 @@ impl Server {
         let mut bytes = Zeroizing::new(Vec::with_capacity(16 << 10));
         let broken = |error| Failure::new("gateway.answer", error);
         while let Some(chunk) = answer.chunk().await.map_err(broken)? {
-            if bytes.len().saturating_add(chunk.len()) > ANSWER_BYTES {
+            if bytes.len().saturating_add(chunk.len()) > MAX_RESPONSE_BYTES {
                 return Err(Failure::new("gateway.answer", "the answer is too long"));
             }
             bytes.extend_from_slice(&chunk);
@@ -198,7 +198,7 @@ impl Server {
     ///
     /// # Errors
     /// As [`Server::ask`]; the answer is none.
-    pub(crate) async fn json(&self, ask: Ask<'_>) -> Result<Value, Failure> {
+    pub(crate) async fn json(&self, ask: ApiRequest<'_>) -> Result<Value, Failure> {
         let bytes = self.ask(ask).await?;
         serde_json::from_slice(&bytes).map_err(|_| {
             Failure::new("gateway.answer", "the answer is not the gateway's")
@@ -209,7 +209,7 @@ impl Server {
     fn client(&self, url: &Url) -> Result<reqwest::Client, Failure> {
         let mut builder = reqwest::Client::builder()
             .redirect(reqwest::redirect::Policy::none())
-            .timeout(WITHIN);
+            .timeout(REQUEST_TIMEOUT);
         if let Some(pem) = self.authorities()? {
             let roots = reqwest::Certificate::from_pem_bundle(&pem)
                 .map_err(|error| Failure::new("gateway.authority", error))?;

@@ -15,7 +15,7 @@ use zeroize::Zeroizing;
 use super::client::{Failure, Server, print, runtime};
 use super::complain;
 use super::format::Format;
-use tollgate_gateway::clusters::exec::{Version, erase};
+use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
 mod local;
@@ -38,10 +38,10 @@ pub struct Get {
     /// Name of the cluster, or the URL of its API server.
     cluster: String,
     #[command(flatten)]
-    from: Via,
+    from: SourceArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
+    output: CredentialFormat,
 }
 
 /// Answers kubectl and Argo CD.
@@ -50,7 +50,7 @@ pub struct Exec {
     /// Name of the cluster, or the URL of its API server.
     cluster: String,
     #[command(flatten)]
-    from: Via,
+    from: SourceArgs,
     /// What client-go says about the cluster and the protocol's version.
     #[arg(long, hide = true, env = "KUBERNETES_EXEC_INFO", hide_env_values = true)]
     exec_info: Option<String>,
@@ -77,7 +77,7 @@ pub struct Explain {
 
 /// Who is asked.
 #[derive(Debug, Args)]
-struct Via {
+struct SourceArgs {
     #[command(flatten)]
     server: Server,
     /// Mint here, by this settings file of a gateway, and ask no running one.
@@ -87,7 +87,7 @@ struct Via {
 
 /// How a credential is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Shape {
+enum CredentialFormat {
     /// The token alone
     #[default]
     Token,
@@ -115,10 +115,10 @@ pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
 
 impl Get {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let document = self.from.fetch(&self.cluster, Version::V1)?;
+        let document = self.from.fetch(&self.cluster, ExecCredentialVersion::V1)?;
         match self.output {
-            Shape::Json => print(&document, out),
-            Shape::Token => {
+            CredentialFormat::Json => print(&document, out),
+            CredentialFormat::Token => {
                 let mut parsed = parse(&document)?;
                 let token = parsed.pointer("/status/token").and_then(Value::as_str);
                 let printed = match token {
@@ -131,7 +131,7 @@ impl Get {
                 erase(&mut parsed);
                 printed
             }
-            Shape::Yaml => {
+            CredentialFormat::Yaml => {
                 let mut parsed = parse(&document)?;
                 let text = Format::Yaml.document(&parsed).map(Zeroizing::new);
                 erase(&mut parsed);
@@ -150,9 +150,9 @@ impl Exec {
     }
 }
 
-impl Via {
+impl SourceArgs {
     /// An `ExecCredential`.
-    fn fetch(&self, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
+    fn fetch(&self, cluster: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
         match &self.config {
             Some(settings) => local::fetch(settings, cluster, version),
             None => remote::fetch(&self.server, cluster, version),
@@ -164,15 +164,18 @@ impl Via {
 /// latest.
 ///
 /// Source: Kubernetes, client authentication plugins: `KUBERNETES_EXEC_INFO`.
-fn version(info: Option<&str>) -> Result<Version, Failure> {
+fn version(info: Option<&str>) -> Result<ExecCredentialVersion, Failure> {
     let Some(info) = info.filter(|info| !info.is_empty()) else {
-        return Ok(Version::default());
+        return Ok(ExecCredentialVersion::default());
     };
     let parsed: Option<Value> = serde_json::from_str(info).ok();
     let text = parsed.as_ref().and_then(|info| info.get("apiVersion")?.as_str());
     let text = text.ok_or_else(|| Failure::new("exec.info", "`KUBERNETES_EXEC_INFO` names no `apiVersion`"))?;
-    Version::parse(text).ok_or_else(|| {
-        let (v1, beta) = (Version::V1.as_str(), Version::V1Beta1.as_str());
+    ExecCredentialVersion::parse(text).ok_or_else(|| {
+        let (v1, beta) = (
+            ExecCredentialVersion::V1.as_str(),
+            ExecCredentialVersion::V1Beta1.as_str(),
+        );
         Failure::new("exec.version", format_args!("`{text}` is not spoken here"))
             .with_hint(format!("write `apiVersion: {v1}` or `{beta}` in the kubeconfig"))
     })
@@ -184,16 +187,16 @@ fn parse(document: &str) -> Result<Value, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Version, version};
+    use super::{ExecCredentialVersion, version};
 
     #[test]
     fn the_version_client_go_asks_for_is_spoken() {
         let info = |version: &str| format!(r#"{{"kind":"ExecCredential","apiVersion":"{version}","spec":{{}}}}"#);
-        for known in [Version::V1, Version::V1Beta1] {
+        for known in [ExecCredentialVersion::V1, ExecCredentialVersion::V1Beta1] {
             assert_eq!(version(Some(&info(known.as_str()))).unwrap(), known);
         }
-        assert_eq!(version(None).unwrap(), Version::V1);
-        assert_eq!(version(Some("")).unwrap(), Version::V1);
+        assert_eq!(version(None).unwrap(), ExecCredentialVersion::V1);
+        assert_eq!(version(Some("")).unwrap(), ExecCredentialVersion::V1);
         let alpha = version(Some(&info("client.authentication.k8s.io/v1alpha1"))).unwrap_err();
         assert!(alpha.to_string().starts_with("exec.version: "), "{alpha}");
         let nothing = version(Some("{}")).unwrap_err();

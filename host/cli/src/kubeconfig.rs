@@ -18,9 +18,9 @@ use super::agent;
 use super::client::{Failure, Server, runtime};
 use super::format::Format;
 use super::listed::text;
-use super::token::{self, Wanted};
+use super::token::{self, CreateTokenRequest};
 use application::ApplicationName;
-use file::Destination;
+use file::KubeconfigOutput;
 use tollgate_core::agent::AgentId;
 use tollgate_gateway::clusters::exec::erase;
 
@@ -83,12 +83,12 @@ pub struct Kubeconfig {
     server: Server,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
+    output: KubeconfigFormat,
 }
 
 /// How a kubeconfig is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Shape {
+enum KubeconfigFormat {
     /// YAML, as kubectl writes it
     #[default]
     Yaml,
@@ -109,7 +109,7 @@ impl Kubeconfig {
         if let Some(application) = &self.application {
             let server = application.url(self.server.url())?;
             let name = self.context.clone().unwrap_or_else(|| application.context());
-            let destination = Destination::open(self.file.as_deref(), &name)?;
+            let destination = KubeconfigOutput::open(self.file.as_deref(), &name)?;
             let user = self.user_of_application()?;
             return self.write(&server, (&name, user), (destination, out));
         }
@@ -117,7 +117,7 @@ impl Kubeconfig {
         let front = self.front_url(&target)?;
         let name = self.context.as_ref().unwrap_or(&target.name);
         // Before a token is made that nobody would get.
-        let destination = Destination::open(self.file.as_deref(), name)?;
+        let destination = KubeconfigOutput::open(self.file.as_deref(), name)?;
         let user = self.user(&target)?;
         self.write(&front, (name, user), (destination, out))
     }
@@ -126,7 +126,7 @@ impl Kubeconfig {
         &self,
         front: &Url,
         (name, user): (&str, Value),
-        (destination, out): (Destination<'_>, &mut dyn Write),
+        (destination, out): (KubeconfigOutput<'_>, &mut dyn Write),
     ) -> Result<(), Failure> {
         let mut cluster = json!({ "server": front.as_str() });
         if let (Some(pem), Some(cluster)) = (self.server.authorities()?, cluster.as_object_mut()) {
@@ -145,8 +145,8 @@ impl Kubeconfig {
             "users": [{ "name": name, "user": user }],
         });
         let format = match self.output {
-            Shape::Yaml => Format::Yaml,
-            Shape::Json => Format::Json,
+            KubeconfigFormat::Yaml => Format::Yaml,
+            KubeconfigFormat::Json => Format::Json,
         };
         let written = destination.write(format, &document, (name, out));
         erase(&mut document);
@@ -176,7 +176,7 @@ impl Kubeconfig {
             let token = read(path)?;
             return Ok(json!({ "token": bearer(&token, &target.agent)?.as_str() }));
         }
-        let wanted = Wanted {
+        let wanted = CreateTokenRequest {
             name: &self.token_name,
             agent: &target.agent,
             lifetime: self.lifetime.as_deref(),

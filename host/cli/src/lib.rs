@@ -38,11 +38,11 @@ const EXIT_CODES: &str = "Exit codes: 0 done or yes, 1 refused, failed or no, 2 
                           69 no answer (of `rbac` and `app identity`, where 1 says no)";
 
 /// Exit code of a wrong command line (`EX_USAGE` of sysexits.h).
-pub const USAGE: u8 = 64;
+pub const EXIT_USAGE: u8 = 64;
 
 /// Exit code of a command that answers by its exit code and has no answer
 /// (`EX_UNAVAILABLE` of sysexits.h), so that a script can tell "no" from "unknown".
-pub const NO_ANSWER: u8 = 69;
+pub const EXIT_NO_ANSWER: u8 = 69;
 
 /// A policy gateway between people, their GitOps control plane and their
 /// Kubernetes clusters.
@@ -124,7 +124,7 @@ pub fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => {
             let code = if error.use_stderr() {
-                ExitCode::from(USAGE)
+                ExitCode::from(EXIT_USAGE)
             } else {
                 ExitCode::SUCCESS
             };
@@ -198,7 +198,7 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
     for name in names {
         let Some(next) = command.find_subcommand(name).cloned() else {
             complain(format_args!("there is no command `{name}`"));
-            return ExitCode::from(USAGE);
+            return ExitCode::from(EXIT_USAGE);
         };
         command = next;
     }
@@ -245,6 +245,6 @@ mod tests {
         let (code, text) = page(&["rbac", "can"]);
         assert_eq!(code, super::ExitCode::SUCCESS);
         assert!(text.contains("policy\\-file"), "{text}");
-        assert_eq!(page(&["rbac", "cna"]).0, super::ExitCode::from(super::USAGE));
+        assert_eq!(page(&["rbac", "cna"]).0, super::ExitCode::from(super::EXIT_USAGE));
     }
 }

@@ -10,16 +10,16 @@ use serde_json::Value;
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::client::{Ask, Failure, Server, print};
+use super::client::{ApiRequest, Failure, Server, print};
 use super::format::Format;
 use super::terminal;
 
 /// Longest text of a table's cell, in characters.
-const CELL: usize = 100;
+const MAX_CELL_CHARS: usize = 100;
 
 /// Whose things are asked for.
 #[derive(Debug, Args)]
-pub(super) struct Whose {
+pub(super) struct OwnerArgs {
     /// Those of this user; needs a right for them.
     #[arg(long, value_name = "USERNAME")]
     user: Option<String>,
@@ -28,7 +28,7 @@ pub(super) struct Whose {
     all: bool,
 }
 
-impl Whose {
+impl OwnerArgs {
     /// The query's `user`.
     pub(super) fn parameter(&self) -> Option<String> {
         if self.all {
@@ -61,9 +61,9 @@ pub(super) async fn all(
     let mut items = Vec::new();
     let mut next = None;
     loop {
-        let ask = Ask {
+        let ask = ApiRequest {
             query: &[first.clone(), second.clone(), ("continue", next)],
-            ..Ask::get(&path, hint)
+            ..ApiRequest::get(&path, hint)
         };
         let mut page = server.json(ask).await?;
         if let Some(more) = page.get_mut("items").and_then(Value::as_array_mut) {
@@ -128,8 +128,8 @@ pub(super) fn agent(item: &Value) -> String {
 }
 
 fn clean(cell: &str) -> String {
-    let mut text: String = terminal::line(cell).chars().take(CELL + 1).collect();
-    if text.chars().count() > CELL {
+    let mut text: String = terminal::line(cell).chars().take(MAX_CELL_CHARS + 1).collect();
+    if text.chars().count() > MAX_CELL_CHARS {
         text.pop();
         text.pop();
         text.push('…');

@@ -160,7 +160,7 @@ fn list(
     err: &mut dyn Write,
 ) -> Result<ExitCode, Error> {
     let (set, diagnostics) = Runtime::new(settings)?.load(None);
-    let listings: Vec<tollgate_plugin::Listing> = set.list().collect();
+    let listings: Vec<tollgate_plugin::PluginSummary> = set.list().collect();
     match output {
         Format::Table => {
             let head = [
@@ -181,7 +181,7 @@ fn list(
 }
 
 /// A plugin in a line.
-fn row(listing: &tollgate_plugin::Listing) -> Vec<String> {
+fn row(listing: &tollgate_plugin::PluginSummary) -> Vec<String> {
     let words = |words: Vec<String>| {
         if words.is_empty() {
             "-".to_owned()

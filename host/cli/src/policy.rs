@@ -14,15 +14,15 @@ use super::format::Format;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::upgrade::Protocol;
-use tollgate_policy::application_request::{Access, Operation};
+use tollgate_policy::application_request::{ObjectOperation, ReadOrWrite};
 use tollgate_policy::rego::{self, Checker, Coverage, Front, Source};
 
 mod print;
 
 /// Exit code: refused or failed.
-const FAILED: u8 = 1;
+const EXIT_FAILED: u8 = 1;
 /// Exit code: wrong usage (`EX_USAGE`).
-const USAGE: u8 = 64;
+const EXIT_USAGE: u8 = 64;
 /// Stack of the child process's only thread of work.
 const WORKER_STACK_BYTES: usize = 64 * 1024 * 1024;
 /// Bytes of an input given to `eval`.
@@ -108,16 +108,16 @@ struct Common {
 }
 
 /// What is known about one bundle after its check.
-struct Checked {
+struct CheckedBundle {
     directory: PathBuf,
-    report: rego::Report,
+    report: rego::CheckReport,
 }
 
 /// Runs `policy …`. Exit code: 0 done, 1 refused or failed, 64 wrong usage.
 pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     match Checker::current() {
         Ok(checker) => run_with(command, &checker, out),
-        Err(error) => fail(format_args!("this program cannot be found: {error}"), FAILED),
+        Err(error) => fail(format_args!("this program cannot be found: {error}"), EXIT_FAILED),
     }
 }
 
@@ -131,7 +131,7 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
     };
     let bundles = match find(paths, common.front.as_deref()) {
         Ok(bundles) => bundles,
-        Err(message) => return fail(message, USAGE),
+        Err(message) => return fail(message, EXIT_USAGE),
     };
     match command {
         Command::Test(args) => {
@@ -149,25 +149,25 @@ pub fn run_with(command: &Command, checker: &Checker, out: &mut dyn Write) -> Ex
                 let read = Source::read(directory, *front);
                 let mut report = match &read.value {
                     Some(source) => checker.evaluate(source, input),
-                    None => rego::Report::default(),
+                    None => rego::CheckReport::default(),
                 };
                 report.diagnostics.splice(..0, read.diagnostics);
                 print::evaluation(out, &report, common.output)
             }
-            (_, Err(finding)) => fail(finding, USAGE),
-            (_, Ok(_)) => fail("name exactly one bundle", USAGE),
+            (_, Err(finding)) => fail(finding, EXIT_USAGE),
+            (_, Ok(_)) => fail("name exactly one bundle", EXIT_USAGE),
         },
         Command::Explain(args) => {
             let [(directory, front)] = bundles.as_slice() else {
-                return fail("name exactly one bundle", USAGE);
+                return fail("name exactly one bundle", EXIT_USAGE);
             };
             match explained_input(args, *front) {
-                Err(finding) => fail(finding, USAGE),
+                Err(finding) => fail(finding, EXIT_USAGE),
                 Ok(input) => {
                     let read = Source::read(directory, *front);
                     let mut report = match &read.value {
                         Some(source) => checker.explain(source, input),
-                        None => rego::Report::default(),
+                        None => rego::CheckReport::default(),
                     };
                     report.diagnostics.splice(..0, read.diagnostics);
                     print::explanation(out, (&report, read.value.as_ref()), common.output)
@@ -197,9 +197,9 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
         input.insert("request".to_owned(), std::mem::take(request).into());
         match front {
             Front::Applications => {
-                let access = Access::of(&attributes).as_str();
+                let access = ReadOrWrite::of(&attributes).as_str();
                 input.insert("access".to_owned(), access.into());
-                let operation = Operation::of(&attributes).as_str();
+                let operation = ObjectOperation::of(&attributes).as_str();
                 input.insert("operation".to_owned(), operation.into());
             }
             Front::Extensions | Front::Kubernetes | Front::ApplicationSets => {}
@@ -208,7 +208,7 @@ fn explained_input(args: &ExplainArgs, front: Front) -> Result<serde_json::Value
     Ok(input)
 }
 
-fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<Checked> {
+fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) -> Vec<CheckedBundle> {
     let one = |(directory, front): &(PathBuf, Front)| {
         let read = Source::read(directory, *front);
         let mut report = read
@@ -216,7 +216,7 @@ fn check(bundles: &[(PathBuf, Front)], checker: &Checker, coverage: Coverage) ->
             .map(|source| checker.check(&source, coverage))
             .unwrap_or_default();
         report.diagnostics.splice(..0, read.diagnostics);
-        Checked {
+        CheckedBundle {
             directory: directory.clone(),
             report,
         }
@@ -311,10 +311,10 @@ pub fn worker() -> ExitCode {
     let limits = String::from_utf8(limits).unwrap_or_default();
     let mut numbers = limits.split(' ').map(str::parse::<u64>);
     let (Some(Ok(cpu)), Some(Ok(memory)), None) = (numbers.next(), numbers.next(), numbers.next()) else {
-        return ExitCode::from(USAGE);
+        return ExitCode::from(EXIT_USAGE);
     };
     if limit(cpu, memory).is_err() || stdin.read_to_end(&mut job).is_err() {
-        return ExitCode::from(FAILED);
+        return ExitCode::from(EXIT_FAILED);
     }
     let work = std::thread::Builder::new()
         .name("policy-worker".into())
@@ -324,7 +324,7 @@ pub fn worker() -> ExitCode {
         .map(std::thread::JoinHandle::join);
     match answer {
         Ok(Ok(answer)) if std::io::stdout().lock().write_all(&answer).is_ok() => ExitCode::SUCCESS,
-        _ => ExitCode::from(FAILED),
+        _ => ExitCode::from(EXIT_FAILED),
     }
 }
 

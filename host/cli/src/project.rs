@@ -17,10 +17,10 @@ use tollgate_gateway::projects::update::change::Entry;
 
 mod place;
 
-use place::{Place, Way};
+use place::{ProjectClient, ProjectClientArgs};
 
 /// How often a change is tried that others come in between.
-const TRIES: u32 = 5;
+const MAX_ATTEMPTS: u32 = 5;
 
 /// Commands about AppProjects.
 #[derive(Debug, Subcommand)]
@@ -41,7 +41,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    place: Place,
+    place: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -53,7 +53,7 @@ pub struct Get {
     /// Its name.
     project: String,
     #[command(flatten)]
-    place: Place,
+    place: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -83,7 +83,7 @@ pub struct Add {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    place: Place,
+    place: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -95,7 +95,7 @@ pub struct Remove {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    place: Place,
+    place: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -191,7 +191,11 @@ impl EntryArgs {
 }
 
 /// Reads, changes and writes; again when somebody else wrote in between.
-fn change(way: &Way, name: &str, change: impl Fn(&Value) -> Result<Value, change::Error>) -> Result<Value, Failure> {
+fn change(
+    way: &ProjectClient,
+    name: &str,
+    change: impl Fn(&Value) -> Result<Value, change::Error>,
+) -> Result<Value, Failure> {
     let runtime = runtime()?;
     let mut tried = 0;
     loop {
@@ -199,7 +203,7 @@ fn change(way: &Way, name: &str, change: impl Fn(&Value) -> Result<Value, change
         let wanted = change(&object).map_err(|error| place::unchanged(&error))?;
         tried += 1;
         match runtime.block_on(way.put(name, wanted)) {
-            Err(failure) if failure.code() == place::CONFLICT && tried < TRIES => {}
+            Err(failure) if failure.code() == place::CONFLICT && tried < MAX_ATTEMPTS => {}
             done => return done,
         }
     }

@@ -11,10 +11,10 @@ use clap::{ArgAction, Args, Subcommand, ValueEnum};
 use serde::Serialize;
 
 use super::format::Format;
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_policy::rbac::{
-    self, Explanation, MatchedRule, Question, Rbac, TokenIssuer, Verdict, resolve_resource, validate_request,
+    self, CanQuery, Explanation, MatchedRule, Rbac, TokenIssuer, Verdict, resolve_resource, validate_request,
 };
 
 mod input;
@@ -23,17 +23,17 @@ mod print;
 #[cfg(test)]
 mod tests;
 
-use input::{Input, Other};
+use input::{OtherPolicyArgs, PolicyArgs};
 use manifest::ManifestArgs;
 
 /// Exit code: refused, or no.
-const NO: u8 = 1;
+const EXIT_NO: u8 = 1;
 /// Exit code: differences found.
-const DIFFERENT: u8 = 2;
+const EXIT_DIFFERENT: u8 = 2;
 /// Exit code: wrong usage (`EX_USAGE`).
-const USAGE: u8 = 64;
+const EXIT_USAGE: u8 = 64;
 /// Exit code: the question has no answer.
-const NO_ANSWER: u8 = super::NO_ANSWER;
+const EXIT_NO_ANSWER: u8 = super::EXIT_NO_ANSWER;
 
 /// Arguments of `tollgate rbac`.
 #[derive(Args, Clone, Debug)]
@@ -67,7 +67,7 @@ enum SemanticsArg {
     Strict,
 }
 
-impl From<SemanticsArg> for Semantics {
+impl From<SemanticsArg> for RbacSemantics {
     fn from(argument: SemanticsArg) -> Self {
         match argument {
             SemanticsArg::Argocd => Self::Argocd,
@@ -89,7 +89,7 @@ struct CanArgs {
     #[arg(value_name = "SUB-RESOURCE")]
     sub_resource: Option<String>,
     #[command(flatten)]
-    input: Input,
+    input: PolicyArgs,
     /// Refuse resources and actions that do not exist
     #[arg(long, default_value_t = true, action = ArgAction::Set, num_args = 0..=1, default_missing_value = "true")]
     strict: bool,
@@ -124,7 +124,7 @@ struct ExplainArgs {
     #[arg(long, num_args = 0..=1, default_missing_value = "true", require_equals = true)]
     local: Option<bool>,
     #[command(flatten)]
-    input: Input,
+    input: PolicyArgs,
     /// How verdicts are reached
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
@@ -136,7 +136,7 @@ struct ExplainArgs {
 #[derive(Args, Clone, Debug)]
 struct ValidateArgs {
     #[command(flatten)]
-    input: Input,
+    input: PolicyArgs,
     /// How verdicts are reached; `strict` refuses more
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
@@ -151,10 +151,10 @@ struct ValidateArgs {
 #[derive(Args, Clone, Debug)]
 struct DiffArgs {
     #[command(flatten)]
-    input: Input,
+    input: PolicyArgs,
     /// Compare with another policy instead of semantics `argocd` with `strict`
     #[command(flatten)]
-    other: Other,
+    other: OtherPolicyArgs,
     /// How both policies are judged when two are compared
     #[arg(long, value_enum, default_value_t)]
     semantics: SemanticsArg,
@@ -203,10 +203,10 @@ impl RbacCommand {
         }
         let _ = writeln!(complaints, "tollgate: {error}");
         ExitCode::from(match error {
-            Error::Usage(_) => USAGE,
+            Error::Usage(_) => EXIT_USAGE,
             // Which prints roles and answers nothing.
-            _ if matches!(self.action, Action::Manifest(_)) => NO,
-            Error::Refused(_) | Error::Failed(_) | Error::Output(_) => NO_ANSWER,
+            _ if matches!(self.action, Action::Manifest(_)) => EXIT_NO,
+            Error::Refused(_) | Error::Failed(_) | Error::Output(_) => EXIT_NO_ANSWER,
         })
     }
 }
@@ -256,7 +256,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
     let complaints: &mut dyn Write = if args.quiet { &mut quiet } else { complaints };
     let rbac = compiled(args.input.compile(args.semantics.into())?, complaints)?;
     let sub_resource = args.sub_resource.as_deref().unwrap_or_default();
-    let (verdict, advice) = rbac.can(Question {
+    let (verdict, advice) = rbac.can(CanQuery {
         subject,
         action,
         resource,
@@ -282,7 +282,7 @@ fn can(args: &CanArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Resul
             }
         }
     }
-    Ok(if allowed { 0 } else { NO })
+    Ok(if allowed { 0 } else { EXIT_NO })
 }
 
 fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
@@ -298,7 +298,7 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) 
         Some(false) => TokenIssuer::Provider,
     };
     let who = rbac.identify_name(&args.user, &args.groups, issuer);
-    let question = Question {
+    let question = CanQuery {
         subject: &args.user,
         action: &args.action,
         resource: &args.resource,
@@ -310,7 +310,7 @@ fn explain(args: &ExplainArgs, out: &mut dyn Write, complaints: &mut dyn Write) 
         Format::Table => print::explanation(out, tuple, &explanation)?,
         format => format.print(&explanation, out)?,
     }
-    Ok(if explanation.is_allowed() { 0 } else { NO })
+    Ok(if explanation.is_allowed() { 0 } else { EXIT_NO })
 }
 
 /// The answer of `validate` for machines.
@@ -350,7 +350,7 @@ fn validate(args: &ValidateArgs, out: &mut dyn Write) -> Result<u8, Error> {
         }
     }
     let refused = !valid || (args.deny_warnings && !loaded.diagnostics.is_empty());
-    Ok(if refused { NO } else { 0 })
+    Ok(if refused { EXIT_NO } else { 0 })
 }
 
 /// The answer of `diff` for machines.
@@ -373,15 +373,15 @@ fn diff(args: &DiffArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Res
         None => {
             let names = ("argocd".to_owned(), "strict".to_owned());
             (
-                args.input.compile(Semantics::Argocd)?,
-                args.input.compile_leniently(Semantics::Strict)?,
+                args.input.compile(RbacSemantics::Argocd)?,
+                args.input.compile_leniently(RbacSemantics::Strict)?,
                 names,
             )
         }
     };
     let (left, right) = (compiled(left, complaints)?, compiled(right, complaints)?);
     let (differences, complete) = rbac::differences(&left, &right);
-    let code = if differences.is_empty() { 0 } else { DIFFERENT };
+    let code = if differences.is_empty() { 0 } else { EXIT_DIFFERENT };
     let answer = Differences {
         left: names.0,
         right: names.1,

@@ -13,7 +13,7 @@ use super::complain;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_gateway::running::{Running, inputs};
+use tollgate_gateway::running::{RunningGateway, inputs};
 use tollgate_identity::clock::Clock;
 use tollgate_policy::rego::Checker;
 
@@ -45,12 +45,12 @@ pub struct Serve {
         default_missing_value = "true",
         env = "ARGOCD_APPLICATION_CONTROLLER_ENABLE_IMPERSONATION"
     )]
-    enable_impersonation: Option<Impersonates>,
+    enable_impersonation: Option<ImpersonationArg>,
 }
 
 /// What `--enable-impersonation` takes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
-enum Impersonates {
+enum ImpersonationArg {
     /// Service accounts act
     True,
     /// The gateway acts, and what `true` would refuse is written down
@@ -59,12 +59,12 @@ enum Impersonates {
     False,
 }
 
-impl From<Impersonates> for ImpersonationMode {
-    fn from(flag: Impersonates) -> Self {
+impl From<ImpersonationArg> for ImpersonationMode {
+    fn from(flag: ImpersonationArg) -> Self {
         match flag {
-            Impersonates::True => Self::Enforce,
-            Impersonates::Audit => Self::Audit,
-            Impersonates::False => Self::Off,
+            ImpersonationArg::True => Self::Enforce,
+            ImpersonationArg::Audit => Self::Audit,
+            ImpersonationArg::False => Self::Off,
         }
     }
 }
@@ -95,7 +95,7 @@ impl Serve {
             .thread_name("gateway")
             .build();
         let served = match runtime {
-            Ok(runtime) => runtime.block_on(serve(Arc::new(config), &raw::Places::read(&self.config))),
+            Ok(runtime) => runtime.block_on(serve(Arc::new(config), &raw::SettingLocations::read(&self.config))),
             Err(error) => Err(error.into()),
         };
         match served {
@@ -132,7 +132,7 @@ fn fatal(text: &str) {
     }
 }
 
-async fn serve(config: Arc<Config>, places: &raw::Places) -> anyhow::Result<()> {
+async fn serve(config: Arc<Config>, places: &raw::SettingLocations) -> anyhow::Result<()> {
     warn_root();
     let found = inputs::findings(&config, places, &Clock::default()).await;
     found.iter().for_each(tollgate_core::diagnostic::log);
@@ -140,7 +140,7 @@ async fn serve(config: Arc<Config>, places: &raw::Places) -> anyhow::Result<()> 
         !found.iter().any(Diagnostic::is_error),
         "nothing is served, because the settings name what cannot be used; `tollgate check` shows it"
     );
-    let mut running = Running::start(config, Checker::current()?).await?;
+    let mut running = RunningGateway::start(config, Checker::current()?).await?;
     tokio::select! {
         () = stopped() => {
             tracing::info!("stopping; running requests may end");

@@ -9,9 +9,9 @@ use reqwest::Method;
 use serde_json::Value;
 
 use super::age::{age, left};
-use super::client::{Ask, Failure, Server, print, runtime};
+use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, agent, all, show, text, time};
+use super::listed::{OwnerArgs, Table, agent, all, show, text, time};
 use tollgate_core::session::SessionId;
 
 /// Commands about sessions.
@@ -27,7 +27,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: Whose,
+    whose: OwnerArgs,
     /// At this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -93,9 +93,9 @@ impl Revoke {
         for id in &self.ids {
             let id = id.to_string();
             let path = ["sessions", id.as_str()];
-            let ask = Ask {
+            let ask = ApiRequest {
                 method: Method::DELETE,
-                ..Ask::get(&path, hint)
+                ..ApiRequest::get(&path, hint)
             };
             let answer = runtime.block_on(self.server.json(ask))?;
             print(&format!("session {id} revoked"), out)?;

@@ -11,9 +11,9 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::age::{age, left};
-use super::client::{Ask, Failure, Server, print, runtime};
+use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, Whose, agent, all, lines, show, text, time};
+use super::listed::{OwnerArgs, Table, agent, all, lines, show, text, time};
 use tollgate_gateway::clusters::exec::erase;
 
 /// Commands about personal access tokens.
@@ -48,12 +48,12 @@ pub struct Create {
     server: Server,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
-    output: Shape,
+    output: TokenFormat,
 }
 
 /// How a new token is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Shape {
+enum TokenFormat {
     /// Text for people
     #[default]
     Table,
@@ -69,7 +69,7 @@ enum Shape {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: Whose,
+    whose: OwnerArgs,
     /// For this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -102,7 +102,7 @@ impl Command {
 
 impl Create {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let wanted = Wanted {
+        let wanted = CreateTokenRequest {
             name: &self.name,
             agent: &self.agent,
             lifetime: self.lifetime.as_deref(),
@@ -111,10 +111,10 @@ impl Create {
         };
         let mut made = runtime()?.block_on(create(&self.server, &wanted))?;
         let printed = match self.output {
-            Shape::Bearer => print(bearer(&made)?, out),
-            Shape::Json => document(Format::Json, &made, out),
-            Shape::Yaml => document(Format::Yaml, &made, out),
-            Shape::Table => bearer(&made).and_then(|bearer| {
+            TokenFormat::Bearer => print(bearer(&made)?, out),
+            TokenFormat::Json => document(Format::Json, &made, out),
+            TokenFormat::Yaml => document(Format::Yaml, &made, out),
+            TokenFormat::Table => bearer(&made).and_then(|bearer| {
                 let token = made.get("token").cloned().unwrap_or_default();
                 let text = lines(&[token], &table());
                 print(&format!("{text}\n\nBearer token, shown only now:\n{bearer}"), out)
@@ -132,7 +132,7 @@ fn document(format: Format, made: &Value, out: &mut dyn Write) -> Result<(), Fai
 }
 
 /// A token that is asked for.
-pub(super) struct Wanted<'a> {
+pub(super) struct CreateTokenRequest<'a> {
     pub(super) name: &'a str,
     pub(super) agent: &'a str,
     pub(super) lifetime: Option<&'a str>,
@@ -141,7 +141,7 @@ pub(super) struct Wanted<'a> {
 }
 
 /// Has a token made; the answer has its secret.
-pub(super) async fn create(server: &Server, wanted: &Wanted<'_>) -> Result<Value, Failure> {
+pub(super) async fn create(server: &Server, wanted: &CreateTokenRequest<'_>) -> Result<Value, Failure> {
     let mut content = json!({ "name": wanted.name, "agent": wanted.agent });
     let optional = [
         ("lifetime", wanted.lifetime.map(str::to_owned)),
@@ -152,10 +152,10 @@ pub(super) async fn create(server: &Server, wanted: &Wanted<'_>) -> Result<Value
         let given = optional.into_iter().filter_map(|(key, value)| Some((key, value?)));
         members.extend(given.map(|(key, value)| (key.to_owned(), Value::String(value))));
     }
-    let ask = Ask {
+    let ask = ApiRequest {
         method: Method::POST,
         content: Some(content),
-        ..Ask::get(&["tokens"], hint)
+        ..ApiRequest::get(&["tokens"], hint)
     };
     server.json(ask).await
 }
@@ -178,9 +178,9 @@ impl List {
 pub(super) async fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
     let id = id.to_string();
     let path = ["tokens", id.as_str()];
-    let ask = Ask {
+    let ask = ApiRequest {
         method: Method::DELETE,
-        ..Ask::get(&path, hint)
+        ..ApiRequest::get(&path, hint)
     };
     server.json(ask).await.map(drop)
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 #[derive(Clone, Debug)]
 pub struct ApplicationSets {
     /// Whether the API checks what a set generates, or only the set itself, as Argo CD does.
-    pub checks: SetChecks,
+    pub checks: ApplicationSetChecks,
     /// Namespaces, besides the control plane's, that sets may be in: names, globs, or `/regular
     /// expressions/`, as in Argo CD's `application.namespaces`.
     pub namespaces: Vec<String>,
@@ -28,7 +28,7 @@ pub struct ApplicationSets {
 
 /// What is checked when a set is written.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum SetChecks {
+pub enum ApplicationSetChecks {
     /// The set, what it reads, and every Application that it owns or generates. The generated
     /// Applications are written with the set.
     #[default]

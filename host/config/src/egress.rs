@@ -22,7 +22,7 @@ pub struct EgressEntry {
 
 impl<'de> Deserialize<'de> for EgressEntry {
     fn deserialize<D: serde::Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(SpecVisitor)
+        deserializer.deserialize_any(EgressEntryVisitor)
     }
 }
 
@@ -38,9 +38,9 @@ struct RawEntry {
     ca: Option<String>,
 }
 
-struct SpecVisitor;
+struct EgressEntryVisitor;
 
-impl<'de> serde::de::Visitor<'de> for SpecVisitor {
+impl<'de> serde::de::Visitor<'de> for EgressEntryVisitor {
     type Value = EgressEntry;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

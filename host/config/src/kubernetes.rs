@@ -21,10 +21,10 @@ pub struct Kubernetes {
     /// Claim of ID tokens that contains the number of the one agent they are for.
     pub agent_claim: String,
     /// Issuers of ID tokens.
-    pub issuers: Vec<PersonIssuer>,
+    pub issuers: Vec<KubernetesIssuer>,
     /// How tokens of each issuer map to people in the directory. Argo CD's own issuer (`argocd`) is
     /// among them.
-    pub users: Vec<UserLink>,
+    pub users: Vec<UserClaimMapping>,
     /// URL under which clients reach the front, with a trailing slash; for kubeconfigs.
     pub public_url: Option<Url>,
     /// Lifetime of browser sessions.
@@ -66,7 +66,7 @@ pub enum Authorizer {
 
 /// An issuer of ID tokens for the Kubernetes front.
 #[derive(Clone, Debug)]
-pub struct PersonIssuer {
+pub struct KubernetesIssuer {
     /// The issuer's settings, as for the other fronts.
     pub issuer: Issuer,
     /// Whether it has `claimMappings`, which agents with `access_as: mapped` need.
@@ -75,18 +75,18 @@ pub struct PersonIssuer {
 
 /// How tokens of one issuer map to people in the directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UserLink {
+pub struct UserClaimMapping {
     /// `iss` of the tokens; `argocd` for local accounts.
     pub issuer: String,
     /// The claim that identifies the person; for `argocd`, the account's name.
     pub claim: String,
     /// What the claim's value is in the directory.
-    pub key: PersonKey,
+    pub key: UserLookupKey,
 }
 
 /// The key by which a person is found in the directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PersonKey {
+pub enum UserLookupKey {
     /// The number.
     Id,
     /// The name.

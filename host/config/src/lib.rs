@@ -18,10 +18,12 @@ mod kubernetes;
 pub mod raw;
 mod state;
 
-pub use application_sets::{ApplicationSets, GenerationLimits, GitCache, GitLimits, SetChecks};
+pub use application_sets::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
 pub use applications::{ImpersonationMode, ServiceAccountSemantics};
 pub use egress::EgressEntry;
-pub use kubernetes::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, Store, StoreUrl, UserLink};
+pub use kubernetes::{
+    Authorizer, Kubernetes, KubernetesIssuer, SameSite, Store, StoreUrl, UserClaimMapping, UserLookupKey,
+};
 pub use state::{ApplicationNamespaces, KubernetesState, StateSource};
 
 /// All settings of one gateway process.
@@ -44,7 +46,7 @@ pub struct Config {
     /// Who may send requests.
     pub authentication: Authentication,
     /// How `policy.csv` is judged.
-    pub rbac_semantics: Semantics,
+    pub rbac_semantics: RbacSemantics,
     /// The extension front.
     pub extensions: Extensions,
     /// Whether the cluster front serves requests to clusters.
@@ -62,7 +64,7 @@ pub struct Config {
     /// Bounds on requests.
     pub limits: Limits,
     /// Where decision records go.
-    pub decisions: Decisions,
+    pub decisions: DecisionLog,
     /// How long requests may keep running after a stop signal.
     pub drain: Duration,
 }
@@ -114,7 +116,7 @@ pub struct Extensions {
 
 /// Where decision records go.
 #[derive(Clone, Debug)]
-pub struct Decisions {
+pub struct DecisionLog {
     /// How many of the latest records are kept in memory for `/api/v1/decisions`.
     pub keep: usize,
     /// A file to which one JSON line per decision is written.
@@ -132,7 +134,7 @@ pub struct Tls {
 
 /// How `policy.csv` is judged.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Semantics {
+pub enum RbacSemantics {
     /// Exactly as Argo CD does.
     #[default]
     Argocd,

@@ -11,7 +11,8 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{
-    Applications, ClusterFront, Compatibility, Config, Decisions, Extensions, GatewayIdentity, Limits, Semantics, Tls,
+    Applications, ClusterFront, Compatibility, Config, DecisionLog, Extensions, GatewayIdentity, Limits, RbacSemantics,
+    Tls,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::yaml;
@@ -182,10 +183,10 @@ pub fn parse(text: &str, file: &str, base: &Path) -> Loaded<Config> {
         Ok(raw) => raw,
         Err(errors) => return Loaded::refused(errors.iter().map(|error| syntax(file, error)).collect()),
     };
-    let mut check = Check {
+    let mut check = SettingsValidator {
         file,
         base,
-        places: Places::of_text(text, file.to_owned()),
+        places: SettingLocations::of_text(text, file.to_owned()),
         findings: Vec::new(),
     };
     let config = check.config(raw);
@@ -213,13 +214,13 @@ fn syntax(file: &str, error: &serde_saphyr::Error) -> Diagnostic {
 
 /// The positions of the values in a settings file.
 #[derive(Debug)]
-pub struct Places {
+pub struct SettingLocations {
     file: String,
     /// The file parsed again, with positions.
     document: Option<Rc<yaml::Node>>,
 }
 
-impl Places {
+impl SettingLocations {
     /// Reads the settings file at `path`. If it cannot be read, every place is the file alone.
     pub fn read(path: &Path) -> Self {
         Self::of_text(
@@ -252,14 +253,14 @@ impl Places {
     }
 }
 
-struct Check<'a> {
+struct SettingsValidator<'a> {
     file: &'a str,
     base: &'a Path,
-    places: Places,
+    places: SettingLocations,
     findings: Vec<Diagnostic>,
 }
 
-impl Check<'_> {
+impl SettingsValidator<'_> {
     fn config(&mut self, raw: RawConfig) -> Config {
         let listen = self.address("listen", &raw.listen);
         let admin = raw.admin.listen.as_deref().unwrap_or("127.0.0.1:8081");
@@ -294,8 +295,8 @@ impl Check<'_> {
             plugins,
             authentication: authentication.value.unwrap_or_default(),
             rbac_semantics: match raw.rbac.semantics {
-                RawSemantics::Argocd => Semantics::Argocd,
-                RawSemantics::Strict => Semantics::Strict,
+                RawSemantics::Argocd => RbacSemantics::Argocd,
+                RawSemantics::Strict => RbacSemantics::Strict,
             },
             extensions: self.extensions(raw.extensions),
             clusters: if raw.clusters.forward {
@@ -319,7 +320,7 @@ impl Check<'_> {
             store: self.store(raw.store),
             renew_after: self.renew_after(raw.clusters.renew_after.as_deref()),
             limits: self.limits(&raw.limits),
-            decisions: Decisions {
+            decisions: DecisionLog {
                 keep: self.bounded("decisions.keep", raw.decisions.keep, 10_000, 1, 1_000_000),
                 file: raw.decisions.file.map(|file| self.base.join(file)),
             },

@@ -10,7 +10,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A range of addresses that are not global unicast.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Range {
+pub enum SpecialPurposeRange {
     /// A cloud's metadata service.
     Metadata,
     /// 169.254/16 or fe80::/10.
@@ -43,7 +43,7 @@ const METADATA_V4: [Ipv4Addr; 2] = [Ipv4Addr::new(168, 63, 129, 16), Ipv4Addr::n
 /// fd00:ec2::/32) and GCE.
 const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 
-impl Range {
+impl SpecialPurposeRange {
     /// The range of an address; `None` for global unicast.
     pub fn of(address: IpAddr) -> Option<Self> {
         match address {
@@ -53,45 +53,47 @@ impl Range {
     }
 }
 
-fn of_v4(address: Ipv4Addr) -> Option<Range> {
+fn of_v4(address: Ipv4Addr) -> Option<SpecialPurposeRange> {
     let range = match address.octets() {
-        _ if METADATA_V4.contains(&address) => Range::Metadata,
-        [169, 254, 169, 254] | [169, 254, 170, 2 | 23] => Range::Metadata,
-        [255, 255, 255, 255] => Range::Broadcast,
-        [0, ..] => Range::Unspecified,
-        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => Range::Private,
-        [100, 64..=127, ..] => Range::SharedSpace,
-        [127, ..] => Range::Loopback,
-        [169, 254, ..] => Range::LinkLocal,
-        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] => Range::Documentation,
+        _ if METADATA_V4.contains(&address) => SpecialPurposeRange::Metadata,
+        [169, 254, 169, 254] | [169, 254, 170, 2 | 23] => SpecialPurposeRange::Metadata,
+        [255, 255, 255, 255] => SpecialPurposeRange::Broadcast,
+        [0, ..] => SpecialPurposeRange::Unspecified,
+        [10, ..] | [172, 16..=31, ..] | [192, 168, ..] => SpecialPurposeRange::Private,
+        [100, 64..=127, ..] => SpecialPurposeRange::SharedSpace,
+        [127, ..] => SpecialPurposeRange::Loopback,
+        [169, 254, ..] => SpecialPurposeRange::LinkLocal,
+        [192, 0, 2, _] | [198, 51, 100, _] | [203, 0, 113, _] | [198, 18..=19, ..] => {
+            SpecialPurposeRange::Documentation
+        }
         // 192.88.99/24 was the relay of 6to4.
-        [192, 88, 99, _] => Range::Embedded,
-        [192, 0, 0, _] | [240..=255, ..] => Range::Reserved,
-        [224..=239, ..] => Range::Multicast,
+        [192, 88, 99, _] => SpecialPurposeRange::Embedded,
+        [192, 0, 0, _] | [240..=255, ..] => SpecialPurposeRange::Reserved,
+        [224..=239, ..] => SpecialPurposeRange::Multicast,
         _ => return None,
     };
     Some(range)
 }
 
-fn of_v6(address: Ipv6Addr) -> Option<Range> {
+fn of_v6(address: Ipv6Addr) -> Option<SpecialPurposeRange> {
     let [a, b, c, ..] = address.segments();
     if METADATA_V6.contains(&[a, b]) {
-        return Some(Range::Metadata);
+        return Some(SpecialPurposeRange::Metadata);
     }
     let range = match (a, b, c) {
-        _ if address.is_unspecified() => Range::Unspecified,
-        _ if address.is_loopback() => Range::Loopback,
+        _ if address.is_unspecified() => SpecialPurposeRange::Unspecified,
+        _ if address.is_loopback() => SpecialPurposeRange::Loopback,
         // ::/96, ::ffff:0:0/96 and ::ffff:0:0:0/96 (RFC 4291, RFC 2765).
-        (0, 0, 0) => Range::Embedded,
-        (0x64, 0xff9b, _) | (0x2002, _, _) | (0x2001, 0, _) => Range::Embedded,
-        (0x2001, 0x0db8, _) | (0x2001, 2, 0) | (0x3fff, 0..=0x0fff, _) => Range::Documentation,
+        (0, 0, 0) => SpecialPurposeRange::Embedded,
+        (0x64, 0xff9b, _) | (0x2002, _, _) | (0x2001, 0, _) => SpecialPurposeRange::Embedded,
+        (0x2001, 0x0db8, _) | (0x2001, 2, 0) | (0x3fff, 0..=0x0fff, _) => SpecialPurposeRange::Documentation,
         // 2001::/23 is for IETF protocol assignments.
-        (0x2001, 0..=0x01ff, _) => Range::Reserved,
-        (0xfc00..=0xfdff, _, _) => Range::Private,
-        (0xfe80..=0xfebf, _, _) => Range::LinkLocal,
-        (0xff00..=0xffff, _, _) => Range::Multicast,
+        (0x2001, 0..=0x01ff, _) => SpecialPurposeRange::Reserved,
+        (0xfc00..=0xfdff, _, _) => SpecialPurposeRange::Private,
+        (0xfe80..=0xfebf, _, _) => SpecialPurposeRange::LinkLocal,
+        (0xff00..=0xffff, _, _) => SpecialPurposeRange::Multicast,
         (0x2000..=0x3fff, _, _) => return None,
-        _ => Range::Reserved,
+        _ => SpecialPurposeRange::Reserved,
     };
     Some(range)
 }

@@ -25,7 +25,7 @@ mod source;
 mod tests;
 mod witness;
 
-pub use list::{List, ListMode, Negation, matches_list, matches_negatable, namespace_enabled};
+pub use list::{ListMode, Negation, PatternList, matches_list, matches_negatable, namespace_enabled};
 pub use source::{normalize_repository, source_permitted};
 
 use parse::Node;
@@ -95,7 +95,7 @@ enum Shape {
     /// `*text`; the text is `Pattern::suffix`.
     Suffix,
     /// `text*text`, and the fewest bytes a match has.
-    Surround(usize),
+    PrefixSuffix(usize),
     Contains(Box<str>),
     Sequence(Sequence),
     Program(Program),
@@ -159,7 +159,7 @@ impl Pattern {
             Shape::Everything => true,
             Shape::Prefix => text.starts_with(&*self.prefix),
             Shape::Suffix => text.ends_with(&*self.suffix),
-            Shape::Surround(least) => {
+            Shape::PrefixSuffix(least) => {
                 text.len() >= *least && text.starts_with(&*self.prefix) && text.ends_with(&*self.suffix)
             }
             Shape::Contains(needle) => text.contains(&**needle),
@@ -177,7 +177,7 @@ impl Pattern {
             Shape::Everything
             | Shape::Prefix
             | Shape::Suffix
-            | Shape::Surround(_)
+            | Shape::PrefixSuffix(_)
             | Shape::Contains(_)
             | Shape::Sequence(_)
             | Shape::Program(_) => None,
@@ -223,7 +223,7 @@ fn shape(nodes: &[Node], separators: &[char], overlap: Overlap) -> Shape {
         [only] if star(only) => Shape::Everything,
         [Node::Text(_), only] if star(only) => Shape::Prefix,
         [only, Node::Text(_)] if star(only) => Shape::Suffix,
-        [Node::Text(left), only, Node::Text(right)] if star(only) => Shape::Surround(match overlap {
+        [Node::Text(left), only, Node::Text(right)] if star(only) => Shape::PrefixSuffix(match overlap {
             Overlap::Kept => 0,
             Overlap::Refused => left.len() + right.len(),
         }),

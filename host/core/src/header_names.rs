@@ -1,4 +1,4 @@
-//! Decides who may write a request header field: its [`Owner`].
+//! Decides who may write a request header field: its [`HeaderOwner`].
 //!
 //! Security: `-`, `_` and `.` are equal in names, because servers that turn fields into variables
 //! do not tell them apart (RFC 3875, section 4.1.18): `Argocd_Username` is `Argocd-Username`.
@@ -7,7 +7,7 @@ use http::HeaderName;
 
 /// Who may write a field of a request to an upstream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Owner {
+pub enum HeaderOwner {
     /// Only the gateway: identity, credentials, framing, hop-by-hop.
     Host,
     /// The operator, through a service's configuration or a plugin. Backends act on such a field,
@@ -162,10 +162,10 @@ pub const CONTENT_NAMES: [&str; 25] = [
 const COMPARED_BYTES: usize = 32;
 
 /// Who may write the field `name` (lower case, as `HeaderName` has it).
-pub fn owner(name: &str) -> Owner {
+pub fn owner(name: &str) -> HeaderOwner {
     // No name begins with these letters, so most fields end here.
     if let Some(b'b' | b'd' | b'g' | b'j' | b'n' | b'q' | b'y' | b'z') = name.as_bytes().first() {
-        return Owner::Client;
+        return HeaderOwner::Client;
     }
     if name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-') {
         return plain_owner(name);
@@ -179,13 +179,13 @@ pub fn owner(name: &str) -> Owner {
     folded
         .get(..length)
         .and_then(|folded| std::str::from_utf8(folded).ok())
-        .map_or(Owner::Host, plain_owner)
+        .map_or(HeaderOwner::Host, plain_owner)
 }
 
 /// Whether only the gateway itself may write the field `name` of a request to an upstream, and
 /// neither a client nor a plugin.
 pub fn is_host_owned(name: &HeaderName) -> bool {
-    owner(name.as_str()) == Owner::Host
+    owner(name.as_str()) == HeaderOwner::Host
 }
 
 /// Whether a cluster could read the field as an impersonation header.
@@ -194,14 +194,14 @@ pub fn is_impersonation(name: &str) -> bool {
     matches!(behind, Some([first, ..]) if !first.is_ascii_alphanumeric())
 }
 
-fn plain_owner(name: &str) -> Owner {
+fn plain_owner(name: &str) -> HeaderOwner {
     let prefixed = |prefixes: &[&str]| prefixes.iter().any(|prefix| name.starts_with(prefix));
     if HOST_NAMES.binary_search(&name).is_ok() || prefixed(&HOST_PREFIXES) {
-        Owner::Host
+        HeaderOwner::Host
     } else if OPERATOR_NAMES.binary_search(&name).is_ok() || prefixed(&OPERATOR_PREFIXES) {
-        Owner::Operator
+        HeaderOwner::Operator
     } else {
-        Owner::Client
+        HeaderOwner::Client
     }
 }
 

@@ -75,7 +75,7 @@ pub enum Role {
 
 impl Role {
     /// Every role, lowest first.
-    pub const LADDER: [Self; 5] = [
+    pub const ALL: [Self; 5] = [
         Self::Guest,
         Self::Reporter,
         Self::Developer,

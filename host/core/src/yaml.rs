@@ -83,7 +83,7 @@ pub enum Style {
 
 /// What a scalar means in YAML's core schema.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Meaning {
+pub enum ScalarType {
     /// Nothing, `~` or `null`.
     Null,
     /// `true` or `false`.
@@ -138,24 +138,24 @@ impl fmt::Debug for Entry {
 impl Scalar {
     fn kind(&self) -> &'static str {
         match self.meaning() {
-            Meaning::Null => "nothing",
-            Meaning::Boolean(_) => "a boolean",
-            Meaning::Number => "a number",
-            Meaning::Text => "text",
+            ScalarType::Null => "nothing",
+            ScalarType::Boolean(_) => "a boolean",
+            ScalarType::Number => "a number",
+            ScalarType::Text => "text",
         }
     }
 
     /// What the scalar means. A scalar that is not plain is always text.
-    pub fn meaning(&self) -> Meaning {
+    pub fn meaning(&self) -> ScalarType {
         if self.style != Style::Plain {
-            return Meaning::Text;
+            return ScalarType::Text;
         }
         match &*self.text {
-            "" | "~" | "null" | "Null" | "NULL" => Meaning::Null,
-            "true" | "True" | "TRUE" => Meaning::Boolean(true),
-            "false" | "False" | "FALSE" => Meaning::Boolean(false),
-            text if is_number(text) => Meaning::Number,
-            _ => Meaning::Text,
+            "" | "~" | "null" | "Null" | "NULL" => ScalarType::Null,
+            "true" | "True" | "TRUE" => ScalarType::Boolean(true),
+            "false" | "False" | "FALSE" => ScalarType::Boolean(false),
+            text if is_number(text) => ScalarType::Number,
+            _ => ScalarType::Text,
         }
     }
 
@@ -205,7 +205,7 @@ impl Node {
 
     /// Whether the value is null.
     pub fn is_null(&self) -> bool {
-        self.scalar().is_some_and(|scalar| scalar.meaning() == Meaning::Null)
+        self.scalar().is_some_and(|scalar| scalar.meaning() == ScalarType::Null)
     }
 
     /// The entries, if it is a mapping.

@@ -22,22 +22,22 @@ use tower::Service as _;
 use uuid::Uuid;
 
 use crate::clusters::view::ClusterView;
-use crate::self_check::Checks;
-use crate::snapshot::Current;
+use crate::self_check::CheckResults;
+use crate::snapshot::CurrentSnapshot;
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_identity::sessions::Sessions;
+use tollgate_identity::sessions::SessionRegistry;
 use tollgate_plugin::credential::cache::Cache;
 use tollgate_plugin::credential::cache::health::Health;
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::metrics::{Metrics, Part};
-use tollgate_proxy::record::{Recorder, View};
+use tollgate_proxy::metrics::{ConfigPart, Metrics};
+use tollgate_proxy::record::{RecordView, Recorder};
 use tollgate_proxy::server::{Handler, Peer};
 
 /// The data the admin listener shows.
 #[derive(Clone, Debug)]
-pub struct Admin {
+pub struct AdminState {
     /// Configuration in force.
-    pub current: Current,
+    pub current: CurrentSnapshot,
     /// Latest decisions.
     pub recorder: Arc<Recorder>,
     /// Counters.
@@ -45,22 +45,22 @@ pub struct Admin {
     /// Credentials of clusters.
     pub credentials: Arc<Cache>,
     /// Findings of the latest load of each part.
-    pub findings: Findings,
+    pub findings: LoadFindings,
     /// Results of the checks of the gateway's identity in clusters.
-    pub checks: Checks,
+    pub checks: CheckResults,
     /// Open sessions; `None` while the Kubernetes front is closed.
-    pub sessions: Option<Arc<Sessions>>,
+    pub sessions: Option<Arc<SessionRegistry>>,
 }
 
 /// Findings of the latest load of each part.
 #[derive(Clone, Debug, Default)]
-pub struct Findings(Arc<Mutex<ByPart>>);
+pub struct LoadFindings(Arc<Mutex<ByPart>>);
 
-type ByPart = Vec<(Part, Vec<Diagnostic>)>;
+type ByPart = Vec<(ConfigPart, Vec<Diagnostic>)>;
 
-impl Findings {
+impl LoadFindings {
     /// Replaces the findings of `part`.
-    pub fn set(&self, part: Part, findings: Vec<Diagnostic>) {
+    pub fn set(&self, part: ConfigPart, findings: Vec<Diagnostic>) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         known.retain(|(other, _)| *other != part);
         known.push((part, findings));
@@ -79,13 +79,13 @@ impl Findings {
 struct Configuration {
     generation: u64,
     extensions: Vec<String>,
-    plugins: Vec<tollgate_plugin::Listing>,
+    plugins: Vec<tollgate_plugin::PluginSummary>,
     policy_sha256: String,
     findings: Vec<Diagnostic>,
 }
 
 #[derive(Serialize)]
-struct Entered {
+struct ClusterCredentialView {
     #[serde(flatten)]
     cluster: ClusterView,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -94,7 +94,7 @@ struct Entered {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Wanted {
+struct DecisionsQuery {
     most: Option<usize>,
     user: Option<String>,
     outcome: Option<String>,
@@ -109,7 +109,7 @@ pub struct Desk(Router);
 
 impl Desk {
     /// Builds a listener that shows `admin`.
-    pub fn new(admin: Admin) -> Self {
+    pub fn new(admin: AdminState) -> Self {
         Self(router(admin))
     }
 }
@@ -131,7 +131,7 @@ impl Handler for Desk {
     }
 }
 
-fn router(admin: Admin) -> Router {
+fn router(admin: AdminState) -> Router {
     let operators = Router::new()
         .route("/agents", get(agents))
         .route("/applications", get(applications))
@@ -176,7 +176,7 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
 
 /// The gateway is ready while a good configuration is in force, every required plugin is loaded
 /// and the store answers. A broken file on disk does not take it out of service.
-async fn ready(State(admin): State<Admin>) -> Response {
+async fn ready(State(admin): State<AdminState>) -> Response {
     if admin.sessions.as_ref().is_some_and(|sessions| sessions.is_cut_off()) {
         return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
     }
@@ -193,7 +193,7 @@ async fn ready(State(admin): State<Admin>) -> Response {
     }
 }
 
-async fn metrics(State(admin): State<Admin>) -> Response {
+async fn metrics(State(admin): State<AdminState>) -> Response {
     // Read here, because the thread that detects it has no access to metrics.
     let stuck = admin.current.load().policy.is_stuck();
     admin.metrics.policy_stuck(stuck);
@@ -214,7 +214,7 @@ async fn metrics(State(admin): State<Admin>) -> Response {
     }
 }
 
-async fn configuration(State(admin): State<Admin>) -> Response {
+async fn configuration(State(admin): State<AdminState>) -> Response {
     let snapshot = admin.current.load_full();
     Json(Configuration {
         generation: snapshot.generation,
@@ -231,9 +231,9 @@ async fn configuration(State(admin): State<Admin>) -> Response {
 }
 
 /// Every cluster with what is known of its credential, none of it secret.
-async fn credentials(State(admin): State<Admin>) -> Response {
+async fn credentials(State(admin): State<AdminState>) -> Response {
     let snapshot = admin.current.load_full();
-    let clusters = snapshot.clusters.iter().map(|access| Entered {
+    let clusters = snapshot.clusters.iter().map(|access| ClusterCredentialView {
         cluster: ClusterView::of(access),
         health: access.health(),
     });
@@ -241,17 +241,17 @@ async fn credentials(State(admin): State<Admin>) -> Response {
 }
 
 /// Every agent, and whether its cluster lets the gateway impersonate people.
-async fn agents(State(admin): State<Admin>) -> Response {
+async fn agents(State(admin): State<AdminState>) -> Response {
     Json(admin.checks.agents.reports().to_vec()).into_response()
 }
 
 /// Every cluster of Applications, and whether the gateway may impersonate their service accounts
 /// there.
-async fn applications(State(admin): State<Admin>) -> Response {
+async fn applications(State(admin): State<AdminState>) -> Response {
     Json(&*admin.checks.applications.report()).into_response()
 }
 
-async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> Response {
+async fn decisions(State(admin): State<AdminState>, Query(wanted): Query<DecisionsQuery>) -> Response {
     let most = wanted.most.unwrap_or(20).min(MOST_RECORDS);
     let records = admin.recorder.latest(most, |record| {
         let user = wanted.user.as_deref();
@@ -265,13 +265,13 @@ async fn decisions(State(admin): State<Admin>, Query(wanted): Query<Wanted>) -> 
             .as_deref()
             .is_none_or(|outcome| outcome == record.outcome.as_str())
     });
-    Json(records.iter().map(|record| View::of(record)).collect::<Vec<_>>()).into_response()
+    Json(records.iter().map(|record| RecordView::of(record)).collect::<Vec<_>>()).into_response()
 }
 
-async fn decision(State(admin): State<Admin>, Path(id): Path<String>) -> Response {
+async fn decision(State(admin): State<AdminState>, Path(id): Path<String>) -> Response {
     let record = Uuid::try_parse(&id).ok().and_then(|id| admin.recorder.find(id));
     match record {
-        Some(record) => Json(View::of(&record)).into_response(),
+        Some(record) => Json(RecordView::of(&record)).into_response(),
         None => (StatusCode::NOT_FOUND, "no such decision among the latest\n").into_response(),
     }
 }

@@ -11,16 +11,16 @@ use std::sync::Arc;
 use http::{Method, Response, StatusCode, request};
 
 use crate::applications::permit::restriction;
-use crate::applications::permit::restriction::{About, Format, Kept, Name, name_in_body};
+use crate::applications::permit::restriction::{BodyFormat, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::applications::permit::{
     ApplicationAccess, ApplicationPermit, access_application, authorize_application, readmitted,
 };
 use crate::applications::route::ApplicationPath;
 use crate::cluster_access::ClusterAccess;
-use crate::discovery::{Discovery, Kind};
-use crate::exchange::{Answered, Exchange, Told};
+use crate::discovery::{Discovery, ResourceKind};
+use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{Front, RequestContext, safety_in_cluster};
-use crate::open_exchanges::{Question, Shared};
+use crate::open_exchanges::{PtrEqArc, Question};
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::self_check::extras::ExtraGrants;
@@ -30,11 +30,13 @@ use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_identity::clock::Clock;
 use tollgate_identity::sessions::EndSignal;
-use tollgate_plugin::credential::cache::key::Key;
-use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_plugin::credential::cache::key::CredentialKey;
+use tollgate_policy::application_request::{
+    ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
+};
 use tollgate_policy::applications::Tracking;
-use tollgate_proxy::forward::{Body, Gathered};
-use tollgate_proxy::headers::{self, Cleaned, client_impersonates};
+use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{KubernetesNote, Open, Step};
 use tollgate_state::{Cluster, ObjectName};
 
@@ -52,33 +54,33 @@ const NAMED_BYTES: u64 = 3 * 1024 * 1024;
 #[derive(Debug)]
 pub struct Desk {
     discovery: Discovery,
-    restrictions: Kept,
+    restrictions: RestrictionsCache,
     extras: ExtraGrants,
 }
 
 /// A permitted request, to be judged again after a change, and the desk that judges it.
 #[derive(Debug)]
-pub(crate) struct ApplicationQuestion {
+pub(crate) struct ApplicationReauthorization {
     desk: Arc<Desk>,
-    admitted: Admitted,
+    admitted: PermittedRequest,
 }
 
-impl ApplicationQuestion {
+impl ApplicationReauthorization {
     /// Whether it would be let in, as the same identity and in the same way.
     pub(crate) fn passes(&self, now: &Snapshot) -> bool {
         self.desk.still(now, &self.admitted)
     }
 }
 
-impl PartialEq for ApplicationQuestion {
+impl PartialEq for ApplicationReauthorization {
     fn eq(&self, other: &Self) -> bool {
         self.admitted == other.admitted
     }
 }
 
-impl Eq for ApplicationQuestion {}
+impl Eq for ApplicationReauthorization {}
 
-impl Hash for ApplicationQuestion {
+impl Hash for ApplicationReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.admitted.principal.hash(state);
         self.admitted.name.hash(state);
@@ -88,18 +90,18 @@ impl Hash for ApplicationQuestion {
 
 /// A permitted request.
 #[derive(Debug, PartialEq)]
-struct Admitted {
-    principal: Shared<Principal>,
+struct PermittedRequest {
+    principal: PtrEqArc<Principal>,
     name: ObjectName,
     attributes: Arc<Attributes>,
-    kind: Option<Kind>,
-    named: Option<Name>,
+    kind: Option<ResourceKind>,
+    named: Option<BodyName>,
     /// Whether its object was the Application's, and how that was determined.
-    owned: Owned,
+    owned: OwnershipCheck,
     tracking: Arc<Tracking>,
-    whom: Whom,
+    whom: ActingIdentity,
     cluster: Arc<Cluster>,
-    connection: Key,
+    connection: CredentialKey,
 }
 
 impl Desk {
@@ -107,13 +109,13 @@ impl Desk {
     pub fn new(clock: Clock, extras: ExtraGrants) -> Self {
         Self {
             discovery: Discovery::new(clock),
-            restrictions: Kept::default(),
+            restrictions: RestrictionsCache::default(),
             extras,
         }
     }
 
     /// Whether it would be let in as it was, in the same way.
-    fn still(&self, snapshot: &Snapshot, admitted: &Admitted) -> bool {
+    fn still(&self, snapshot: &Snapshot, admitted: &PermittedRequest) -> bool {
         let way = snapshot.clusters.of_server(&admitted.cluster.server);
         let same_way = way.is_some_and(|way| way.is_still(admitted.connection));
         if !same_way || !snapshot.authenticator.still(&admitted.principal.0) {
@@ -133,30 +135,30 @@ impl Desk {
     async fn admit(
         &self,
         (name, attributes): (ObjectName, Arc<Attributes>),
-        content: (Format, Body),
+        content: (BodyFormat, Body),
         (snapshot, principal, record): (&Snapshot, &Arc<Principal>, &mut Open),
-    ) -> Result<(ApplicationPermit, Admitted, Body), Rejection> {
+    ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
         let caller = snapshot.callers.of(principal, &snapshot.rbac);
         let access = access_application(snapshot, &caller, (&name, &attributes), record);
         record.step(Step::Authorize);
         let access = access?;
         let cluster = snapshot.clusters.of_server(&access.cluster().server);
-        let cluster = cluster.ok_or(Rejection::NoCluster)?;
+        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
         let (kind, named, body) = self.known(&access, cluster, content).await?;
         let listed = self.listed(snapshot, &access, (kind.as_ref(), named.as_ref()));
         let owned = match &listed {
-            Listed::Refused(_) => Owned::Unasked,
-            Listed::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
+            ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
+            ProjectListCheck::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
         };
-        let found = Found {
+        let found = ObjectChecks {
             listed: &listed,
             owned: &owned,
         };
         let permit = authorize_application(snapshot, access, found, record);
         record.step(Step::Authorize);
         let permit = permit?;
-        let admitted = Admitted {
-            principal: Shared(Arc::clone(principal)),
+        let admitted = PermittedRequest {
+            principal: PtrEqArc(Arc::clone(principal)),
             name,
             attributes,
             kind,
@@ -175,25 +177,25 @@ impl Desk {
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
-        (kind, name): (Option<&Kind>, Option<&Name>),
-    ) -> Listed {
+        (kind, name): (Option<&ResourceKind>, Option<&BodyName>),
+    ) -> ProjectListCheck {
         let restrictions = self.restrictions.of(access.project());
-        let place = restriction::Place {
+        let place = restriction::TargetCluster {
             cluster: access.cluster(),
             clusters: &snapshot.resources.clusters,
         };
-        let about = About {
+        let about = RequestObject {
             attributes: access.attributes(),
             kind,
             name,
         };
         let checked = match access.wanted() {
-            Access::Write => restrictions.check_write(place, about, access.whom()),
-            Access::Read => restrictions.check_read(place, about, access.whom()),
+            ReadOrWrite::Write => restrictions.check_write(place, about, access.whom()),
+            ReadOrWrite::Read => restrictions.check_read(place, about, access.whom()),
         };
         match checked {
-            Ok(()) => Listed::Permitted,
-            Err(refusal) => Listed::Refused(refusal.to_string()),
+            Ok(()) => ProjectListCheck::Permitted,
+            Err(refusal) => ProjectListCheck::Refused(refusal.to_string()),
         }
     }
 
@@ -203,18 +205,18 @@ impl Desk {
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
-        (cluster, kind): (&Arc<ClusterAccess>, Option<&Kind>),
-    ) -> Owned {
+        (cluster, kind): (&Arc<ClusterAccess>, Option<&ResourceKind>),
+    ) -> OwnershipCheck {
         let (Some(front), true) = (&snapshot.applications, access.asks_object()) else {
-            return Owned::Unasked;
+            return OwnershipCheck::NotChecked;
         };
         let Some(kind) = kind else {
-            return Owned::Refused("it is not known what kind the object is".to_owned());
+            return OwnershipCheck::Refused("it is not known what kind the object is".to_owned());
         };
         if let Err(reason) = access.check_right(&snapshot.rbac, front.index.inheritance, kind) {
-            return Owned::Refused(reason);
+            return OwnershipCheck::Refused(reason);
         }
-        let search = object::Search {
+        let search = object::OwnerSearch {
             discovery: &self.discovery,
             cluster,
             access,
@@ -229,10 +231,10 @@ impl Desk {
         &self,
         access: &ApplicationAccess,
         cluster: &Arc<ClusterAccess>,
-        (format, body): (Format, Body),
-    ) -> Result<(Option<Kind>, Option<Name>, Body), Rejection> {
+        (format, body): (BodyFormat, Body),
+    ) -> Result<(Option<ResourceKind>, Option<BodyName>, Body), Rejection> {
         let asked = restriction::resource(access.attributes());
-        let asked = asked.filter(|_| access.operation() != Operation::Discover);
+        let asked = asked.filter(|_| access.operation() != ObjectOperation::Discover);
         let Some((group, version, resource)) = asked else {
             return Ok((None, None, body));
         };
@@ -242,8 +244,8 @@ impl Desk {
             return Ok((Some(kind), None, body));
         }
         let (name, body) = match body.gather(NAMED_BYTES).await? {
-            Gathered::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
-            Gathered::Stream(body) => (Name::Unreadable, body),
+            BufferedBody::Whole(bytes) => (name_in_body(format, &bytes), Body::from(bytes)),
+            BufferedBody::Stream(body) => (BodyName::Unreadable, body),
         };
         Ok((Some(kind), Some(name), body))
     }
@@ -284,7 +286,7 @@ impl Front for ApplicationPath<'_> {
         let cleaned = headers::clean(head)?;
         // SECURITY: this is the format the cluster will read, after fields that `Connection` names
         // are removed.
-        let format = Format::of(cleaned.fields());
+        let format = BodyFormat::of(cleaned.fields());
         let attributes = Arc::new(Attributes::read(cleaned.method(), rest, self.query, cleaned.upgrade()));
         record.note(|record| {
             record.kubernetes = Some(Box::new(KubernetesNote {
@@ -297,13 +299,13 @@ impl Front for ApplicationPath<'_> {
             .admit((name, attributes), (format, body), (snapshot, principal, record))
             .await?;
         let cluster = snapshot.clusters.of_server(&permit.cluster().server);
-        let cluster = cluster.ok_or(Rejection::NoCluster)?;
-        let question = Question::Application(ApplicationQuestion {
+        let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
+        let question = Question::Application(ApplicationReauthorization {
             desk: Arc::clone(desk),
             admitted,
         });
         let place = gateway.open.enter(question, (snapshot, record.id()))?;
-        let sending = Sending {
+        let sending = OutgoingRequest {
             desk,
             path: ApplicationPath { rest, ..*self },
             cluster,
@@ -327,11 +329,11 @@ impl RequestContext<'_> {
     /// would say.
     async fn send<H: Send + Sync + 'static>(
         self,
-        sending: Sending<'_>,
-        request: (Cleaned, Body),
+        sending: OutgoingRequest<'_>,
+        request: (CleanedRequest, Body),
         (ending, held): (EndSignal, H),
     ) -> Result<Response<Body>, Rejection> {
-        let Sending {
+        let OutgoingRequest {
             desk,
             path,
             cluster,
@@ -350,12 +352,12 @@ impl RequestContext<'_> {
                 note.impersonated = Some(Arc::clone(&told.impersonation));
             }
         });
-        let exchange = Exchange {
+        let exchange = ClusterRequest {
             cluster,
             rest: path.rest,
             query: path.query,
             attributes: permit.attributes(),
-            told: Told::Caller(&told.impersonation),
+            told: RequestIdentity::Impersonated(&told.impersonation),
             peer,
             decision: record.id(),
             until: principal.expires_at(),
@@ -377,8 +379,8 @@ impl RequestContext<'_> {
             }
         };
         record.step(Step::Forward);
-        let Answered::Answer(response) = answered? else {
-            return Err(Rejection::UnknownToCluster);
+        let SendOutcome::ClusterResponse(response) = answered? else {
+            return Err(Rejection::ClusterUnauthorized);
         };
         if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
             // The cluster may have refused because of the `extra` sent along.
@@ -410,13 +412,13 @@ fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
 
 /// What is known of the object of a request that was let in before. The cluster is not asked
 /// again.
-fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admitted) -> Owned {
+fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &PermittedRequest) -> OwnershipCheck {
     let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
     let (Some(inheritance), true) = (inheritance, access.asks_object()) else {
-        return Owned::Unasked;
+        return OwnershipCheck::NotChecked;
     };
     if tracking(snapshot) != admitted.tracking {
-        return Owned::Refused("objects are tracked in another way now".to_owned());
+        return OwnershipCheck::Refused("objects are tracked in another way now".to_owned());
     }
     let right = admitted
         .kind
@@ -424,13 +426,13 @@ fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Admit
         .map(|kind| access.check_right(&snapshot.rbac, inheritance, kind));
     match right {
         Some(Ok(())) => admitted.owned.clone(),
-        Some(Err(reason)) => Owned::Refused(reason),
-        None => Owned::Refused("it is not known what kind the object is".to_owned()),
+        Some(Err(reason)) => OwnershipCheck::Refused(reason),
+        None => OwnershipCheck::Refused("it is not known what kind the object is".to_owned()),
     }
 }
 
 /// A permitted request about to be sent.
-struct Sending<'a> {
+struct OutgoingRequest<'a> {
     desk: &'a Desk,
     path: ApplicationPath<'a>,
     cluster: &'a Arc<ClusterAccess>,

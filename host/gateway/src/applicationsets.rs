@@ -15,24 +15,24 @@ use std::time::Duration;
 use http::Response;
 use serde_json::{Value, json};
 
-use crate::applicationsets::permit::{Asked, Cleared, Operation, Reads};
-use crate::applicationsets::request::{Answer, Error, Named, Request};
+use crate::applicationsets::permit::{Operation, ResolvedInputs, SetPermit, SetRequest};
+use crate::applicationsets::request::{ApiResponse, ApplicationSetRef, Error, Request};
 use crate::applicationsets::route::ApplicationSetRoute;
 use crate::caller::Caller;
 use crate::front::{Front, RequestContext};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_applicationset::decode;
 use tollgate_applicationset::generate::static_inputs;
-use tollgate_applicationset::plan::Existing;
+use tollgate_applicationset::plan::StoredState;
 use tollgate_applicationset::{ApplicationSet, ClusterInput};
-use tollgate_config::{ApplicationNamespaces, SetChecks, StateSource};
+use tollgate_config::{ApplicationNamespaces, ApplicationSetChecks, StateSource};
 use tollgate_core::dns;
 use tollgate_identity::authenticate::Principal;
-use tollgate_proxy::forward::{Body, Permit};
-use tollgate_proxy::record::{Check, Open, Step};
-use tollgate_state::write::{self, Key, Kind, Writer};
+use tollgate_proxy::forward::{Body, LimitPermit};
+use tollgate_proxy::record::{CheckRecord, Open, Step};
+use tollgate_state::write::{self, Kind, ObjectKey, Writer};
 use tollgate_state::{Application, ObjectName};
 
 mod answer;
@@ -49,7 +49,7 @@ mod room;
 pub mod route;
 mod watch;
 
-pub use room::Room;
+pub use room::ApplicationSetsFrontState;
 
 /// A request with what its stages need of the gateway.
 struct Desk<'a, 'b> {
@@ -57,22 +57,22 @@ struct Desk<'a, 'b> {
     principal: &'a Arc<Principal>,
     caller: Arc<Caller>,
     record: &'b mut Open,
-    room: &'b Arc<Room>,
-    current: &'b Current,
+    room: &'b Arc<ApplicationSetsFrontState>,
+    current: &'b CurrentSnapshot,
     open: &'b Arc<OpenExchanges>,
     writer: Writer,
     /// Permissions looked up so far, for the record.
-    checks: Vec<Check>,
+    checks: Vec<CheckRecord>,
     /// The person's slot for reading and writing, once something was read.
-    reader: Option<Permit>,
+    reader: Option<LimitPermit>,
 }
 
 /// A set, and what is asked of it.
-type Asking<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
+type SetOperation<'a> = (Operation, &'a ObjectName, Option<&'a ApplicationSet>);
 
 /// What an operation needs of what is stored besides the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Extent {
+enum ReadScope {
     /// The projects its Applications are in.
     Projects,
     /// Its Applications.
@@ -107,7 +107,7 @@ impl RequestContext<'_> {
     ///
     /// # Errors
     /// Every [`Rejection`] after authentication.
-    pub(crate) async fn applicationset(self, request: Request) -> Result<Answer, Rejection> {
+    pub(crate) async fn applicationset(self, request: Request) -> Result<ApiResponse, Rejection> {
         let Self {
             gateway,
             peer: _,
@@ -134,15 +134,15 @@ impl RequestContext<'_> {
             open: &gateway.open,
         };
         let done = match request {
-            Request::List(filter) => desk.list(&filter).await.map(Answer::Document),
-            Request::Get(named) => desk.get(&named).await.map(Answer::Document),
-            Request::Create(create) => desk.create(create).await.map(Answer::Document),
-            Request::Update(update) => desk.update(update).await.map(Answer::Document),
-            Request::Generate { set } => desk.generate(set).await.map(Answer::Document),
-            Request::Delete(delete) => desk.delete(&delete).await.map(Answer::Document),
-            Request::ResourceTree(named) => desk.tree(&named).await.map(Answer::Document),
-            Request::Events(named) => desk.events(&named, place).await.map(Answer::Document),
-            Request::Watch(wanted) => desk.watch(wanted).await.map(Answer::Events),
+            Request::List(filter) => desk.list(&filter).await.map(ApiResponse::Document),
+            Request::Get(named) => desk.get(&named).await.map(ApiResponse::Document),
+            Request::Create(create) => desk.create(create).await.map(ApiResponse::Document),
+            Request::Update(update) => desk.update(update).await.map(ApiResponse::Document),
+            Request::Generate { set } => desk.generate(set).await.map(ApiResponse::Document),
+            Request::Delete(delete) => desk.delete(&delete).await.map(ApiResponse::Document),
+            Request::ResourceTree(named) => desk.tree(&named).await.map(ApiResponse::Document),
+            Request::Events(named) => desk.events(&named, place).await.map(ApiResponse::Document),
+            Request::Watch(wanted) => desk.watch(wanted).await.map(ApiResponse::Events),
         };
         let checks = std::mem::take(&mut desk.checks);
         desk.record.note(|record| record.checks = checks.into());
@@ -156,13 +156,13 @@ impl Desk<'_, '_> {
         permit::Desk::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
     }
 
-    fn checks(&self) -> SetChecks {
+    fn checks(&self) -> ApplicationSetChecks {
         let settings = self.snapshot.config.application_sets.as_ref();
         settings.map(|settings| settings.checks).unwrap_or_default()
     }
 
     /// A set's name, in the control plane's namespace if none is given.
-    fn named(&mut self, named: &Named) -> ObjectName {
+    fn named(&mut self, named: &ApplicationSetRef) -> ObjectName {
         let namespace = match named.namespace.as_str() {
             "" => self.snapshot.config.control_plane_namespace.clone(),
             namespace => namespace.to_owned(),
@@ -216,46 +216,46 @@ impl Desk<'_, '_> {
 
     /// Reads what is stored of a set and of its Applications. Before that, it judges the
     /// namespace, and judges the request by what the snapshot knows.
-    async fn existing(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+    async fn existing(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
         self.rights()?.namespace(&asking.1.namespace).map_err(Error::Denied)?;
         self.stored(asking, extent).await
     }
 
     /// Same as [`Self::existing`], for any namespace.
-    async fn stored(&mut self, asking: Asking<'_>, extent: Extent) -> Result<Existing, Rejection> {
+    async fn stored(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
         self.foresee(asking)?;
         let (operation, name, _) = asking;
         self.read_on()?;
         let known = self.room.known(name, self.snapshot);
-        let is_argocd = self.checks() == SetChecks::Argocd && operation != Operation::Preview;
+        let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // What the snapshot does not have, or not yet, is read from its source.
         let is_unknown = known.set.is_none() || known.projects.is_some();
-        if !is_argocd && (extent == Extent::Namespace || (extent == Extent::Owned && is_unknown)) {
+        if !is_argocd && (extent == ReadScope::Namespace || (extent == ReadScope::Owned && is_unknown)) {
             let _place = self.room.reading(self.patience()).await?;
-            return Ok(Existing::read(&self.writer, name).await.map_err(Error::State)?);
+            return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
         }
         let set = match self.writer.read(&key(name)).await {
             Ok(stored) => Some(stored.object),
-            Err(write::Error::NotFound(_)) => return Ok(Existing::default()),
+            Err(write::Error::NotFound(_)) => return Ok(StoredState::default()),
             Err(other) => return Err(Error::State(other).into()),
         };
         let applications = match extent {
             _ if is_argocd => Vec::new(),
-            Extent::Projects | Extent::Namespace => self.known(name).applications,
-            Extent::Owned => {
+            ReadScope::Projects | ReadScope::Namespace => self.known(name).applications,
+            ReadScope::Owned => {
                 let _place = self.room.reading(self.patience()).await?;
-                let owned: Vec<Key> = self.owned(name).map(|one| application_key(&one.name)).collect();
+                let owned: Vec<ObjectKey> = self.owned(name).map(|one| application_key(&one.name)).collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
             }
         };
-        Ok(Existing { set, applications })
+        Ok(StoredState { set, applications })
     }
 
     /// Judges the request by what the snapshot knows.
     ///
     /// SECURITY: what is allowed here is judged again by what is stored.
-    fn foresee(&mut self, (operation, name, sent): Asking<'_>) -> Result<(), Rejection> {
+    fn foresee(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
         let mut known = self.known(name);
         if known.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
@@ -277,10 +277,10 @@ impl Desk<'_, '_> {
 
     /// What the snapshot knows of a set. Of its Applications it only has the projects, and those
     /// only if the set's own project is a template.
-    fn known(&self, name: &ObjectName) -> Existing {
+    fn known(&self, name: &ObjectName) -> StoredState {
         let known = self.room.known(name, self.snapshot);
         let Some(set) = known.set else {
-            return Existing::default();
+            return StoredState::default();
         };
         let applications = match known.projects {
             _ if !read::literal_project(&set).contains("{{") => Vec::new(),
@@ -297,7 +297,7 @@ impl Desk<'_, '_> {
                     .collect()
             }
         };
-        Existing {
+        StoredState {
             set: Some((*set).clone()),
             applications,
         }
@@ -344,7 +344,7 @@ impl Desk<'_, '_> {
     }
 
     /// Whether the caller may see what is stored. True if nothing is.
-    fn may_see(&self, name: &ObjectName, existing: &Existing) -> Result<bool, Rejection> {
+    fn may_see(&self, name: &ObjectName, existing: &StoredState) -> Result<bool, Rejection> {
         let Some(stored) = &existing.set else { return Ok(true) };
         let projects: Vec<&str> = existing
             .owned(name)
@@ -358,8 +358,8 @@ impl Desk<'_, '_> {
         &mut self,
         operation: Operation,
         (name, set): (&ObjectName, Option<&ApplicationSet>),
-        existing: &Existing,
-    ) -> Result<Cleared, Rejection> {
+        existing: &StoredState,
+    ) -> Result<SetPermit, Rejection> {
         let clusters = ClusterInput::all(&self.snapshot.resources);
         let statics = match set {
             Some(set) => static_inputs(&set.spec).map_err(Error::Generate)?,
@@ -368,13 +368,13 @@ impl Desk<'_, '_> {
         let repositories: Vec<&str> = statics.repositories.iter().map(String::as_str).collect();
         let selected: Vec<&ClusterInput> = statics.clusters.iter().flat_map(|one| one.of(&clusters)).collect();
         let owned: Vec<&Value> = existing.owned(name).collect();
-        let asked = Asked {
+        let asked = SetRequest {
             operation,
             name,
             sent: set,
             stored: existing.set.as_ref(),
             owned: &owned,
-            reads: Reads {
+            reads: ResolvedInputs {
                 repositories: &repositories,
                 clusters: &selected,
                 guests: &statics.guests,
@@ -398,8 +398,8 @@ fn read_stored(object: Value) -> Result<ApplicationSet, decode::Error> {
     ApplicationSet::read_stored(object)
 }
 
-fn application_key(name: &ObjectName) -> Key {
-    Key {
+fn application_key(name: &ObjectName) -> ObjectKey {
+    ObjectKey {
         kind: Kind::Application,
         name: name.clone(),
     }
@@ -420,8 +420,8 @@ fn application_of(set: &ObjectName, (name, project): (&str, &str)) -> Value {
     })
 }
 
-fn key(name: &ObjectName) -> Key {
-    Key {
+fn key(name: &ObjectName) -> ObjectKey {
+    ObjectKey {
         kind: Kind::ApplicationSet,
         name: name.clone(),
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use tollgate_identity::authenticate::{Principal, REMEMBERED};
+use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
 use tollgate_policy::{rbac, rego};
 use tollgate_proxy::headers;
 
@@ -30,22 +30,22 @@ pub struct Caller {
 
 /// Callers by principal. Each snapshot has its own, since roles change with it.
 #[derive(Clone, Debug)]
-pub struct Callers(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
+pub struct CallerCache(moka::sync::Cache<usize, Arc<Caller>, FxBuildHasher>);
 
-impl Default for Callers {
+impl Default for CallerCache {
     fn default() -> Self {
         // Callers cannot choose addresses, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
                 .weigher(|_, caller: &Arc<Caller>| caller.weight)
                 .max_capacity(CALLERS)
-                .time_to_live(REMEMBERED)
+                .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
         )
     }
 }
 
-impl Callers {
+impl CallerCache {
     /// Returns the caller of `principal`.
     pub fn of(&self, principal: &Arc<Principal>, rbac: &rbac::Rbac) -> Arc<Caller> {
         // INVARIANT: an entry keeps its principal alive, so no other principal

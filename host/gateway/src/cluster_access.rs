@@ -12,15 +12,15 @@ use tokio::time::Instant;
 
 use tollgate_core::diagnostic::{Diagnostic, with_causes};
 use tollgate_plugin::credential::cache::health::Health;
-use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 use tollgate_plugin::credential::cache::{self, Lease};
-use tollgate_plugin::credential::source::{Draft, Makers, Supply, unusable};
-use tollgate_plugin::credential::{Class, MintError};
+use tollgate_plugin::credential::source::{CredentialSource, CredentialSourceFactory, SourceResolution, unusable};
+use tollgate_plugin::credential::{MintError, MintErrorClass};
 use tollgate_proxy::forward::ClusterBackend;
-use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, Verification};
+use tollgate_state::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Resources, TlsVerification};
 
 /// Longest wait of a request for a credential.
-pub const LONGEST_WAIT: Duration = Duration::from_secs(15);
+pub const MAX_CREDENTIAL_WAIT: Duration = Duration::from_secs(15);
 
 /// Why a request that is permitted has no credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,10 +35,10 @@ pub enum Error {
 
 impl Error {
     /// The kind of failure.
-    pub fn class(&self) -> Class {
+    pub fn class(&self) -> MintErrorClass {
         match self {
             Self::Unusable(error) | Self::Cache(cache::Error::Mint(error)) => error.class,
-            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Class::Retryable,
+            Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => MintErrorClass::Retryable,
         }
     }
 
@@ -55,7 +55,7 @@ impl Error {
     pub fn retry_after(&self) -> Option<Duration> {
         let least = Duration::from_secs(1);
         match self {
-            Self::Cache(cache::Error::Mint(error)) if error.class == Class::Retryable => {
+            Self::Cache(cache::Error::Mint(error)) if error.class == MintErrorClass::Retryable => {
                 Some(error.retry_after.unwrap_or(least).max(least))
             }
             Self::Cache(cache::Error::Timeout | cache::Error::Stopped) => Some(least),
@@ -71,14 +71,14 @@ pub struct ClusterAccess {
     config: Arc<ClusterConfig>,
     label: Arc<str>,
     provider: Arc<str>,
-    supply: Supply,
+    supply: CredentialSource,
     backend: Option<Arc<ClusterBackend>>,
-    connection: Key,
+    connection: CredentialKey,
 }
 
 /// Result of looking up a name or server.
 #[derive(Debug)]
-pub enum Found<'a> {
+pub enum ClusterLookup<'a> {
     /// One cluster.
     One(&'a Arc<ClusterAccess>),
     /// Several clusters with the same name. None of them may be chosen.
@@ -99,7 +99,7 @@ impl Clusters {
     /// since `previous` are taken over.
     ///
     /// Blocks: it runs the `check` of plugins. Sends nothing.
-    pub fn build(resources: &Resources, makers: Makers<'_>, previous: Option<&Self>) -> Self {
+    pub fn build(resources: &Resources, makers: CredentialSourceFactory<'_>, previous: Option<&Self>) -> Self {
         let mut made = Self::default();
         let mut unchecked = Vec::new();
         for cluster in &resources.clusters {
@@ -112,8 +112,8 @@ impl Clusters {
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
             let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), makers);
             match makers.draft(cluster, config, &access.label) {
-                Draft::Done(supply) => made.add(access.with(supply)),
-                Draft::Check { key, source } => {
+                SourceResolution::Resolved(supply) => made.add(access.with(supply)),
+                SourceResolution::NeedsCheck { key, source } => {
                     let access = ClusterAccess {
                         provider: Arc::clone(source.provider().label()),
                         ..access
@@ -128,7 +128,7 @@ impl Clusters {
         for ((access, key, source), checked) in check(unchecked) {
             let supply = match checked {
                 Ok(warnings) => makers.minted(key, source, warnings, &access.label),
-                Err(error) => Supply::Unusable(error),
+                Err(error) => CredentialSource::Unusable(error),
             };
             made.add(access.with(supply));
         }
@@ -147,15 +147,18 @@ impl Clusters {
 
     /// The cluster with this name, or with this server if `text` is a URL. Trailing slashes of a
     /// server are ignored.
-    pub fn find(&self, text: &str) -> Found<'_> {
+    pub fn find(&self, text: &str) -> ClusterLookup<'_> {
         if text.contains("://") {
             let server = text.trim_end_matches('/');
-            return self.by_server.get(server).map_or(Found::None, Found::One);
+            return self
+                .by_server
+                .get(server)
+                .map_or(ClusterLookup::None, ClusterLookup::One);
         }
         match self.by_name.get(text).map_or(&[][..], Vec::as_slice) {
-            [] => Found::None,
-            [only] => Found::One(only),
-            several => Found::Several(several),
+            [] => ClusterLookup::None,
+            [only] => ClusterLookup::One(only),
+            several => ClusterLookup::Several(several),
         }
     }
 
@@ -173,12 +176,12 @@ impl Clusters {
     }
 
     /// The keys of every slot in use, for [`cache::Cache::retain`].
-    pub fn keys(&self) -> HashSet<Key> {
+    pub fn keys(&self) -> HashSet<CredentialKey> {
         let supplies = self.iter().map(|access| &access.supply);
         supplies
             .filter_map(|supply| match supply {
-                Supply::Minted(minted) => Some(minted.slot.key()),
-                Supply::Fixed(_) | Supply::Unusable(_) => None,
+                CredentialSource::Minted(minted) => Some(minted.slot.key()),
+                CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
             })
             .collect()
     }
@@ -190,11 +193,15 @@ impl Clusters {
         for access in self.iter() {
             let label = &access.label;
             let warnings: Vec<String> = match (&access.supply, &access.config.auth) {
-                (Supply::Fixed(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
+                (CredentialSource::Static(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
                 // Most gateways outside a pod never need that cluster.
-                (Supply::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => Vec::new(),
-                (Supply::Unusable(error), _) => vec![format!("the cluster `{label}` cannot be used: {error}")],
-                (Supply::Minted(minted), _) => {
+                (CredentialSource::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => {
+                    Vec::new()
+                }
+                (CredentialSource::Unusable(error), _) => {
+                    vec![format!("the cluster `{label}` cannot be used: {error}")]
+                }
+                (CredentialSource::Minted(minted), _) => {
                     let say = |warning: &String| format!("the cluster `{label}`: {warning}");
                     minted.warnings.iter().map(say).collect()
                 }
@@ -206,7 +213,7 @@ impl Clusters {
     }
 }
 
-type Unchecked = (ClusterAccess, Key, tollgate_plugin::Source);
+type Unchecked = (ClusterAccess, CredentialKey, tollgate_plugin::ProviderMint);
 
 /// Runs the plugins' `check` of new configurations, on one thread.
 fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintError>)> {
@@ -226,7 +233,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
     });
     let failed = |error: &std::io::Error| {
         let message = format!("the configuration could not be checked: {error}");
-        Err(MintError::new(Class::Permanent, "host.check", &message))
+        Err(MintError::new(MintErrorClass::Permanent, "host.check", &message))
     };
     match checking {
         Ok(verdicts) => unchecked.into_iter().zip(verdicts).collect(),
@@ -237,7 +244,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
 impl ClusterAccess {
     /// A cluster at `server`, without any other settings.
     #[cfg(test)]
-    pub(crate) fn at(server: &str, supply: Supply) -> Arc<Self> {
+    pub(crate) fn at(server: &str, supply: CredentialSource) -> Arc<Self> {
         let (tls, auth) = (ClusterTls::default(), ClusterAuth::Anonymous);
         let connection = connection_key(server, &tls, &auth);
         let backend = Some(Arc::new(ClusterBackend::build(server, &tls).unwrap()));
@@ -272,7 +279,7 @@ impl ClusterAccess {
         config: &Arc<ClusterConfig>,
         label: Arc<str>,
         before: Option<&Self>,
-        makers: Makers<'_>,
+        makers: CredentialSourceFactory<'_>,
     ) -> Self {
         let (server, tls) = endpoint(cluster, config, makers.ambient);
         let connection = connection_key(&server, &tls, &config.auth);
@@ -300,10 +307,10 @@ impl ClusterAccess {
     }
 
     /// Sets the credential's source, unless the connection is unusable.
-    fn with(mut self, supply: Supply) -> Self {
+    fn with(mut self, supply: CredentialSource) -> Self {
         let Some(backend) = &self.backend else { return self };
         self.supply = supply;
-        if let Supply::Fixed(lease) = &self.supply
+        if let CredentialSource::Static(lease) = &self.supply
             && let Err(error) = backend.for_credential(lease)
         {
             self.supply = unusable("config.cluster", &with_causes(&error));
@@ -313,16 +320,23 @@ impl ClusterAccess {
 
     /// The supply, if its inputs and its name in metrics are the same. A plugin whose files changed
     /// counts as another one, because its manifest may allow less.
-    fn kept(&self, key: Key, label: &Arc<str>, source: &tollgate_plugin::Source) -> Option<Supply> {
+    fn kept(
+        &self,
+        key: CredentialKey,
+        label: &Arc<str>,
+        source: &tollgate_plugin::ProviderMint,
+    ) -> Option<CredentialSource> {
         let same_plugin = |minted: &tollgate_plugin::credential::source::Minted| {
             let before = minted.source.as_ref();
             before.is_some_and(|before| Arc::ptr_eq(before.provider(), source.provider()))
         };
         match &self.supply {
-            Supply::Minted(minted) if minted.slot.key() == key && self.label == *label && same_plugin(minted) => {
-                Some(Supply::Minted(minted.clone()))
+            CredentialSource::Minted(minted)
+                if minted.slot.key() == key && self.label == *label && same_plugin(minted) =>
+            {
+                Some(CredentialSource::Minted(minted.clone()))
             }
-            Supply::Minted(_) | Supply::Fixed(_) | Supply::Unusable(_) => None,
+            CredentialSource::Minted(_) | CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
     }
 
@@ -332,13 +346,13 @@ impl ClusterAccess {
     }
 
     /// Whether requests may still use the connections made for `connection`.
-    pub fn is_still(&self, connection: Key) -> bool {
-        self.connection == connection && self.backend.is_some() && !matches!(self.supply, Supply::Unusable(_))
+    pub fn is_still(&self, connection: CredentialKey) -> bool {
+        self.connection == connection && self.backend.is_some() && !matches!(self.supply, CredentialSource::Unusable(_))
     }
 
     /// The key of everything its connections depend on, except the credential. Equal keys for one
     /// server mean the same cluster, reached in the same way.
-    pub fn connection(&self) -> Key {
+    pub fn connection(&self) -> CredentialKey {
         self.connection
     }
 
@@ -355,19 +369,19 @@ impl ClusterAccess {
     }
 
     /// Where its credential comes from.
-    pub fn supply(&self) -> &Supply {
+    pub fn supply(&self) -> &CredentialSource {
         &self.supply
     }
 
     /// The state of its credential. `None` if it is not minted.
     pub fn health(&self) -> Option<Health> {
         match &self.supply {
-            Supply::Minted(minted) => Some(minted.slot.health()),
-            Supply::Fixed(_) | Supply::Unusable(_) => None,
+            CredentialSource::Minted(minted) => Some(minted.slot.health()),
+            CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
     }
 
-    /// A credential that may be used now, waiting at most [`LONGEST_WAIT`].
+    /// A credential that may be used now, waiting at most [`MAX_CREDENTIAL_WAIT`].
     ///
     /// # Errors
     /// [`Error`]; the request must not be forwarded.
@@ -375,25 +389,25 @@ impl ClusterAccess {
     /// Cancel safe: a mint continues.
     pub async fn lease(&self) -> Result<Lease, Error> {
         match &self.supply {
-            Supply::Fixed(lease) => Ok(lease.clone()),
-            Supply::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
-            Supply::Unusable(error) => Err(Error::Unusable(error.clone())),
+            CredentialSource::Static(lease) => Ok(lease.clone()),
+            CredentialSource::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
+            CredentialSource::Unusable(error) => Err(Error::Unusable(error.clone())),
         }
     }
 
     /// The credential for one more attempt after a 401. `None` if that makes no sense. Waits at
-    /// most [`LONGEST_WAIT`] for a mint.
+    /// most [`MAX_CREDENTIAL_WAIT`] for a mint.
     pub async fn refused(&self, generation: u64) -> Option<Lease> {
         match &self.supply {
-            Supply::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
-            Supply::Fixed(_) | Supply::Unusable(_) => None,
+            CredentialSource::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
+            CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
     }
 
     /// Reports a 401 for a request that cannot be sent again, so that the next request gets another
     /// credential. Does not wait.
     pub async fn note_refused(&self, generation: u64) {
-        if let Supply::Minted(minted) = &self.supply {
+        if let CredentialSource::Minted(minted) = &self.supply {
             // What a later request gets is that request's to hear of.
             drop(minted.slot.refused(generation, Instant::now()).await);
         }
@@ -407,7 +421,7 @@ impl ClusterAccess {
 
 fn deadline() -> Instant {
     let now = Instant::now();
-    now.checked_add(LONGEST_WAIT).unwrap_or(now)
+    now.checked_add(MAX_CREDENTIAL_WAIT).unwrap_or(now)
 }
 
 /// Server and TLS settings. The control plane's own cluster is reached as pods reach it.
@@ -427,7 +441,7 @@ fn endpoint(cluster: &Cluster, config: &ClusterConfig, ambient: &tollgate_config
 }
 
 /// What decides whether connections can be kept.
-fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Key {
+fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> CredentialKey {
     let ClusterTls {
         verification,
         server_name,
@@ -447,11 +461,11 @@ fn connection_key(server: &str, tls: &ClusterTls, auth: &ClusterAuth) -> Key {
         .map(|bytes| SecretVersion::Bytes { name: "key", bytes })
         .into_iter()
         .collect();
-    Key::of(&Parts {
+    CredentialKey::of(&KeyInputs {
         abi: "connection",
         plugin: auth.as_str(),
         config: &serde_json::json!({
-            "verified": *verification == Verification::On,
+            "verified": *verification == TlsVerification::On,
             "serverName": server_name,
             "ca": ca_pem,
             "chain": certificate.map(|(chain, _)| chain),

@@ -10,20 +10,20 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, request};
 
-use crate::clusters::exec::{Version, exec_credential, usable_until};
-use crate::clusters::permit::{ClusterPermit, Wanted, authorize_cluster, authorize_cluster_again, visible};
+use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
+use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, authorize_cluster_again, visible};
 use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
-use crate::exchange::{Answered, Exchange, Told, lease, note_lease};
+use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome, lease, note_lease};
 use crate::front::{Front, RequestContext, safety_in_cluster};
-use crate::open_exchanges::{Question, Shared};
+use crate::open_exchanges::{PtrEqArc, Question};
 use crate::pipeline::json;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_config::ClusterFront;
 use tollgate_core::attributes::Attributes;
 use tollgate_identity::authenticate::{Principal, Safety};
-use tollgate_plugin::credential::cache::key::Key;
+use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_proxy::forward::Body;
 use tollgate_proxy::headers::{self, client_impersonates};
 use tollgate_proxy::record::{Open, Step};
@@ -35,20 +35,20 @@ pub mod view;
 
 /// A permitted request, to be judged again after a change.
 #[derive(Debug, PartialEq, Eq, Hash)]
-pub(crate) struct ClusterQuestion {
-    principal: Shared<Principal>,
+pub(crate) struct ClusterReauthorization {
+    principal: PtrEqArc<Principal>,
     /// The name as the caller gave it.
     name: String,
-    wanted: Wanted,
+    wanted: ClusterOperation,
     server: String,
-    connection: Key,
+    connection: CredentialKey,
 }
 
-impl ClusterQuestion {
+impl ClusterReauthorization {
     fn new(principal: &Arc<Principal>, name: &str, permit: &ClusterPermit) -> Self {
         let access = permit.access();
         Self {
-            principal: Shared(Arc::clone(principal)),
+            principal: PtrEqArc(Arc::clone(principal)),
             name: name.to_owned(),
             wanted: permit.wanted(),
             server: access.cluster().server.clone(),
@@ -58,7 +58,7 @@ impl ClusterQuestion {
 
     /// Whether the request would be permitted, and reach the same cluster in the same way.
     pub(crate) fn passes(&self, now: &Snapshot) -> bool {
-        let Shared(principal) = &self.principal;
+        let PtrEqArc(principal) = &self.principal;
         if !now.authenticator.still(principal) {
             return false;
         }
@@ -109,15 +109,21 @@ impl RequestContext<'_> {
 
     /// Returns a credential to a caller who is granted it.
     async fn hand_out(self, name: &str) -> Result<Response<Body>, Rejection> {
-        let permit = permit((name, Wanted::Credential), self.snapshot, self.principal, self.record)?;
-        let question = Question::Cluster(ClusterQuestion::new(self.principal, name, &permit));
+        let permit = permit(
+            (name, ClusterOperation::Credential),
+            self.snapshot,
+            self.principal,
+            self.record,
+        )?;
+        let question = Question::Cluster(ClusterReauthorization::new(self.principal, name, &permit));
         let _place = self.gateway.open.enter(question, (self.snapshot, self.record.id()))?;
         let _held = self.gateway.persons.acquire(self.principal.key())?;
         let access = permit.access();
         let lease = lease(access, self.record).await?;
         note_lease(self.record, access, &lease);
         let until = usable_until(access, &lease);
-        let document = exec_credential(&lease.credential, until, Version::V1).ok_or(Rejection::NotPortable)?;
+        let document =
+            exec_credential(&lease.credential, until, ExecCredentialVersion::V1).ok_or(Rejection::NotPortable)?;
         let mut response = Response::new(Body::from(Bytes::from_owner(document.as_bytes().to_vec())));
         let fields = response.headers_mut();
         fields.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -145,17 +151,17 @@ impl RequestContext<'_> {
         }
         let cleaned = headers::clean(head)?;
         let attributes = Attributes::read(cleaned.method(), path.rest, path.query, cleaned.upgrade());
-        let wanted = Wanted::of(cleaned.method(), &attributes);
+        let wanted = ClusterOperation::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, wanted), snapshot, principal, record)?;
-        let question = Question::Cluster(ClusterQuestion::new(principal, &path.name, &permit));
+        let question = Question::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
         let place = gateway.open.enter(question, (snapshot, record.id()))?;
         let held = gateway.persons.acquire(principal.key())?;
-        let exchange = Exchange {
+        let exchange = ClusterRequest {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
             attributes: &attributes,
-            told: Told::Nothing,
+            told: RequestIdentity::GatewayCredential,
             peer,
             decision: record.id(),
             until: principal.expires_at(),
@@ -166,13 +172,13 @@ impl RequestContext<'_> {
         match answered? {
             // A 401 may be the cluster's answer to the gateway's credential. It is passed on
             // without its challenge, which would make clients ask people for a password.
-            Answered::Answer(response) | Answered::Unknown(response) => Ok(response),
+            SendOutcome::ClusterResponse(response) | SendOutcome::CredentialRejected(response) => Ok(response),
         }
     }
 }
 
 fn permit(
-    asked: (&str, Wanted),
+    asked: (&str, ClusterOperation),
     snapshot: &Snapshot,
     principal: &Arc<Principal>,
     record: &mut Open,

@@ -1,4 +1,4 @@
-//! Finds the [`Kind`] of a cluster's resource and whether it is namespaced, from the cluster,
+//! Finds the [`ResourceKind`] of a cluster's resource and whether it is namespaced, from the cluster,
 //! group, version and resource of a request. Resources that the cluster does not serve are refused,
 //! and so is everything while the cluster does not answer.
 //!
@@ -20,21 +20,21 @@ use rustc_hash::FxBuildHasher;
 
 use crate::cluster_access::ClusterAccess;
 use tollgate_identity::clock::Clock;
-use tollgate_plugin::credential::cache::key::Key;
+use tollgate_plugin::credential::cache::key::CredentialKey;
 
 mod answer;
 mod room;
 #[cfg(test)]
 mod tests;
 
-pub use answer::Problem;
+pub use answer::EndpointError;
 
-use room::{Asked, Room};
+use room::{Asked, ClusterDiscovery};
 
 /// Kinds that are remembered, those of all clusters together: some 100 MB.
 const KINDS: u64 = 500_000;
 /// Each cluster counts as this many additional kinds, so at most 10,000 clusters are remembered.
-const OF_A_CLUSTER: u32 = 50;
+const CLUSTER_WEIGHT: u32 = 50;
 /// How long a cluster is remembered that nobody asks about.
 const IDLE: Duration = Duration::from_secs(3600);
 
@@ -60,18 +60,18 @@ const LIMITS: Limits = Limits {
 
 /// The kind of a cluster's resource.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Kind {
+pub struct ResourceKind {
     /// API group it is served in; empty for the core group.
     pub group: Arc<str>,
     /// Kind, such as `Deployment`. A subresource has its parent's.
     pub kind: Arc<str>,
     /// Where its objects are.
-    pub scope: Scope,
+    pub scope: ResourceScope,
 }
 
 /// Where objects of a kind are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scope {
+pub enum ResourceScope {
     /// In namespaces.
     Namespaced,
     /// In the cluster itself.
@@ -96,14 +96,14 @@ pub enum Error {
         cluster: Arc<str>,
         /// For the record.
         #[source]
-        source: Problem,
+        source: EndpointError,
     },
 }
 
 /// The kinds of every cluster. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    rooms: Cache<Key, Arc<Room>, FxBuildHasher>,
+    rooms: Cache<CredentialKey, Arc<ClusterDiscovery>, FxBuildHasher>,
     clock: Clock,
     limits: Limits,
 }
@@ -116,7 +116,7 @@ impl Discovery {
 
     fn with(clock: Clock, limits: Limits) -> Self {
         let rooms = Cache::builder()
-            .weigher(|_, room: &Arc<Room>| room.weigh().saturating_add(OF_A_CLUSTER))
+            .weigher(|_, room: &Arc<ClusterDiscovery>| room.weigh().saturating_add(CLUSTER_WEIGHT))
             .max_capacity(limits.all)
             // LRU, so that a cluster that is looked up is always admitted, however rarely that
             // happens.
@@ -147,7 +147,7 @@ impl Discovery {
         group: &str,
         version: &str,
         resource: &str,
-    ) -> Result<Kind, Error> {
+    ) -> Result<ResourceKind, Error> {
         // The server is part of how it is connected to.
         let key = access.connection();
         let room = self.rooms.get_with(key, Arc::default);

@@ -22,32 +22,32 @@ use tollgate_identity::sessions::EndSignal;
 use tollgate_plugin::credential::cache::Lease;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_proxy::forward::{self, Body};
-use tollgate_proxy::headers::{self, Cleaned, Outbound, Upstream};
+use tollgate_proxy::headers::{self, CleanedRequest, Outbound, Upstream};
 use tollgate_proxy::record::{CredentialNote, Open, Step};
 use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
 
 /// Longest wait for a cluster's response head. An API server gives up its own
 /// short requests after 60 s and begins to answer watches at once.
-const HEAD_WITHIN: Duration = Duration::from_secs(90);
+const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
 
 /// What a cluster is told about the caller.
-pub(crate) enum Told<'a> {
+pub(crate) enum RequestIdentity<'a> {
     /// Nothing: the gateway's own credential acts.
-    Nothing,
+    GatewayCredential,
     /// Whom to impersonate, and the id that both audit logs share.
-    Caller(&'a Impersonation),
+    Impersonated(&'a Impersonation),
 }
 
 /// A request to a cluster that lacks only its credential.
-pub(crate) struct Exchange<'a> {
+pub(crate) struct ClusterRequest<'a> {
     pub(crate) cluster: &'a ClusterAccess,
     /// The part after the cluster's URL, encoded as the client sent it.
     pub(crate) rest: &'a str,
     pub(crate) query: Option<&'a str>,
     /// What it asks of Kubernetes.
     pub(crate) attributes: &'a Attributes,
-    pub(crate) told: Told<'a>,
+    pub(crate) told: RequestIdentity<'a>,
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) decision: Uuid,
     /// When the caller's credential expires.
@@ -58,21 +58,21 @@ pub(crate) struct Exchange<'a> {
 
 /// How often a request may be sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Tries {
-    One,
-    Two,
+enum SendAttempt {
+    First,
+    Second,
 }
 
 /// The outcome of a request.
-pub(crate) enum Answered {
+pub(crate) enum SendOutcome {
     /// The cluster's answer to the request.
-    Answer(Response<Body>),
+    ClusterResponse(Response<Body>),
     /// The cluster does not accept the gateway's credential: a 401 that says nothing about the
     /// caller's.
-    Unknown(Response<Body>),
+    CredentialRejected(Response<Body>),
 }
 
-impl Exchange<'_> {
+impl ClusterRequest<'_> {
     /// Gets a credential and sends the request. If the cluster does not accept the credential and
     /// the request only reads, sends it once more with another credential.
     ///
@@ -83,42 +83,42 @@ impl Exchange<'_> {
     /// - `held`: kept until the answer's content or the tunnel ended.
     pub(crate) async fn send<H: Send + Sync + 'static>(
         &self,
-        (cleaned, body): (Cleaned, Body),
+        (cleaned, body): (CleanedRequest, Body),
         held: H,
         record: &mut Open,
-    ) -> Result<Answered, Rejection> {
+    ) -> Result<SendOutcome, Rejection> {
         let lease = lease(self.cluster, record).await?;
         let held = Arc::new(held);
         let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
         let again = only_reads.then(|| cleaned.clone());
-        note(record, self.cluster, Some(&lease), Tries::One);
+        note(record, self.cluster, Some(&lease), SendAttempt::First);
         let generation = lease.generation;
         let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
         // An answer from behind the API server's own proxy says nothing about the gateway's
         // credential.
         if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
-            return Ok(Answered::Answer(first));
+            return Ok(SendOutcome::ClusterResponse(first));
         }
         let Some(cleaned) = again else {
             self.cluster.note_refused(generation).await;
-            return Ok(Answered::Unknown(first));
+            return Ok(SendOutcome::CredentialRejected(first));
         };
         let Some(lease) = self.cluster.refused(generation).await else {
-            return Ok(Answered::Unknown(first));
+            return Ok(SendOutcome::CredentialRejected(first));
         };
         drop(first);
-        note(record, self.cluster, Some(&lease), Tries::Two);
+        note(record, self.cluster, Some(&lease), SendAttempt::Second);
         let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
         Ok(if second.status() == StatusCode::UNAUTHORIZED {
-            Answered::Unknown(second)
+            SendOutcome::CredentialRejected(second)
         } else {
-            Answered::Answer(second)
+            SendOutcome::ClusterResponse(second)
         })
     }
 
     async fn attempt<H: Send + Sync + 'static>(
         &self,
-        (cleaned, mut body): (Cleaned, Body),
+        (cleaned, mut body): (CleanedRequest, Body),
         (lease, held): (&Lease, &Arc<H>),
         record: &mut Open,
     ) -> Result<Response<Body>, Rejection> {
@@ -126,7 +126,9 @@ impl Exchange<'_> {
         body.hold(Arc::clone(held));
         let switches = cleaned.upgrade().is_some();
         let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
-        let backend = connections.for_credential(lease).map_err(Rejection::Unreachable)?;
+        let backend = connections
+            .for_credential(lease)
+            .map_err(Rejection::UnusableCertificate)?;
         let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
         outbound.hold(Arc::clone(held));
         outbound.end_with(self.until, self.decision);
@@ -135,9 +137,11 @@ impl Exchange<'_> {
         let sending = backend.forward(outbound, body);
         let answered = match follows_log(self.rest, self.query) {
             true => Ok(sending.await),
-            false => timeout(HEAD_WITHIN, sending).await,
+            false => timeout(RESPONSE_HEAD_TIMEOUT, sending).await,
         };
-        let mut response = answered.unwrap_or(Err(forward::Error::Total { allowed: HEAD_WITHIN }))?;
+        let mut response = answered.unwrap_or(Err(forward::Error::ExchangeTimeout {
+            allowed: RESPONSE_HEAD_TIMEOUT,
+        }))?;
         headers::contain_response(response.headers_mut());
         match switches {
             true => switched(response),
@@ -145,11 +149,13 @@ impl Exchange<'_> {
         }
     }
 
-    fn seal(&self, cleaned: Cleaned, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
+    fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
         let path = target::join(upstream.base(), self.rest, self.query)?;
         Ok(match self.told {
-            Told::Nothing => cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?,
-            Told::Caller(impersonation) => {
+            RequestIdentity::GatewayCredential => {
+                cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?
+            }
+            RequestIdentity::Impersonated(impersonation) => {
                 let told = (impersonation, self.decision);
                 cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?
             }
@@ -165,7 +171,7 @@ fn switched(response: Response<Body>) -> Result<Response<Body>, Rejection> {
     if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
         Ok(response)
     } else {
-        Err(forward::Error::Unswitched { status }.into())
+        Err(forward::Error::UpgradeRefused { status }.into())
     }
 }
 
@@ -178,7 +184,7 @@ fn follows_log(rest: &str, query: Option<&str>) -> bool {
 /// The credential stage. The record gets the class and code of a failure.
 pub(crate) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<Lease, Rejection> {
     access.lease().await.map_err(|error| {
-        note(record, access, None, Tries::One);
+        note(record, access, None, SendAttempt::First);
         record.note(|record| {
             if let Some(credential) = &mut record.credential {
                 credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
@@ -190,16 +196,16 @@ pub(crate) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<L
 
 /// Records a credential that is handed out rather than used.
 pub(crate) fn note_lease(record: &mut Open, access: &ClusterAccess, lease: &Lease) {
-    note(record, access, Some(lease), Tries::One);
+    note(record, access, Some(lease), SendAttempt::First);
 }
 
-fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries: Tries) {
+fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries: SendAttempt) {
     record.note(|record| {
         record.credential = Some(CredentialNote {
             provider: Arc::clone(access.provider()),
             generation: lease.map_or(0, |lease| lease.generation),
             failure: None,
-            replayed: tries == Tries::Two,
+            replayed: tries == SendAttempt::Second,
         });
     });
 }

@@ -13,10 +13,10 @@ use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
 use crate::route::ExtensionPath;
 use crate::snapshot::Snapshot;
-use tollgate_plugin::RequestContext as PluginContext;
-use tollgate_proxy::assertion::Statement;
+use tollgate_plugin::FilterContext as PluginContext;
+use tollgate_proxy::assertion::AssertionClaims;
 use tollgate_proxy::forward::{self, Body};
-use tollgate_proxy::headers::{self, ClientFields, Outbound, Own};
+use tollgate_proxy::headers::{self, ClientFields, HostHeaders, Outbound};
 use tollgate_proxy::record::{Open, Step};
 use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
@@ -28,12 +28,12 @@ pub mod permit;
 mod question;
 pub mod registry;
 
-pub use facts::Target;
-pub use judgment::Judgments;
+pub use facts::CallTarget;
+pub use judgment::ExtensionEvaluationCache;
 
 use call::Call;
-use permit::Permit;
-pub(crate) use question::ExtensionQuestion;
+use permit::ExtensionPermit;
+pub(crate) use question::ExtensionReauthorization;
 
 impl Front for ExtensionPath<'_> {
     async fn serve(
@@ -54,7 +54,7 @@ impl Front for ExtensionPath<'_> {
         let permit = permit::authorize(snapshot, &caller, call, record);
         record.step(Step::Authorize);
         let permit = Arc::new(permit?);
-        let question = Question::Extension(ExtensionQuestion::new(&permit));
+        let question = Question::Extension(ExtensionReauthorization::new(&permit));
         let place = Arc::new(gateway.open.enter(question, (snapshot, record.id()))?);
 
         let permits = (
@@ -62,8 +62,8 @@ impl Front for ExtensionPath<'_> {
             permit.extension().limiter().acquire(principal.key())?,
         );
         let (fields, mut body) = match &permit.extension().spec().identity.allow_headers {
-            None => (ClientFields::Unlisted, body),
-            Some(listed) => (ClientFields::Listed(listed), body.without_trailers()),
+            None => (ClientFields::NoAllowlist, body),
+            Some(listed) => (ClientFields::Allowlist(listed), body.without_trailers()),
         };
         let mut outbound = gateway
             .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
@@ -88,8 +88,8 @@ impl Gateway {
     /// own.
     async fn prepare(
         &self,
-        mut cleaned: headers::Cleaned,
-        permit: &Permit,
+        mut cleaned: headers::CleanedRequest,
+        permit: &ExtensionPermit,
         snapshot: &Snapshot,
         (peer, record): (&Arc<Peer>, &mut Open),
     ) -> Result<Outbound, Rejection> {
@@ -118,7 +118,7 @@ impl Gateway {
             None => None,
         };
         let call = permit.call();
-        let own = Own {
+        let own = HostHeaders {
             identity: caller.identity.as_ref().map_err(Clone::clone)?,
             subject: permit.subject().as_ref().map_err(Clone::clone)?,
             assertion: assertion.as_ref(),
@@ -131,7 +131,7 @@ impl Gateway {
     async fn finish(
         &self,
         mut response: Response<Body>,
-        permit: &Permit,
+        permit: &ExtensionPermit,
         snapshot: &Snapshot,
     ) -> Result<Response<Body>, Rejection> {
         let context = context(permit);
@@ -146,7 +146,7 @@ impl Gateway {
     }
 
     /// Counts requests handed to a backend, as Argo CD does.
-    fn count(&self, permit: &Permit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
+    fn count(&self, permit: &ExtensionPermit, record: &Open, forwarded: &Result<Response<Body>, forward::Error>) {
         let status = match forwarded {
             Ok(response) => response.status(),
             Err(error) => error.status(),
@@ -164,7 +164,7 @@ fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
     record.project = call.asked.subject.project().map(str::to_owned);
 }
 
-fn context(permit: &Permit) -> PluginContext<'_> {
+fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
     let principal = &permit.caller().principal;
     let call = permit.call();
     PluginContext {
@@ -179,10 +179,10 @@ fn context(permit: &Permit) -> PluginContext<'_> {
     }
 }
 
-fn statement(permit: &Permit) -> Statement<'_> {
+fn statement(permit: &ExtensionPermit) -> AssertionClaims<'_> {
     let principal = &permit.caller().principal;
     let subject = &permit.call().asked.subject;
-    Statement {
+    AssertionClaims {
         subject: principal.user_id(),
         username: principal.username(),
         groups: principal.groups(),

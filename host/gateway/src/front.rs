@@ -11,7 +11,7 @@ use crate::applicationsets::grpc::Transport;
 use crate::kubernetes::origin::Cors;
 use crate::kubernetes::{self, origin};
 use crate::pipeline::Gateway;
-use crate::rejection::{Rejection, Voice};
+use crate::rejection::{ErrorFormat, Rejection};
 use crate::snapshot::Snapshot;
 use crate::{applications, applicationsets, platform};
 use tollgate_core::attributes::Attributes;
@@ -63,7 +63,7 @@ const DECISION_ID: HeaderName = HeaderName::from_static("tollgate-decision-id");
 
 /// The front a request comes in by, well-formed or not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum FrontKind {
     /// The clusters of agents.
     Agents,
     /// The clusters of Applications.
@@ -73,10 +73,10 @@ pub(crate) enum Door {
     /// ApplicationSets, by gRPC.
     Grpc(Transport),
     /// Everything else.
-    House(Voice),
+    Other(ErrorFormat),
 }
 
-impl Door {
+impl FrontKind {
     pub(crate) fn of(snapshot: &Snapshot, head: Option<&request::Parts>) -> Self {
         let path = head.map_or("", |head| head.uri.path());
         let sets = snapshot.config.application_sets.is_some();
@@ -93,16 +93,16 @@ impl Door {
         } else if sets && applicationsets::route::is_application_sets(path) {
             Self::ApplicationSets
         } else {
-            Self::House(Voice::of(snapshot.config.extensions.compatibility))
+            Self::Other(ErrorFormat::of(snapshot.config.extensions.compatibility))
         }
     }
 
     /// The format of answers to its clients.
-    fn voice(self) -> Voice {
+    fn voice(self) -> ErrorFormat {
         match self {
-            Self::Agents | Self::Applications => Voice::Kubernetes,
-            Self::ApplicationSets | Self::Grpc(_) => Voice::ApplicationSets,
-            Self::House(voice) => voice,
+            Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
+            Self::ApplicationSets | Self::Grpc(_) => ErrorFormat::ApplicationSets,
+            Self::Other(voice) => voice,
         }
     }
 
@@ -121,7 +121,7 @@ impl Door {
     pub(crate) fn refuse(self, rejection: &Rejection, mut record: Open) -> Response<Body> {
         // Clients of Kubernetes read no other format, wherever the request failed.
         let voice = match rejection {
-            Rejection::Prefix => Voice::Kubernetes,
+            Rejection::WrongPrefix => ErrorFormat::Kubernetes,
             _ => self.voice(),
         };
         let answer = rejection.answer(voice);

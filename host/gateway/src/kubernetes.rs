@@ -8,28 +8,28 @@ use std::sync::Arc;
 
 use http::{Response, request};
 
-use crate::cluster_access::Found;
-use crate::exchange::{Answered, Exchange, Told};
+use crate::cluster_access::ClusterLookup;
+use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
-use crate::open_exchanges::{OpenExchanges, Question as OpenQuestion, Shared, Withdrawn};
+use crate::open_exchanges::{OpenExchanges, PtrEqArc, Question as OpenQuestion, Withdrawn};
 use crate::pipeline::Gateway;
-use crate::rejection::{Rejection, Voice};
+use crate::rejection::{ErrorFormat, Rejection};
 use crate::snapshot::{KubernetesFront, Snapshot};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
-use tollgate_identity::access::endpoint::{self, Endpoint};
-use tollgate_identity::access::{Access, AccessKey, Authorizer, Bearer, IdToken, Question};
+use tollgate_identity::access::endpoint::{self, PlatformEndpoint};
+use tollgate_identity::access::{AccessGrant, AccessKey, Authorizer, CredentialOwner, IdToken, Question};
 use tollgate_identity::audit::{self, AccessEntry, Audit};
-use tollgate_identity::authenticate::agent::{self, CiTokens, Presented};
+use tollgate_identity::authenticate::agent::{self, CiTokens, PresentedCredential};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::sessions::{Ending, Entering, Holder, Sessions};
+use tollgate_identity::sessions::{EndReason, NewExchange, SessionHolder, SessionRegistry};
 use tollgate_identity::store::{self, Store};
-use tollgate_plugin::credential::cache::key::Key;
+use tollgate_plugin::credential::cache::key::CredentialKey;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_proxy::forward::{self, Body, Gathered};
-use tollgate_proxy::headers::{self, Cleaned, client_impersonates};
+use tollgate_proxy::forward::{self, Body, BufferedBody};
+use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{Open, Step};
 use tollgate_proxy::server::Peer;
 
@@ -40,23 +40,23 @@ pub mod status;
 
 /// State of the Kubernetes front that outlives reloads of the snapshot.
 #[derive(Debug)]
-pub struct Services {
+pub struct KubernetesFrontState {
     /// Tokens, sessions, audit.
     pub store: Arc<Store>,
     /// Open sessions.
-    pub sessions: Arc<Sessions>,
+    pub sessions: Arc<SessionRegistry>,
     /// The audit log.
     pub audit: Arc<Audit>,
     /// Who may use which agent.
     pub authorizer: Authorizer,
     /// The endpoint that answers other gateways' questions about access. `None` if the settings
     /// have no secret.
-    pub endpoint: Option<Endpoint>,
+    pub endpoint: Option<PlatformEndpoint>,
     /// What time it is.
     pub clock: Clock,
 }
 
-impl Services {
+impl KubernetesFrontState {
     /// Binds tokens of earlier versions to the agents of this snapshot.
     ///
     /// # Errors
@@ -90,11 +90,11 @@ impl Services {
         let (Some(endpoint), Some(front)) = (&self.endpoint, &snapshot.kubernetes) else {
             return Err(Rejection::NotFound);
         };
-        let bound = u64::try_from(endpoint::MOST_BYTES).unwrap_or(u64::MAX);
-        let Gathered::Whole(body) = body.gather(bound).await? else {
+        let bound = u64::try_from(endpoint::MAX_BODY_BYTES).unwrap_or(u64::MAX);
+        let BufferedBody::Whole(body) = body.gather(bound).await? else {
             return Err(Rejection::Forward(forward::Error::ContentTooLarge));
         };
-        let mut proofs = head.headers.get_all(endpoint::PROOF).iter();
+        let mut proofs = head.headers.get_all(endpoint::AUTH_HEADER).iter();
         let proof = proofs.next().filter(|_| proofs.next().is_none());
         let id_tokens = Arc::clone(&front.id_tokens);
         let verify = async move |token| id_tokens.verify(&token).await;
@@ -107,15 +107,15 @@ impl Services {
 
 /// A permitted request, to be judged again after a change.
 #[derive(Debug)]
-pub(crate) struct KubernetesQuestion {
-    services: Arc<Services>,
-    access: Shared<Access>,
+pub(crate) struct KubernetesReauthorization {
+    services: Arc<KubernetesFrontState>,
+    access: PtrEqArc<AccessGrant>,
     attributes: Arc<Attributes>,
     impersonation: Arc<Impersonation>,
-    connection: Key,
+    connection: CredentialKey,
 }
 
-impl KubernetesQuestion {
+impl KubernetesReauthorization {
     /// Whether the same agent gives the same person access, the policy lets the request in as the
     /// same identity, and its cluster is reached in the same way.
     pub(crate) fn passes(&self, now: &Snapshot) -> bool {
@@ -123,7 +123,7 @@ impl KubernetesQuestion {
         let Some(access) = self.services.authorizer.again(&front.agents, &self.access.0) else {
             return false;
         };
-        let Found::One(cluster) = now.clusters.find(&access.agent().cluster) else {
+        let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
             return false;
         };
         let permit = front.policy.authorize(&access, &self.attributes);
@@ -132,7 +132,7 @@ impl KubernetesQuestion {
     }
 }
 
-impl PartialEq for KubernetesQuestion {
+impl PartialEq for KubernetesReauthorization {
     fn eq(&self, other: &Self) -> bool {
         self.access == other.access
             && self.attributes == other.attributes
@@ -141,9 +141,9 @@ impl PartialEq for KubernetesQuestion {
     }
 }
 
-impl Eq for KubernetesQuestion {}
+impl Eq for KubernetesReauthorization {}
 
-impl Hash for KubernetesQuestion {
+impl Hash for KubernetesReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.access.hash(state);
         self.attributes.path.hash(state);
@@ -151,33 +151,33 @@ impl Hash for KubernetesQuestion {
 }
 
 /// What the stages know of a request.
-pub(crate) struct Walk<'a> {
+pub(crate) struct StageContext<'a> {
     pub(crate) peer: &'a Arc<Peer>,
     pub(crate) snapshot: &'a Snapshot,
     pub(crate) front: &'a KubernetesFront,
-    pub(crate) services: &'a Arc<Services>,
+    pub(crate) services: &'a Arc<KubernetesFrontState>,
     pub(crate) open: &'a Arc<OpenExchanges>,
     pub(crate) record: &'a mut Open,
 }
 
 /// What was found out before a request was admitted or refused.
 #[derive(Default)]
-struct Known {
+struct AuditContext {
     agent: Option<AgentId>,
     access_type: Option<AccessType>,
-    bearer: Option<Bearer>,
-    access: Option<Arc<Access>>,
+    bearer: Option<CredentialOwner>,
+    access: Option<Arc<AccessGrant>>,
     attributes: Option<Arc<Attributes>>,
 }
 
-impl Known {
+impl AuditContext {
     /// The holder that the audit log names.
-    fn holder(&self) -> Option<Holder<'_>> {
+    fn holder(&self) -> Option<SessionHolder<'_>> {
         if let Some(access) = &self.access {
-            return Some(Holder::from(&**access));
+            return Some(SessionHolder::from(&**access));
         }
         let bearer = self.bearer.as_ref()?;
-        Some(Holder {
+        Some(SessionHolder {
             session: &bearer.session,
             user: &bearer.user,
             agent: self.agent?,
@@ -187,10 +187,10 @@ impl Known {
 }
 
 /// A request that may enter.
-struct Admitted {
+struct PermittedRequest {
     permit: KubernetesPermit,
-    cleaned: Cleaned,
-    held: forward::Permit,
+    cleaned: CleanedRequest,
+    held: forward::LimitPermit,
 }
 
 impl Gateway {
@@ -199,7 +199,7 @@ impl Gateway {
         &self,
         (head, body): (request::Parts, Body),
         path: &KubernetesPath<'_>,
-        mut walk: Walk<'_>,
+        mut walk: StageContext<'_>,
     ) -> Result<Response<Body>, Rejection> {
         walk.record.note(|record| {
             record.front = "kubernetes";
@@ -210,7 +210,7 @@ impl Gateway {
             rest: path.rest,
             query: query.as_deref(),
         };
-        let mut known = Known::default();
+        let mut known = AuditContext::default();
         let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
         // Nothing passes that is not in the audit log. A refusal stays a refusal even if it cannot
         // be logged.
@@ -221,7 +221,7 @@ impl Gateway {
         let forwarded = walk.forward((admitted, body), &path).await;
         if let Err(rejection @ Rejection::Ended(_)) = &forwarded {
             // The request was not let in after all.
-            let answer = rejection.answer(Voice::Kubernetes);
+            let answer = rejection.answer(ErrorFormat::Kubernetes);
             let entry = AccessEntry {
                 holder: known.holder(),
                 attributes: known.attributes.as_deref(),
@@ -237,8 +237,8 @@ impl Gateway {
         &self,
         head: request::Parts,
         path: &KubernetesPath<'_>,
-        (walk, known): (&mut Walk<'_>, &mut Known),
-    ) -> Result<Admitted, Rejection> {
+        (walk, known): (&mut StageContext<'_>, &mut AuditContext),
+    ) -> Result<PermittedRequest, Rejection> {
         let access = walk.access(&head, known).await;
         walk.record.step(Step::Authenticate);
         let access = access?;
@@ -268,36 +268,36 @@ impl Gateway {
             }
         });
         let held = self.persons.acquire(access.key())?;
-        Ok(Admitted { permit, cleaned, held })
+        Ok(PermittedRequest { permit, cleaned, held })
     }
 }
 
-impl Walk<'_> {
+impl StageContext<'_> {
     /// Determines who calls, and whether they may use the agent they name.
-    async fn access(&mut self, head: &request::Parts, known: &mut Known) -> Result<Arc<Access>, Rejection> {
+    async fn access(&mut self, head: &request::Parts, known: &mut AuditContext) -> Result<Arc<AccessGrant>, Rejection> {
         let ci = match self.services.authorizer.takes_ci_tokens() {
-            true => CiTokens::Taken,
+            true => CiTokens::Accepted,
             false => CiTokens::Unknown,
         };
         let presented = agent::read(head, ci)?;
         let id_token: Arc<IdToken>;
         let question = match &presented {
-            Presented::Pat { agent, token } => Question {
+            PresentedCredential::Pat { agent, token } => Question {
                 agent: *agent,
                 key: AccessKey::PersonalAccessToken(token),
             },
-            Presented::Ci { agent, token } => Question {
+            PresentedCredential::Ci { agent, token } => Question {
                 agent: *agent,
                 key: AccessKey::CiJobToken(token),
             },
-            Presented::Cookie { agent, cookie, csrf } => Question {
+            PresentedCredential::Cookie { agent, cookie, csrf } => Question {
                 agent: *agent,
                 key: AccessKey::SessionCookie {
                     cookie,
                     csrf_token: csrf,
                 },
             },
-            Presented::IdToken(token) => {
+            PresentedCredential::IdToken(token) => {
                 id_token = self.front.id_tokens.verify(token).await?;
                 Question {
                     agent: id_token.agent,
@@ -309,7 +309,7 @@ impl Walk<'_> {
         known.access_type = Some(question.key.access_type());
         let access = self.services.authorizer.authorize(&self.front.agents, &question).await;
         known.bearer = match &access {
-            Ok(access) => Some(Bearer {
+            Ok(access) => Some(CredentialOwner {
                 user: access.user().clone(),
                 session: access.session().clone(),
             }),
@@ -330,12 +330,16 @@ impl Walk<'_> {
     }
 
     /// Writes a row to the audit log, or counts the request in an existing row.
-    async fn write_down(&mut self, known: &Known, admitted: &Result<Admitted, Rejection>) -> Result<(), Rejection> {
+    async fn write_down(
+        &mut self,
+        known: &AuditContext,
+        admitted: &Result<PermittedRequest, Rejection>,
+    ) -> Result<(), Rejection> {
         let (outcome, reason, detail) = match admitted {
-            Ok(_) => (audit::Outcome::Allowed, "allowed", None),
+            Ok(_) => (audit::AccessOutcome::Allowed, "allowed", None),
             Err(rejection) => {
-                let answer = rejection.answer(Voice::Kubernetes);
-                (audit::Outcome::Denied, answer.reason, Some(rejection.detail()))
+                let answer = rejection.answer(ErrorFormat::Kubernetes);
+                (audit::AccessOutcome::Denied, answer.reason, Some(rejection.detail()))
             }
         };
         let impersonated = match admitted.as_ref().map(|admitted| &**admitted.permit.impersonation()) {
@@ -359,10 +363,10 @@ impl Walk<'_> {
 
     async fn forward(
         self,
-        (admitted, body): (Admitted, Body),
+        (admitted, body): (PermittedRequest, Body),
         path: &KubernetesPath<'_>,
     ) -> Result<Response<Body>, Rejection> {
-        let Walk {
+        let StageContext {
             peer,
             snapshot,
             front: _,
@@ -370,30 +374,30 @@ impl Walk<'_> {
             open,
             record,
         } = self;
-        let Admitted { permit, cleaned, held } = admitted;
+        let PermittedRequest { permit, cleaned, held } = admitted;
         let access = permit.access();
         let cluster = match snapshot.clusters.find(&access.agent().cluster) {
-            Found::One(cluster) => cluster,
-            Found::Several(_) | Found::None => return Err(Rejection::NoCluster),
+            ClusterLookup::One(cluster) => cluster,
+            ClusterLookup::Several(_) | ClusterLookup::None => return Err(Rejection::UnknownCluster),
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
-        let entering = Entering::new(permit.attributes(), record.id(), peer.address().ip());
+        let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
         let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
-        let question = OpenQuestion::Kubernetes(KubernetesQuestion {
+        let question = OpenQuestion::Kubernetes(KubernetesReauthorization {
             services: Arc::clone(services),
-            access: Shared(Arc::clone(access)),
+            access: PtrEqArc(Arc::clone(access)),
             attributes: Arc::clone(permit.attributes()),
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
         });
         let place = open.enter_session(question, (snapshot, record.id()), Arc::new(entered));
-        let place = place.map_err(|Withdrawn| Rejection::Ended(Ending::Withdrawn))?;
-        let exchange = Exchange {
+        let place = place.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
+        let exchange = ClusterRequest {
             cluster,
             rest: path.rest,
             query: path.query,
             attributes: permit.attributes(),
-            told: Told::Caller(permit.impersonation()),
+            told: RequestIdentity::Impersonated(permit.impersonation()),
             peer,
             decision: record.id(),
             until: None,
@@ -404,8 +408,8 @@ impl Walk<'_> {
             .await;
         record.step(Step::Forward);
         match answered? {
-            Answered::Answer(response) => Ok(response),
-            Answered::Unknown(_) => Err(Rejection::UnknownToCluster),
+            SendOutcome::ClusterResponse(response) => Ok(response),
+            SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
         }
     }
 }
@@ -417,7 +421,7 @@ fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> 
         agent: None,
         access_type: None,
         attributes: None,
-        outcome: audit::Outcome::Denied,
+        outcome: audit::AccessOutcome::Denied,
         reason,
         detail: None,
         client: peer.address().ip(),
@@ -426,11 +430,11 @@ fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> 
     }
 }
 
-impl Services {
+impl KubernetesFrontState {
     /// Audits a refusal that comes before anything is known of the caller. The caller is answered
     /// even if the store fails.
     pub(crate) async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
-        let reason = rejection.answer(Voice::Kubernetes).reason;
+        let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
         if let Err(error) = self.audit.access(stranger(reason, at)).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }

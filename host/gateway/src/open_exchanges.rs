@@ -18,13 +18,13 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 use tokio::sync::{Notify, watch};
 use uuid::Uuid;
 
-use crate::applications::ApplicationQuestion;
-use crate::clusters::ClusterQuestion;
-use crate::extensions::ExtensionQuestion;
-use crate::kubernetes::KubernetesQuestion;
-use crate::snapshot::{Current, Snapshot};
+use crate::applications::ApplicationReauthorization;
+use crate::clusters::ClusterReauthorization;
+use crate::extensions::ExtensionReauthorization;
+use crate::kubernetes::KubernetesReauthorization;
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_identity::authenticate::Principal;
-use tollgate_identity::sessions::{EndSignal, Ending, Entered, Switch};
+use tollgate_identity::sessions::{EndReason, EndSignal, EndTrigger, ExchangeGuard};
 use tollgate_proxy::record::Recorder;
 
 /// Number of shards. Exchanges are spread over them so that requests do not wait for each other.
@@ -35,31 +35,31 @@ const SHARDS: usize = 32;
 #[derive(Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Question {
     /// A call of an extension.
-    Extension(ExtensionQuestion),
+    Extension(ExtensionReauthorization),
     /// A request to a cluster by its name.
-    Cluster(ClusterQuestion),
+    Cluster(ClusterReauthorization),
     /// A request through an agent.
-    Kubernetes(KubernetesQuestion),
+    Kubernetes(KubernetesReauthorization),
     /// A request in the name of an Application.
-    Application(ApplicationQuestion),
+    Application(ApplicationReauthorization),
     /// A watch of ApplicationSets. It is open to every known caller, because each event is judged
     /// by itself.
-    ApplicationSets(Shared<Principal>),
+    ApplicationSets(PtrEqArc<Principal>),
 }
 
 /// A pointer that is equal to itself and its clones, and hashes accordingly.
 #[derive(Debug)]
-pub(crate) struct Shared<T>(pub(crate) Arc<T>);
+pub(crate) struct PtrEqArc<T>(pub(crate) Arc<T>);
 
-impl<T> PartialEq for Shared<T> {
+impl<T> PartialEq for PtrEqArc<T> {
     fn eq(&self, other: &Self) -> bool {
         Arc::ptr_eq(&self.0, &other.0)
     }
 }
 
-impl<T> Eq for Shared<T> {}
+impl<T> Eq for PtrEqArc<T> {}
 
-impl<T> Hash for Shared<T> {
+impl<T> Hash for PtrEqArc<T> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0).hash(state);
     }
@@ -81,7 +81,7 @@ impl Question {
             Self::Cluster(question) => question.passes(now),
             Self::Kubernetes(question) => question.passes(now),
             Self::Application(question) => question.passes(now),
-            Self::ApplicationSets(Shared(principal)) => {
+            Self::ApplicationSets(PtrEqArc(principal)) => {
                 now.application_sets.is_some() && now.authenticator.still(principal)
             }
         };
@@ -90,7 +90,7 @@ impl Question {
     }
 
     /// Whether everything that decides this question is identical in both snapshots.
-    fn is_untouched(&self, untouched: &Untouched) -> bool {
+    fn is_untouched(&self, untouched: &UnchangedInputs) -> bool {
         match self {
             Self::Extension(_) => untouched.extensions,
             Self::Cluster(_) => untouched.clusters,
@@ -105,7 +105,7 @@ impl Question {
 /// with rights, and need no question judged again.
 #[derive(Clone, Copy, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of question")]
-struct Untouched {
+struct UnchangedInputs {
     extensions: bool,
     clusters: bool,
     kubernetes: bool,
@@ -113,7 +113,7 @@ struct Untouched {
     callers: bool,
 }
 
-impl Untouched {
+impl UnchangedInputs {
     fn between(before: &Snapshot, now: &Snapshot) -> Self {
         let narrowed = match (&before.narrowed_by, &now.narrowed_by) {
             (None, None) => false,
@@ -159,17 +159,17 @@ impl Untouched {
 #[derive(Debug)]
 struct Exchange {
     question: Question,
-    switch: Arc<Switch>,
+    switch: Arc<EndTrigger>,
     /// The session that also counts the exchange and records its end.
-    session: Option<Arc<Entered>>,
+    session: Option<Arc<ExchangeGuard>>,
 }
 
 impl Exchange {
     /// Ends the exchange. Returns whether it was still open.
     fn withdraw(&self) -> bool {
         match &self.session {
-            Some(session) => session.end(Ending::Withdrawn),
-            None => self.switch.end(Ending::Withdrawn),
+            Some(session) => session.end(EndReason::Withdrawn),
+            None => self.switch.end(EndReason::Withdrawn),
         }
     }
 }
@@ -181,7 +181,7 @@ type Shard = FxHashMap<u64, Arc<Exchange>>;
 pub struct OpenExchanges {
     shards: [Mutex<Shard>; SHARDS],
     next: AtomicU64,
-    current: Current,
+    current: CurrentSnapshot,
     recorder: Arc<Recorder>,
     changed: Notify,
     /// The newest snapshot by which all open exchanges were judged.
@@ -190,11 +190,11 @@ pub struct OpenExchanges {
 
 /// The registration of an open exchange, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Place {
+pub(crate) struct OpenExchangeGuard {
     all: Arc<OpenExchanges>,
     number: u64,
     decision: Uuid,
-    switch: Arc<Switch>,
+    switch: Arc<EndTrigger>,
 }
 
 /// A snapshot that came into force after a request was permitted does not permit it.
@@ -204,7 +204,7 @@ pub struct Withdrawn;
 
 impl OpenExchanges {
     /// Makes a registry with no exchanges.
-    pub fn new(current: Current, recorder: Arc<Recorder>) -> Arc<Self> {
+    pub fn new(current: CurrentSnapshot, recorder: Arc<Recorder>) -> Arc<Self> {
         Arc::new(Self {
             shards: std::array::from_fn(|_| Mutex::default()),
             next: AtomicU64::new(0),
@@ -256,7 +256,7 @@ impl OpenExchanges {
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
-    ) -> Result<Place, Withdrawn> {
+    ) -> Result<OpenExchangeGuard, Withdrawn> {
         self.enter_as(question, (snapshot, decision), (Arc::default(), None))
     }
 
@@ -265,8 +265,8 @@ impl OpenExchanges {
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
-        session: Arc<Entered>,
-    ) -> Result<Place, Withdrawn> {
+        session: Arc<ExchangeGuard>,
+    ) -> Result<OpenExchangeGuard, Withdrawn> {
         let switch = Arc::clone(session.switch());
         self.enter_as(question, (snapshot, decision), (switch, Some(session)))
     }
@@ -275,8 +275,8 @@ impl OpenExchanges {
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
-        (switch, session): (Arc<Switch>, Option<Arc<Entered>>),
-    ) -> Result<Place, Withdrawn> {
+        (switch, session): (Arc<EndTrigger>, Option<Arc<ExchangeGuard>>),
+    ) -> Result<OpenExchangeGuard, Withdrawn> {
         let recorder = Arc::clone(&self.recorder);
         switch.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange = Arc::new(Exchange {
@@ -284,7 +284,7 @@ impl OpenExchanges {
             switch: Arc::clone(&switch),
             session,
         });
-        let place = Place {
+        let place = OpenExchangeGuard {
             all: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
             decision,
@@ -303,7 +303,7 @@ impl OpenExchanges {
 
     /// Ends the exchanges that `now` does not permit. Returns how many.
     fn judge_again(&self, before: &Snapshot, now: &Snapshot) -> usize {
-        let untouched = Untouched::between(before, now);
+        let untouched = UnchangedInputs::between(before, now);
         #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
         let mut verdicts: HashMap<&Question, bool, FxBuildHasher> = HashMap::default();
         let mut ended = 0_usize;
@@ -344,14 +344,14 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
     shard.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Place {
+impl OpenExchangeGuard {
     /// The signal that ends the exchange.
     pub(crate) fn ending(&self) -> EndSignal {
         EndSignal::new(&self.switch)
     }
 }
 
-impl Drop for Place {
+impl Drop for OpenExchangeGuard {
     fn drop(&mut self) {
         self.all.shard(self.number).remove(&self.number);
         if let Some(ending) = self.switch.ending() {

@@ -12,17 +12,17 @@ use futures_util::FutureExt;
 use http::{HeaderValue, Request, Response, request};
 
 use crate::applications::Desk;
-use crate::applicationsets::Room;
-use crate::applicationsets::grpc::Api;
+use crate::applicationsets::ApplicationSetsFrontState;
+use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
-use crate::front::{Door, Front, RequestContext, name_decision};
-use crate::kubernetes::{self, Services};
+use crate::front::{Front, FrontKind, RequestContext, name_decision};
+use crate::kubernetes::{self, KubernetesFrontState};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
 use crate::route::{self, Route};
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_config::Config;
-use tollgate_identity::authenticate::agent::{self, CiTokens, Presented};
+use tollgate_identity::authenticate::agent::{self, CiTokens, PresentedCredential};
 use tollgate_identity::authenticate::{Principal, Safety};
 use tollgate_proxy::assertion::Signer;
 use tollgate_proxy::forward::{self, Body, Limiter};
@@ -36,7 +36,7 @@ use tollgate_state::source::Source;
 /// Serves requests with the snapshot in force.
 #[derive(Debug)]
 pub struct Gateway {
-    pub(crate) current: Current,
+    pub(crate) current: CurrentSnapshot,
     pub(crate) recorder: Arc<Recorder>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) signer: Signer,
@@ -44,22 +44,26 @@ pub struct Gateway {
     public_keys: bytes::Bytes,
     pub(crate) persons: Arc<Limiter>,
     /// State of the Kubernetes front, if it is open.
-    pub(crate) services: Option<Arc<Services>>,
+    pub(crate) services: Option<Arc<KubernetesFrontState>>,
     /// State of the Applications front, if it is open.
     pub(crate) applications: Option<Arc<Desk>>,
     /// State of the ApplicationSet front, if it is open.
-    pub(crate) sets: Option<Arc<Room>>,
+    pub(crate) sets: Option<Arc<ApplicationSetsFrontState>>,
     /// Where objects are written.
     pub(crate) source: Arc<dyn Source>,
     /// Messages of the gRPC methods.
-    pub(crate) grpc: Arc<Api>,
+    pub(crate) grpc: Arc<MessageCodec>,
     /// Open exchanges of all fronts.
     pub(crate) open: Arc<OpenExchanges>,
 }
 
 /// State of the Kubernetes, Applications and ApplicationSet fronts that outlives a request. `None`
 /// for a front that is closed.
-pub type Fronts = (Option<Arc<Services>>, Option<Arc<Desk>>, Option<Arc<Room>>);
+pub type FrontStates = (
+    Option<Arc<KubernetesFrontState>>,
+    Option<Arc<Desk>>,
+    Option<Arc<ApplicationSetsFrontState>>,
+);
 
 impl Gateway {
     /// Makes a gateway over the snapshots of `current`.
@@ -67,11 +71,11 @@ impl Gateway {
     /// # Errors
     /// The key that signs assertions cannot be read or made.
     pub fn new(
-        current: Current,
+        current: CurrentSnapshot,
         recorder: Arc<Recorder>,
         metrics: Arc<Metrics>,
         (config, source): (&Config, Arc<dyn Source>),
-        (services, applications, sets): Fronts,
+        (services, applications, sets): FrontStates,
         open: Arc<OpenExchanges>,
     ) -> anyhow::Result<Self> {
         let signer = signer(&config.extensions)?;
@@ -98,7 +102,7 @@ impl Gateway {
             services,
             applications,
             source,
-            grpc: Arc::new(Api::new()?),
+            grpc: Arc::new(MessageCodec::new()?),
             open,
         })
     }
@@ -107,7 +111,7 @@ impl Gateway {
         let snapshot = self.current.load_full();
         let (head, body) = request.into_parts();
         let mut record = self.recorder.open(head.method.clone(), head.uri.path());
-        let door = Door::of(&snapshot, Some(&head));
+        let door = FrontKind::of(&snapshot, Some(&head));
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
@@ -143,7 +147,7 @@ impl Gateway {
         request: (request::Parts, Body),
         (peer, snapshot): (&Arc<Peer>, &Arc<Snapshot>),
         mut record: Open,
-        door: Door,
+        door: FrontKind,
     ) -> Response<Body> {
         let walked = AssertUnwindSafe(self.walk(request, peer, snapshot, &mut record))
             .catch_unwind()
@@ -154,7 +158,7 @@ impl Gateway {
                 response
             }
             Ok(Err(rejection)) => {
-                if door == Door::Agents && matches!(rejection, Rejection::Route(_)) {
+                if door == FrontKind::Agents && matches!(rejection, Rejection::Route(_)) {
                     self.refused_at_the_door(&rejection, (peer, record.id())).await;
                 }
                 door.refuse(&rejection, record)
@@ -183,7 +187,7 @@ impl Gateway {
             return Ok(json(self.public_keys.clone()));
         }
         if let (Route::Kubernetes(path), Some(front), Some(services)) = (&route, &snapshot.kubernetes, &self.services) {
-            let walk = kubernetes::Walk {
+            let walk = kubernetes::StageContext {
                 peer,
                 snapshot,
                 front,
@@ -210,7 +214,7 @@ impl Gateway {
             _ => (None, head),
         };
         if route == Route::Unknown && snapshot.kubernetes.is_some() && is_for_agents(&head) {
-            return Err(Rejection::Prefix);
+            return Err(Rejection::WrongPrefix);
         }
         let safety = safety(&route, &head.method);
         let principal = snapshot.authenticator.authenticate(&head, safety).await;
@@ -263,7 +267,7 @@ impl Gateway {
             })
         });
         let record = record.ok_or(Rejection::NotFound)?;
-        let view = tollgate_proxy::record::View::of(&record).for_caller();
+        let view = tollgate_proxy::record::RecordView::of(&record).for_caller();
         Ok(json(serde_json::to_string(&view).unwrap_or_default()))
     }
 }
@@ -285,7 +289,7 @@ impl Handler for Gateway {
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
         let decision = record.id();
-        let door = Door::of(&snapshot, head);
+        let door = FrontKind::of(&snapshot, head);
         let mut response = door.refuse(&Rejection::Server(refusal), record);
         // A page that is allowed to call may read why a request was refused.
         if let Some(Ok(cors)) = head.and_then(|head| door.cors(&snapshot, head)) {
@@ -338,9 +342,11 @@ fn safety(route: &Route<'_>, method: &http::Method) -> Safety {
 
 /// Whether only the Kubernetes front accepts the credential.
 fn is_for_agents(head: &request::Parts) -> bool {
-    match agent::read(head, CiTokens::Taken) {
-        Ok(Presented::Pat { .. } | Presented::Ci { .. } | Presented::Cookie { .. }) => true,
-        Ok(Presented::IdToken(_)) | Err(_) => false,
+    match agent::read(head, CiTokens::Accepted) {
+        Ok(PresentedCredential::Pat { .. } | PresentedCredential::Ci { .. } | PresentedCredential::Cookie { .. }) => {
+            true
+        }
+        Ok(PresentedCredential::IdToken(_)) | Err(_) => false,
     }
 }
 

@@ -18,10 +18,10 @@ use zeroize::Zeroizing;
 use crate::caller::Caller;
 use crate::front::{Front, RequestContext};
 use crate::platform::api::content::{CONTENT_BYTES, NewSession, NewToken, read};
-use crate::platform::api::cookie::Transport;
-use crate::platform::api::query::{Parameters, Query, Whose};
+use crate::platform::api::cookie::TransportSecurity;
+use crate::platform::api::query::{OwnerFilter, Parameters, Query};
 use crate::platform::api::{AgentRef, Error};
-use crate::platform::permit::{Right, check, could, each, object};
+use crate::platform::permit::{PlatformPermission, check, could, each, object};
 use crate::platform::route::PlatformRoute;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
@@ -32,11 +32,11 @@ use tollgate_core::user::User;
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Principal;
 use tollgate_identity::store::{self, Actor, Owned};
-use tollgate_proxy::forward::{Body, Gathered};
-use tollgate_proxy::record::{Check, Open};
+use tollgate_proxy::forward::{Body, BufferedBody};
+use tollgate_proxy::record::{CheckRecord, Open};
 use tollgate_state::people::PersonState;
 
-use crate::kubernetes::Services;
+use crate::kubernetes::KubernetesFrontState;
 
 mod agents;
 pub mod api;
@@ -52,8 +52,8 @@ pub(crate) struct Desk<'a> {
     snapshot: &'a Snapshot,
     agents: &'a Agents,
     settings: &'a Kubernetes,
-    services: &'a Services,
-    transport: Transport,
+    services: &'a KubernetesFrontState,
+    transport: TransportSecurity,
     now: Timestamp,
     caller: Arc<Caller>,
     person: Person,
@@ -61,13 +61,13 @@ pub(crate) struct Desk<'a> {
 
 /// Who the caller is in the directory.
 enum Person {
-    Known(User),
+    Linked(User),
     /// A caller who is not in the directory. Such callers own nothing, but may have rights.
-    Stranger,
+    Unlinked,
 }
 
 /// What a list asks for, with the RBAC object that stands for all of it.
-struct Wish {
+struct ListRequest {
     query: Query,
     agent: Option<AgentId>,
     user: Option<i64>,
@@ -102,7 +102,7 @@ impl<'a> Desk<'a> {
     /// Their user is blocked, or the front is closed.
     pub(crate) fn open(
         snapshot: &'a Snapshot,
-        services: &'a Services,
+        services: &'a KubernetesFrontState,
         principal: &Arc<Principal>,
     ) -> Result<Self, Rejection> {
         let front = snapshot.kubernetes.as_ref().ok_or(Rejection::NotFound)?;
@@ -112,7 +112,7 @@ impl<'a> Desk<'a> {
             agents: &front.agents,
             settings,
             services,
-            transport: Transport::of(snapshot.config.tls.is_some(), settings),
+            transport: TransportSecurity::of(snapshot.config.tls.is_some(), settings),
             now: services.clock.now(),
             caller: snapshot.callers.of(principal, &snapshot.rbac),
             person: person(principal, snapshot, (settings, &front.agents))?,
@@ -162,8 +162,8 @@ impl<'a> Desk<'a> {
     /// The caller's user. Fails if the directory has none.
     fn me(&self) -> Result<&User, Error> {
         match &self.person {
-            Person::Known(user) => Ok(user),
-            Person::Stranger => {
+            Person::Linked(user) => Ok(user),
+            Person::Unlinked => {
                 let principal = &self.caller.principal;
                 Err(Error::NotLinked {
                     user: principal.user_id().to_owned(),
@@ -178,19 +178,19 @@ impl<'a> Desk<'a> {
     /// may share a name with somebody. A person who had a number before has another name.
     fn is_mine(&self, user: &User) -> bool {
         match &self.person {
-            Person::Known(me) => me.id > 0 && me == user,
-            Person::Stranger => false,
+            Person::Linked(me) => me.id > 0 && me == user,
+            Person::Unlinked => false,
         }
     }
 
     /// The actor that the audit log names.
     fn actor(&self) -> Actor {
         match &self.person {
-            Person::Known(user) => Actor {
+            Person::Linked(user) => Actor {
                 user_id: Some(user.id),
                 name: user.username.clone(),
             },
-            Person::Stranger => Actor {
+            Person::Unlinked => Actor {
                 user_id: None,
                 name: self.caller.principal.username().to_owned(),
             },
@@ -201,12 +201,12 @@ impl<'a> Desk<'a> {
     fn here(&self) -> Result<(), Error> {
         match self.settings.authorizer {
             Authorizer::Embedded => Ok(()),
-            Authorizer::Remote { .. } => Err(Error::Elsewhere),
+            Authorizer::Remote { .. } => Err(Error::RemoteAuthorizer),
         }
     }
 
     /// Looks a right up.
-    fn may(&self, right: Right, object: String, checks: &mut Vec<Check>) -> bool {
+    fn may(&self, right: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> bool {
         let check = check(self.snapshot, &self.caller, right, object);
         let allowed = check.allowed;
         checks.push(check);
@@ -236,20 +236,22 @@ impl<'a> Desk<'a> {
         }
     }
 
-    fn wish(&self, query: Query) -> Result<Wish, Error> {
+    fn wish(&self, query: Query) -> Result<ListRequest, Error> {
         let (user, is_mine) = match &query.whose {
-            Whose::Mine => (Some(self.me()?.id), true),
-            Whose::All => (None, false),
-            Whose::User(name) => match &self.person {
-                Person::Known(me) if me.username == *name => (Some(me.id), true),
-                Person::Known(_) | Person::Stranger => (self.agents.user_named(name).map(|found| found.user.id), false),
+            OwnerFilter::Mine => (Some(self.me()?.id), true),
+            OwnerFilter::All => (None, false),
+            OwnerFilter::User(name) => match &self.person {
+                Person::Linked(me) if me.username == *name => (Some(me.id), true),
+                Person::Linked(_) | Person::Unlinked => {
+                    (self.agents.user_named(name).map(|found| found.user.id), false)
+                }
             },
         };
         let agent = query.agent.as_deref().and_then(|text| match self.named(text) {
             Some(agent) => Some(agent.id),
             None => AgentId::parse(text),
         });
-        Ok(Wish {
+        Ok(ListRequest {
             query,
             agent,
             user,
@@ -261,7 +263,12 @@ impl<'a> Desk<'a> {
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
-    fn owned(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<Owned, Error> {
+    fn owned(
+        &self,
+        right: PlatformPermission,
+        wish: &ListRequest,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<Owned, Error> {
         let agents = match (&wish.query.agent, wish.agent) {
             (Some(_), agent) => {
                 let readable = agent.filter(|id| wish.is_mine || self.could_see(right, Some(*id), wish));
@@ -288,20 +295,20 @@ impl<'a> Desk<'a> {
     }
 
     /// The name of the one person whose rows are asked for.
-    fn username(&self, wish: &Wish) -> Option<String> {
+    fn username(&self, wish: &ListRequest) -> Option<String> {
         match (&wish.query.whose, &self.person) {
-            (Whose::User(name), _) => Some(name.clone()),
-            (Whose::Mine, Person::Known(me)) => Some(me.username.clone()),
-            (Whose::Mine, Person::Stranger) | (Whose::All, _) => None,
+            (OwnerFilter::User(name), _) => Some(name.clone()),
+            (OwnerFilter::Mine, Person::Linked(me)) => Some(me.username.clone()),
+            (OwnerFilter::Mine, Person::Unlinked) | (OwnerFilter::All, _) => None,
         }
     }
 
     /// Whether the caller could see any of the requested rows at this agent; without an agent, any
     /// row that is for all agents.
-    fn could_see(&self, right: Right, agent: Option<AgentId>, wish: &Wish) -> bool {
+    fn could_see(&self, right: PlatformPermission, agent: Option<AgentId>, wish: &ListRequest) -> bool {
         let name = match &wish.query.whose {
-            Whose::User(name) => name.as_str(),
-            Whose::Mine | Whose::All => "",
+            OwnerFilter::User(name) => name.as_str(),
+            OwnerFilter::Mine | OwnerFilter::All => "",
         };
         could(self.snapshot, &self.caller, right, &self.object(agent, name))
     }
@@ -309,8 +316,8 @@ impl<'a> Desk<'a> {
     /// For each of these rows, whether the caller may see it.
     fn visible<'r>(
         &self,
-        right: Right,
-        wish: &Wish,
+        right: PlatformPermission,
+        wish: &ListRequest,
         rows: impl Iterator<Item = (Option<AgentId>, &'r User)>,
     ) -> Vec<bool> {
         if wish.is_mine {
@@ -325,7 +332,12 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The answer is
     /// the same whether rows exist or not.
-    fn nothing(&self, right: Right, wish: &Wish, checks: &mut Vec<Check>) -> Result<(), Error> {
+    fn nothing(
+        &self,
+        right: PlatformPermission,
+        wish: &ListRequest,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<(), Error> {
         // A page after the first is empty if rows were deleted meanwhile.
         if wish.is_mine || wish.query.after.is_some() {
             return Ok(());
@@ -333,7 +345,7 @@ impl<'a> Desk<'a> {
         self.require(right, wish.object(), checks)
     }
 
-    fn require(&self, right: Right, object: String, checks: &mut Vec<Check>) -> Result<(), Error> {
+    fn require(&self, right: PlatformPermission, object: String, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
         if self.may(right, object.clone(), checks) {
             return Ok(());
         }
@@ -346,12 +358,12 @@ impl<'a> Desk<'a> {
     }
 }
 
-impl Wish {
+impl ListRequest {
     /// The RBAC object that stands for everything that is asked for, in the caller's words.
     fn object(&self) -> String {
         let user = match &self.query.whose {
-            Whose::User(name) => Some(name.as_str()),
-            Whose::Mine | Whose::All => None,
+            OwnerFilter::User(name) => Some(name.as_str()),
+            OwnerFilter::Mine | OwnerFilter::All => None,
         };
         object(self.query.agent.as_deref(), user)
     }
@@ -386,7 +398,7 @@ fn person(
     match principal.kind() {
         Kind::Local | Kind::Oidc => {}
         // Neither is a person, whatever its name is.
-        Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Stranger),
+        Kind::Anonymous | Kind::ProjectToken => return Ok(Person::Unlinked),
     }
     // If an issuer has `claimMappings`, its own claims are under `token`.
     let issuers = &snapshot.config.authentication.issuers;
@@ -397,7 +409,7 @@ fn person(
         Some(principal.claims())
     };
     let found = claims.and_then(|claims| agents.user_of(&settings.users, principal.issuer(), claims));
-    found.map_or(Ok(Person::Stranger), |found| unblocked(found).map(Person::Known))
+    found.map_or(Ok(Person::Unlinked), |found| unblocked(found).map(Person::Linked))
 }
 
 /// The user, unless they are blocked.
@@ -426,8 +438,8 @@ fn hint(kind: Kind) -> &'static str {
 /// Reads all of a short content.
 async fn gather(body: Body) -> Result<Bytes, Rejection> {
     match body.gather(CONTENT_BYTES).await? {
-        Gathered::Whole(content) => Ok(content),
-        Gathered::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
+        BufferedBody::Whole(content) => Ok(content),
+        BufferedBody::Stream(_) => Err(Error::ContentLength { allowed: CONTENT_BYTES }.into()),
     }
 }
 
@@ -444,7 +456,7 @@ fn answer(status: StatusCode, document: &impl Serialize) -> Response<Body> {
 
 /// A page of a list.
 #[derive(Serialize)]
-struct Listed<'a, T> {
+struct ListPage<'a, T> {
     items: &'a [T],
     /// Cursor of the next page, for the parameter of the same name.
     #[serde(rename = "continue", skip_serializing_if = "Option::is_none")]
@@ -453,5 +465,5 @@ struct Listed<'a, T> {
 
 /// A list that is one page.
 fn items<T: Serialize>(items: &[T]) -> Response<Body> {
-    answer(StatusCode::OK, &Listed { items, next: None })
+    answer(StatusCode::OK, &ListPage { items, next: None })
 }

@@ -14,14 +14,14 @@ use serde_json::{Value, json};
 use crate::front::{Front, RequestContext};
 use crate::platform::api;
 use crate::platform::api::content::read;
-use crate::projects::permit::{Right, check, visible};
+use crate::projects::permit::{ProjectPermission, check, visible};
 use crate::projects::route::ProjectRoute;
 use crate::projects::update::{CONTENT_BYTES, Error, Update};
 use crate::rejection::Rejection;
-use tollgate_proxy::forward::{Body, Gathered};
+use tollgate_proxy::forward::{Body, BufferedBody};
 use tollgate_proxy::record::Step;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{Key, Kind, Writer};
+use tollgate_state::write::{Kind, ObjectKey, Writer};
 
 pub mod permit;
 pub mod route;
@@ -77,7 +77,7 @@ impl RequestContext<'_> {
     }
 
     async fn project(&mut self, writer: &Writer, name: &str) -> Result<Value, Rejection> {
-        self.require_project(&[Right::Get], name)?;
+        self.require_project(&[ProjectPermission::Get], name)?;
         let stored = writer.read(&self.project_key(name)).await.map_err(Error::State)?;
         Ok(stored.object)
     }
@@ -89,11 +89,11 @@ impl RequestContext<'_> {
         (head, body): (request::Parts, Body),
     ) -> Result<Value, Rejection> {
         // The answer shows the project, so the caller must also be allowed to see it.
-        self.require_project(&[Right::Update, Right::Get], name)?;
+        self.require_project(&[ProjectPermission::Update, ProjectPermission::Get], name)?;
         let allowed = CONTENT_BYTES;
         let content = match body.gather(allowed).await? {
-            Gathered::Whole(content) => content,
-            Gathered::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
+            BufferedBody::Whole(content) => content,
+            BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
         };
         let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
         let based_on = update.based_on()?;
@@ -105,8 +105,8 @@ impl RequestContext<'_> {
         Ok(stored.object)
     }
 
-    fn project_key(&self, name: &str) -> Key {
-        Key {
+    fn project_key(&self, name: &str) -> ObjectKey {
+        ObjectKey {
             kind: Kind::AppProject,
             name: ObjectName {
                 namespace: self.snapshot.config.control_plane_namespace.clone(),
@@ -115,7 +115,7 @@ impl RequestContext<'_> {
         }
     }
 
-    fn require_project(&mut self, rights: &[Right], name: &str) -> Result<(), Error> {
+    fn require_project(&mut self, rights: &[ProjectPermission], name: &str) -> Result<(), Error> {
         let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
         let checks = rights.iter().map(|right| check(self.snapshot, &caller, *right, name));
         let checks: Vec<_> = checks.collect();

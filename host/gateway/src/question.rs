@@ -46,7 +46,7 @@ pub enum Error {
     },
     /// The answer broke off.
     #[error("its answer broke off")]
-    Cut,
+    Truncated,
 }
 
 /// What is asked.
@@ -64,12 +64,12 @@ pub struct Question<'a> {
 
 /// Sends several requests to one cluster, with one credential.
 #[derive(Debug)]
-pub(crate) struct Asking<'a> {
+pub(crate) struct ClusterClient<'a> {
     access: &'a ClusterAccess,
     lease: Lease,
 }
 
-impl<'a> Asking<'a> {
+impl<'a> ClusterClient<'a> {
     /// Takes the cluster's credential, waiting at most
     /// [`cluster_access::LONGEST_WAIT`]. Cancel safe.
     ///
@@ -91,7 +91,7 @@ impl<'a> Asking<'a> {
         self.ask_as(question, &Impersonation::Nobody).await
     }
 
-    /// Like [`Asking::ask`], impersonating `whom`.
+    /// Like [`ClusterClient::ask`], impersonating `whom`.
     ///
     /// # Errors
     /// [`Error`].
@@ -130,7 +130,7 @@ impl<'a> Asking<'a> {
             Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong {
                 allowed: question.longest,
             }),
-            Err(_) => Err(Error::Cut),
+            Err(_) => Err(Error::Truncated),
         }
     }
 }

@@ -76,7 +76,7 @@ pub enum Rejection {
     Credential(#[from] crate::cluster_access::Error),
     /// The credential's certificate cannot be used for a connection.
     #[error("the cluster's certificate cannot be used")]
-    Unreachable(#[source] forward::BuildError),
+    UnusableCertificate(#[source] forward::BuildError),
     /// The credential is of a kind that clients cannot present.
     #[error("this cluster's credential is no token and no client certificate")]
     NotPortable,
@@ -86,7 +86,7 @@ pub enum Rejection {
     /// The path is not below the Kubernetes front's prefix, but the credential is only for that
     /// front.
     #[error("the URL does not start with the expected prefix `{KUBERNETES}`")]
-    Prefix,
+    WrongPrefix,
     /// The caller of the Kubernetes front presents no usable credential.
     #[error(transparent)]
     Agent(#[from] authenticate::agent::Error),
@@ -104,16 +104,16 @@ pub enum Rejection {
     Audit(#[source] store::Error),
     /// The session ended while the request was under way.
     #[error("the session has ended")]
-    Ended(sessions::Ending),
+    Ended(sessions::EndReason),
     /// A snapshot that came into force meanwhile does not permit the request.
     #[error(transparent)]
     Withdrawn(#[from] open_exchanges::Withdrawn),
     /// The agent's cluster is not one of the gateway's.
     #[error("the agent's cluster is not known")]
-    NoCluster,
+    UnknownCluster,
     /// The cluster does not accept the gateway's own credential.
     #[error("the cluster refused the gateway's own credential")]
-    UnknownToCluster,
+    ClusterUnauthorized,
     /// The request may not enter the cluster of an Application.
     #[error(transparent)]
     Application(#[from] crate::applications::permit::Error),
@@ -139,9 +139,9 @@ pub enum Rejection {
 
 /// The format in which a front answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Voice {
+pub enum ErrorFormat {
     /// The gateway's own JSON.
-    House,
+    Tollgate,
     /// The format of Argo CD's extension handler.
     Argocd,
     /// The format of kube-apiserver: a `Status`.
@@ -150,11 +150,11 @@ pub enum Voice {
     ApplicationSets,
 }
 
-impl Voice {
+impl ErrorFormat {
     /// The format of the extension front.
     pub fn of(compatibility: Compatibility) -> Self {
         match compatibility {
-            Compatibility::None => Self::House,
+            Compatibility::None => Self::Tollgate,
             Compatibility::Argocd => Self::Argocd,
         }
     }
@@ -162,7 +162,7 @@ impl Voice {
 
 /// What the caller sees.
 #[derive(Debug)]
-pub struct Answer {
+pub struct ErrorResponse {
     /// HTTP status.
     pub status: StatusCode,
     /// Stable word in snake case, for programs and metric labels.
@@ -190,33 +190,35 @@ impl Rejection {
     }
 
     /// The answer to the caller.
-    pub fn answer(&self, voice: Voice) -> Answer {
+    pub fn answer(&self, voice: ErrorFormat) -> ErrorResponse {
         let answer = self.honest();
         match voice {
-            Voice::House | Voice::Kubernetes | Voice::ApplicationSets => answer,
-            Voice::Argocd => self.as_argocd(answer),
+            ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets => answer,
+            ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
 
-    fn honest(&self) -> Answer {
+    fn honest(&self) -> ErrorResponse {
         match self {
-            Self::Route(error) => Answer::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string()),
-            Self::Server(error) => Answer::denied(error.status(), refused_form(error), error.to_string()),
-            Self::NotFound => Answer::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
+            Self::Route(error) => {
+                ErrorResponse::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string())
+            }
+            Self::Server(error) => ErrorResponse::denied(error.status(), refused_form(error), error.to_string()),
+            Self::NotFound => ErrorResponse::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
             Self::Authenticate(error) => unauthenticated(error),
-            Self::Call(error) => Answer::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
+            Self::Call(error) => ErrorResponse::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
             Self::Authorize(error) => unauthorized(error),
-            Self::PluginsMissing(_) => Answer::failed(
+            Self::PluginsMissing(_) => ErrorResponse::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "plugin_missing",
                 "the gateway is not completely set up",
             ),
             Self::Plugin(error) => plugin_failed(error),
-            Self::Limit(error) => Answer {
+            Self::Limit(error) => ErrorResponse {
                 retry_after: Some(error.retry_after_seconds),
-                ..Answer::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
+                ..ErrorResponse::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
             },
-            Self::Assertion(_) => Answer::failed(
+            Self::Assertion(_) => ErrorResponse::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "assertion_failed",
                 "the request could not be prepared",
@@ -224,38 +226,42 @@ impl Rejection {
             Self::Headers(error) => bad_headers(error),
             Self::Forward(error) => not_forwarded(error),
             Self::Credential(error) => no_credential(error),
-            Self::Unreachable(_) => Answer {
+            Self::UnusableCertificate(_) => ErrorResponse {
                 code: Some("config.certificate".to_owned()),
-                ..Answer::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
+                ..ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
             },
-            Self::NotPortable => Answer::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string()),
-            Self::Origin(_) => Answer::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
-            Self::Prefix => Answer::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
+            Self::NotPortable => {
+                ErrorResponse::failed(StatusCode::CONFLICT, "credential_not_portable", self.to_string())
+            }
+            Self::Origin(_) => ErrorResponse::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
+            Self::WrongPrefix => ErrorResponse::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
             Self::Agent(error) => kubernetes::unpresented(error),
             Self::Access(error) => kubernetes::no_access(error),
             Self::ClientImpersonates(_) => {
-                Answer::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
+                ErrorResponse::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
             }
             Self::Kubernetes(error) => kubernetes::unpermitted(error),
             Self::Application(error) => kubernetes::unpermitted_application(error),
             Self::Discovery(error) => kubernetes::undiscovered(error),
-            Self::Audit(_) => Answer::failed(
+            Self::Audit(_) => ErrorResponse::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "audit_unavailable",
                 "the request cannot be written down right now, try again later",
             ),
             Self::Ended(ending) => kubernetes::ended(*ending),
             Self::Withdrawn(_) => {
-                let reason = sessions::Ending::Withdrawn.code();
-                Answer::denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
+                let reason = sessions::EndReason::Withdrawn.code();
+                ErrorResponse::denied(StatusCode::FORBIDDEN, reason, "access was withdrawn")
             }
-            Self::NoCluster => Answer::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
-            Self::UnknownToCluster => Answer::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string()),
+            Self::UnknownCluster => ErrorResponse::failed(StatusCode::BAD_GATEWAY, "cluster_unknown", self.to_string()),
+            Self::ClusterUnauthorized => {
+                ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string())
+            }
             Self::Platform(error) => refused_by_platform(error),
             Self::Project(error) => refused_by_state(error),
             Self::ApplicationSet(error) => refused_set(error),
             Self::Grpc(error) => refused_call(error),
-            Self::Panicked => Answer::failed(
+            Self::Panicked => ErrorResponse::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
                 "the gateway could not answer the request",
@@ -264,7 +270,7 @@ impl Rejection {
     }
 
     /// Statuses and texts of Argo CD's extension handler (source: `CallExtension`).
-    fn as_argocd(&self, honest: Answer) -> Answer {
+    fn as_argocd(&self, honest: ErrorResponse) -> ErrorResponse {
         let (status, message) = match self {
             Self::Authenticate(authenticate::Error::NoCredential | authenticate::Error::Malformed(_)) => {
                 (StatusCode::BAD_REQUEST, "Auth cookie not found".into())
@@ -303,15 +309,15 @@ impl Rejection {
             | Self::Headers(_)
             | Self::Forward(_)
             | Self::Authorize(
-                permit::Error::Cluster { .. }
+                permit::Error::ClusterDenied { .. }
                 | permit::Error::UnknownCluster { .. }
                 | permit::Error::AmbiguousCluster { .. },
             )
             | Self::Credential(_)
-            | Self::Unreachable(_)
+            | Self::UnusableCertificate(_)
             | Self::NotPortable
             | Self::Origin(_)
-            | Self::Prefix
+            | Self::WrongPrefix
             | Self::Agent(_)
             | Self::Access(_)
             | Self::ClientImpersonates(_)
@@ -321,15 +327,15 @@ impl Rejection {
             | Self::Audit(_)
             | Self::Ended(_)
             | Self::Withdrawn(_)
-            | Self::NoCluster
-            | Self::UnknownToCluster
+            | Self::UnknownCluster
+            | Self::ClusterUnauthorized
             | Self::Platform(_)
             | Self::Project(_)
             | Self::ApplicationSet(_)
             | Self::Grpc(_)
             | Self::Panicked => return honest,
         };
-        Answer {
+        ErrorResponse {
             status,
             message,
             ..honest
@@ -349,7 +355,7 @@ fn refused_form(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
     }
 }
 
-fn unauthenticated(error: &authenticate::Error) -> Answer {
+fn unauthenticated(error: &authenticate::Error) -> ErrorResponse {
     use authenticate::Error;
     let text: Cow<'static, str> = match error {
         Error::NoCredential | Error::Malformed(_) | Error::CrossSite { .. } => error.to_string().into(),
@@ -360,30 +366,38 @@ fn unauthenticated(error: &authenticate::Error) -> Answer {
         Error::SessionUnusable(_) => "the session is not usable right now".into(),
     };
     match error {
-        Error::CrossSite { .. } => Answer::denied(StatusCode::FORBIDDEN, error.code(), text),
-        Error::IssuerUnavailable { .. } => Answer {
+        Error::CrossSite { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, error.code(), text),
+        Error::IssuerUnavailable { .. } => ErrorResponse {
             retry_after: Some(5),
-            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
+            ..ErrorResponse::failed(StatusCode::SERVICE_UNAVAILABLE, error.code(), text)
         },
         // One reason for all of them, so that a forger does not learn which check failed.
-        Error::Invalid(_) => Answer::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
+        Error::Invalid(_) => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "invalid_token", text),
         Error::NoCredential | Error::Malformed(_) | Error::Expired | Error::Revoked(_) | Error::SessionUnusable(_) => {
-            Answer::denied(StatusCode::UNAUTHORIZED, error.code(), text)
+            ErrorResponse::denied(StatusCode::UNAUTHORIZED, error.code(), text)
         }
     }
 }
 
-fn unauthorized(error: &permit::Error) -> Answer {
+fn unauthorized(error: &permit::Error) -> ErrorResponse {
     use permit::Error;
     match error {
-        Error::Denied { reason } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
+        Error::Denied { reason } => ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
         Error::UnknownExtension { .. } => {
-            Answer::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
+            ErrorResponse::denied(StatusCode::NOT_FOUND, "extension_not_found", error.to_string())
         }
-        Error::NoBackend { .. } => Answer::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string()),
-        Error::Cluster { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string()),
-        Error::UnknownCluster { .. } => Answer::denied(StatusCode::NOT_FOUND, "cluster_not_found", error.to_string()),
-        Error::AmbiguousCluster { .. } => Answer::denied(StatusCode::CONFLICT, "cluster_ambiguous", error.to_string()),
+        Error::NoBackend { .. } => {
+            ErrorResponse::failed(StatusCode::NOT_FOUND, "no_backend_for_cluster", error.to_string())
+        }
+        Error::ClusterDenied { .. } => {
+            ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", error.to_string())
+        }
+        Error::UnknownCluster { .. } => {
+            ErrorResponse::denied(StatusCode::NOT_FOUND, "cluster_not_found", error.to_string())
+        }
+        Error::AmbiguousCluster { .. } => {
+            ErrorResponse::denied(StatusCode::CONFLICT, "cluster_ambiguous", error.to_string())
+        }
         Error::Policy(cause) => {
             let reason = match cause {
                 rego::Error::Stuck { .. } => "policy_stuck",
@@ -400,47 +414,50 @@ fn unauthorized(error: &permit::Error) -> Answer {
                 | rego::Error::Condition { .. }
                 | rego::Error::Panicked => "policy_failed",
             };
-            Answer::failed(StatusCode::FORBIDDEN, reason, error.to_string())
+            ErrorResponse::failed(StatusCode::FORBIDDEN, reason, error.to_string())
         }
     }
 }
 
-fn plugin_failed(error: &plugin::CallError) -> Answer {
+fn plugin_failed(error: &plugin::CallError) -> ErrorResponse {
     use plugin::CallError;
     match error {
-        CallError::Refused { status, reason, .. } => Answer::denied(*status, "refused_by_plugin", reason.clone()),
-        CallError::Busy { .. } => Answer {
+        CallError::Refused { status, reason, .. } => {
+            ErrorResponse::denied(*status, "refused_by_plugin", reason.clone())
+        }
+        CallError::Busy { .. } => ErrorResponse {
             retry_after: Some(1),
-            ..Answer::failed(
+            ..ErrorResponse::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "plugin_busy",
                 "the gateway is busy, try again",
             )
         },
-        CallError::Trap { .. } | CallError::Timeout { .. } | CallError::Memory { .. } | CallError::Lie { .. } => {
-            Answer::failed(
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "plugin_failed",
-                "a plugin could not do its work",
-            )
-        }
+        CallError::Trap { .. }
+        | CallError::Timeout { .. }
+        | CallError::Memory { .. }
+        | CallError::InvalidOutput { .. } => ErrorResponse::failed(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "plugin_failed",
+            "a plugin could not do its work",
+        ),
     }
 }
 
-fn bad_headers(error: &headers::Error) -> Answer {
+fn bad_headers(error: &headers::Error) -> ErrorResponse {
     use headers::Error;
     match error {
         Error::NotUtf8 { .. } | Error::ConnectionOption | Error::UpgradeContent | Error::Authority(_) => {
-            Answer::denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
+            ErrorResponse::denied(StatusCode::BAD_REQUEST, "bad_headers", error.to_string())
         }
         Error::Identity { .. } | Error::Nameless => {
-            Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
+            ErrorResponse::denied(StatusCode::FORBIDDEN, "unusable_identity", error.to_string())
         }
         Error::Forbidden { .. }
         | Error::Duplicate { .. }
         | Error::Value { .. }
         | Error::Credential
-        | Error::Impersonation => Answer::failed(
+        | Error::Impersonation => ErrorResponse::failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "headers_refused",
             "the request could not be prepared",
@@ -450,7 +467,7 @@ fn bad_headers(error: &headers::Error) -> Answer {
 
 /// Only permitted callers get here, so they may know the code. The provider's sentence is for
 /// operators.
-fn no_credential(error: &crate::cluster_access::Error) -> Answer {
+fn no_credential(error: &crate::cluster_access::Error) -> ErrorResponse {
     let class = error.class().as_str();
     let message = format!(
         "the cluster's credential is not available ({class}, `{}`)",
@@ -461,39 +478,39 @@ fn no_credential(error: &crate::cluster_access::Error) -> Answer {
         Some(_) => StatusCode::SERVICE_UNAVAILABLE,
         None => StatusCode::BAD_GATEWAY,
     };
-    Answer {
+    ErrorResponse {
         // Whole seconds, rounded up: a retry that comes too soon is refused.
         retry_after: retry_after.map(|wait| wait.as_secs().saturating_add(u64::from(wait.subsec_nanos() > 0))),
         code: Some(error.code().to_owned()),
-        ..Answer::failed(status, "credential_unavailable", message)
+        ..ErrorResponse::failed(status, "credential_unavailable", message)
     }
 }
 
-fn refused_by_platform(error: &api::Error) -> Answer {
+fn refused_by_platform(error: &api::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
-        return Answer::failed(status, reason, error.to_string());
+        return ErrorResponse::failed(status, reason, error.to_string());
     }
-    Answer::denied(status, reason, error.to_string())
+    ErrorResponse::denied(status, reason, error.to_string())
 }
 
-fn refused_by_state(error: &update::Error) -> Answer {
+fn refused_by_state(error: &update::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
-        return Answer::failed(status, reason, error.text());
+        return ErrorResponse::failed(status, reason, error.text());
     }
-    Answer::denied(status, reason, error.text())
+    ErrorResponse::denied(status, reason, error.text())
 }
 
-fn refused_set(error: &request::Error) -> Answer {
+fn refused_set(error: &request::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     let answer = if status.is_server_error() || reason == "policy_failed" {
-        Answer::failed(status, reason, error.text())
+        ErrorResponse::failed(status, reason, error.text())
     } else {
-        Answer::denied(status, reason, error.text())
+        ErrorResponse::denied(status, reason, error.text())
     };
     let (refusals, more) = error.refusals();
-    Answer {
+    ErrorResponse {
         grpc: Some(error.grpc()),
         refusals: refusals.to_vec(),
         more_refusals: more,
@@ -502,56 +519,56 @@ fn refused_set(error: &request::Error) -> Answer {
     }
 }
 
-fn refused_call(error: &grpc::Error) -> Answer {
+fn refused_call(error: &grpc::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.reason());
     let answer = if status.is_server_error() {
-        Answer::failed(status, reason, error.to_string())
+        ErrorResponse::failed(status, reason, error.to_string())
     } else {
-        Answer::denied(status, reason, error.to_string())
+        ErrorResponse::denied(status, reason, error.to_string())
     };
-    Answer {
+    ErrorResponse {
         grpc: Some(error.code()),
         ..answer
     }
 }
 
-fn not_forwarded(error: &forward::Error) -> Answer {
+fn not_forwarded(error: &forward::Error) -> ErrorResponse {
     use forward::Error;
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
         Error::Broken(_) => "backend_broke_off",
         // The same as for a credential that expired before it was checked.
         Error::CredentialEnded => {
-            return Answer::denied(
+            return ErrorResponse::denied(
                 error.status(),
                 "credential_ended",
                 "the token has expired, sign in again",
             );
         }
         Error::Revoked => {
-            return Answer::denied(
+            return ErrorResponse::denied(
                 error.status(),
                 "session_revoked",
                 "the session was revoked, sign in again",
             );
         }
         Error::Withdrawn => {
-            return Answer::denied(error.status(), "access_withdrawn", "access was withdrawn");
+            return ErrorResponse::denied(error.status(), "access_withdrawn", "access was withdrawn");
         }
         Error::StoreUnavailable => return kubernetes::store_unavailable(),
         Error::Silent { .. } => "backend_silent",
-        Error::Total { .. } => "backend_too_slow",
+        Error::ExchangeTimeout { .. } => "backend_too_slow",
         Error::ContentTooLarge => "content_too_large",
         Error::ClientSilent => "client_silent",
         Error::ClientBroken => "client_broke_off",
         Error::Protocol => "protocol_not_asked_for",
-        Error::Unswitched { .. } => "protocol_not_switched",
-        Error::OtherBackend => "wrong_backend",
+        Error::UpgradeRefused { .. } => "protocol_not_switched",
+        Error::WrongBackend => "wrong_backend",
     };
-    Answer::failed(error.status(), reason, error.to_string())
+    ErrorResponse::failed(error.status(), reason, error.to_string())
 }
 
-impl Answer {
+impl ErrorResponse {
     fn denied(status: StatusCode, reason: &'static str, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
             status,
@@ -604,16 +621,16 @@ impl Answer {
 
     /// The HTTP answer: JSON with reason and decision id, plain text in Argo CD's format, or a
     /// `Status`.
-    pub fn into_response(self, decision: Uuid, voice: Voice) -> Response<Bytes> {
+    pub fn into_response(self, decision: Uuid, voice: ErrorFormat) -> Response<Bytes> {
         let (content_type, body) = match voice {
-            Voice::Kubernetes => {
+            ErrorFormat::Kubernetes => {
                 let mut response = status::status(self.status, &self.message, decision);
                 if let Some(seconds) = self.retry_after {
                     response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
                 }
                 return response;
             }
-            Voice::House => {
+            ErrorFormat::Tollgate => {
                 let mut body = serde_json::json!({
                     "error": self.message,
                     "reason": self.reason,
@@ -626,8 +643,8 @@ impl Answer {
             }
             // The body has no id, so that it is identical for what does not exist and what is not
             // the caller's.
-            Voice::ApplicationSets => ("application/json", self.of_set().to_string()),
-            Voice::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
+            ErrorFormat::ApplicationSets => ("application/json", self.of_set().to_string()),
+            ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
         };
         let mut response = Response::new(Bytes::from(body + "\n"));
         *response.status_mut() = self.status;
@@ -649,7 +666,7 @@ impl Answer {
 mod tests {
     use http::StatusCode;
 
-    use super::{Outcome, Rejection, Voice};
+    use super::{ErrorFormat, Outcome, Rejection};
     use crate::extensions::permit;
     use tollgate_policy::rego;
 
@@ -665,11 +682,11 @@ mod tests {
             (rego::Error::Time { limit: rego::TIME }, "policy_failed"),
         ] {
             let rejection = Rejection::from(permit::Error::Policy(cause));
-            let answer = rejection.answer(Voice::House);
+            let answer = rejection.answer(ErrorFormat::Tollgate);
             assert_eq!((answer.status, answer.reason), (StatusCode::FORBIDDEN, reason));
             assert!(matches!(answer.outcome, Outcome::Failed));
             assert_eq!(answer.message, "the policy could not be evaluated");
-            assert_eq!(rejection.answer(Voice::Argocd).status, StatusCode::UNAUTHORIZED);
+            assert_eq!(rejection.answer(ErrorFormat::Argocd).status, StatusCode::UNAUTHORIZED);
         }
     }
 }

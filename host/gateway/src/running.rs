@@ -16,28 +16,28 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::admin::{self, Admin, Findings};
+use crate::admin::{self, AdminState, LoadFindings};
 use crate::applications::Desk;
-use crate::applicationsets::Room;
-use crate::kubernetes::Services;
+use crate::applicationsets::ApplicationSetsFrontState;
+use crate::kubernetes::KubernetesFrontState;
 use crate::open_exchanges::OpenExchanges;
 use crate::pipeline::Gateway;
 use crate::self_check;
-use crate::snapshot::{Current, Loader};
+use crate::snapshot::{CurrentSnapshot, Loader};
 use tollgate_config::{Config, StoreUrl};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_identity::access::Authorizer;
-use tollgate_identity::access::endpoint::Endpoint;
+use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::audit::{self, Audit};
 use tollgate_identity::clock::Clock;
-use tollgate_identity::sessions::Sessions;
+use tollgate_identity::sessions::SessionRegistry;
 use tollgate_identity::store::Store;
 use tollgate_plugin::credential::cache::{self, Cache};
 use tollgate_policy::rego::Checker;
-use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_proxy::record::Recorder;
 use tollgate_proxy::server::{Certificates, Limits, Server};
-use tollgate_state::watch::{Events, Timing, watch};
+use tollgate_state::watch::{FileEvents, Timing, watch};
 
 pub mod inputs;
 
@@ -46,13 +46,13 @@ const FLUSH: Duration = Duration::from_secs(5);
 
 /// A running gateway. Dropping it stops it without waiting.
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningGateway {
     address: SocketAddr,
     admin_address: SocketAddr,
     recorder: Arc<Recorder>,
     credentials: Arc<Cache>,
-    services: Option<Arc<Services>>,
-    sets: Option<Arc<Room>>,
+    services: Option<Arc<KubernetesFrontState>>,
+    sets: Option<Arc<ApplicationSetsFrontState>>,
     stop: DropGuard,
     server: JoinHandle<()>,
     /// Closes the connections of the admin listener, which answers until the last request of the
@@ -62,7 +62,7 @@ pub struct Running {
     helpers: JoinSet<()>,
 }
 
-impl Running {
+impl RunningGateway {
     /// Loads everything, binds both listeners and starts serving. On an error, whatever was
     /// already started is stopped.
     ///
@@ -73,10 +73,10 @@ impl Running {
         Self::start_with(config, checker, Clock::default()).await
     }
 
-    /// As [`Running::start`], with the caller's clock.
+    /// As [`RunningGateway::start`], with the caller's clock.
     ///
     /// # Errors
-    /// As [`Running::start`].
+    /// As [`RunningGateway::start`].
     pub async fn start_with(config: Arc<Config>, checker: Checker, clock: Clock) -> anyhow::Result<Self> {
         let metrics = Arc::new(Metrics::new());
         let recorder = Recorder::start(
@@ -113,7 +113,9 @@ impl Running {
             Arc::new(Desk::new(clock.clone(), extras))
         });
         let sets = config.application_sets.as_ref();
-        let sets = sets.map(|settings| Room::new(settings, clock.clone())).transpose()?;
+        let sets = sets
+            .map(|settings| ApplicationSetsFrontState::new(settings, clock.clone()))
+            .transpose()?;
         let sets = sets.map(Arc::new);
         let open = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
         helpers.spawn(Arc::clone(&open).follow());
@@ -129,8 +131,8 @@ impl Running {
         let (private, admin_address) = bind("admin.listen", config.admin_listen).await?;
         tracing::info!(listen = %address, admin = %admin_address, "listening");
 
-        let findings = Findings::default();
-        let admin = Admin {
+        let findings = LoadFindings::default();
+        let admin = AdminState {
             current: Arc::clone(&current),
             recorder: Arc::clone(&recorder),
             metrics,
@@ -171,7 +173,7 @@ impl Running {
     }
 
     /// Store, sessions and audit; `None` while the Kubernetes front is closed.
-    pub fn services(&self) -> Option<&Arc<Services>> {
+    pub fn services(&self) -> Option<&Arc<KubernetesFrontState>> {
         self.services.as_ref()
     }
 
@@ -225,7 +227,7 @@ impl Running {
 }
 
 /// Stores what still waits in memory.
-async fn flush(services: &Services) {
+async fn flush(services: &KubernetesFrontState) {
     let (audit, sessions) = tokio::join!(
         timeout(FLUSH, services.audit.flush()),
         timeout(FLUSH, services.sessions.flush())
@@ -239,7 +241,11 @@ async fn flush(services: &Services) {
 }
 
 /// The services of the Kubernetes front besides the snapshot, if it is open.
-async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> anyhow::Result<Option<Arc<Services>>> {
+async fn services(
+    config: &Config,
+    clock: &Clock,
+    metrics: &Arc<Metrics>,
+) -> anyhow::Result<Option<Arc<KubernetesFrontState>>> {
     let Some(settings) = &config.kubernetes else {
         return Ok(None);
     };
@@ -253,22 +259,22 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
     };
     let store = Arc::new(Store::open(&url).await?);
     let grace = config.store.grace_period;
-    let sessions = Sessions::start(
+    let sessions = SessionRegistry::start(
         Arc::clone(&store),
         (clock.clone(), grace),
         Arc::clone(&metrics.identity),
     )
     .await?;
-    let times = audit::Times {
+    let times = audit::AuditPeriods {
         bucket: settings.audit_bucket,
         keep: settings.audit_keep,
         grace,
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(&metrics.identity));
     audit.listen(&sessions);
-    let endpoint = Endpoint::new(settings, clock.clone())?;
+    let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
-    Ok(Some(Arc::new(Services {
+    Ok(Some(Arc::new(KubernetesFrontState {
         store,
         sessions,
         audit,
@@ -279,10 +285,10 @@ async fn services(config: &Config, clock: &Clock, metrics: &Arc<Metrics>) -> any
 }
 
 async fn reload_on(
-    mut changes: mpsc::Receiver<Part>,
+    mut changes: mpsc::Receiver<ConfigPart>,
     loader: Arc<Loader>,
-    (current, open): (Current, Arc<OpenExchanges>),
-    findings: Findings,
+    (current, open): (CurrentSnapshot, Arc<OpenExchanges>),
+    findings: LoadFindings,
 ) {
     while let Some(part) = changes.recv().await {
         reload(&loader, &current, part, &findings).await;
@@ -291,11 +297,11 @@ async fn reload_on(
 }
 
 /// Watches the parts, and signals once for each settled change of a part.
-async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<Part> {
+async fn watch_parts(loader: &Loader, helpers: &mut JoinSet<()>) -> mpsc::Receiver<ConfigPart> {
     let (sender, changes) = mpsc::channel(8);
-    let mut watches = vec![(Part::State, loader.source().watch().await)];
+    let mut watches = vec![(ConfigPart::State, loader.source().watch().await)];
     for (part, folder) in loader.watched() {
-        let watch = watch(vec![folder], Timing::default(), Events::WherePossible).await;
+        let watch = watch(vec![folder], Timing::default(), FileEvents::WherePossible).await;
         watches.push((part, watch));
     }
     for (part, mut watch) in watches {
@@ -322,7 +328,7 @@ async fn bind(key: &str, address: SocketAddr) -> anyhow::Result<(TcpListener, So
         .map_err(|error| anyhow::anyhow!("`{key}` {address} cannot be listened on: {error}"))
 }
 
-async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<Current> {
+async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<CurrentSnapshot> {
     let loaded = tokio::task::spawn_blocking({
         let loader = Arc::clone(loader);
         move || loader.first()
@@ -332,14 +338,14 @@ async fn first_load(loader: &Arc<Loader>, metrics: &Metrics) -> anyhow::Result<C
     let Some(snapshot) = loaded.value else {
         anyhow::bail!("nothing is served, because the configuration has errors; `tollgate check` shows them");
     };
-    for part in [Part::State, Part::Policies, Part::Plugins] {
+    for part in [ConfigPart::State, ConfigPart::Policies, ConfigPart::Plugins] {
         metrics.loaded(part, true);
     }
     metrics.generation(snapshot.generation);
     Ok(Arc::new(ArcSwap::from_pointee(snapshot)))
 }
 
-async fn reload(loader: &Arc<Loader>, current: &Current, part: Part, findings: &Findings) {
+async fn reload(loader: &Arc<Loader>, current: &CurrentSnapshot, part: ConfigPart, findings: &LoadFindings) {
     let loading = tokio::task::spawn_blocking({
         let (loader, current) = (Arc::clone(loader), Arc::clone(current));
         move || loader.reload(&current, part)

@@ -16,10 +16,10 @@ use serde::Serialize;
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep};
 
-use crate::cluster_access::{ClusterAccess, Found};
-use crate::snapshot::{Current, Snapshot};
+use crate::cluster_access::{ClusterAccess, ClusterLookup};
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_core::agent::AgentId;
-use tollgate_identity::access::Configuration;
+use tollgate_identity::access::ConfigurationStatus;
 use tollgate_proxy::metrics::Metrics;
 
 pub mod accounts;
@@ -34,36 +34,36 @@ mod rights;
 mod tests;
 
 use extras::ExtraGrants;
-use grants::{Grant, Grants, Names};
-use review::{Problem, Verdict, review};
+use grants::{ImpersonationGrant, ImpersonationGrants, Names};
+use review::{CheckError, ImpersonationVerdict, review};
 
 /// Interval between checks for changes of agents or clusters.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay until clusters that lack something, or did not answer, are asked again.
-const SOON: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until all clusters are asked again, because roles change without notice.
-const LATER: Duration = Duration::from_secs(15 * 60);
+const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
 /// Clusters asked at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_CLUSTERS: usize = 4;
 
 /// What is known of each agent. Clones share the board.
 #[derive(Clone, Debug, Default)]
-pub struct Board(Arc<Mutex<Arc<[Report]>>>);
+pub struct SharedReports(Arc<Mutex<Arc<[AgentReport]>>>);
 
-impl Board {
+impl SharedReports {
     /// Reports by agent number. Empty until clusters were asked for the first time.
-    pub fn reports(&self) -> Arc<[Report]> {
+    pub fn reports(&self) -> Arc<[AgentReport]> {
         Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    fn set(&self, reports: Vec<Report>) {
+    fn set(&self, reports: Vec<AgentReport>) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = reports.into();
     }
 }
 
 /// What is known of one agent.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct AgentReport {
     /// Its number.
     pub id: AgentId,
     /// Its name.
@@ -71,15 +71,15 @@ pub struct Report {
     /// Name or server of its cluster, as in the agent's object.
     pub cluster: String,
     /// Whether its current configuration files are in force.
-    pub configuration: Configuration,
+    pub configuration: ConfigurationStatus,
     /// Whether the cluster lets the gateway act in people's names.
-    pub impersonation: Impersonation,
+    pub impersonation: ImpersonationStatus,
 }
 
 /// Whether a cluster lets the gateway act in people's names.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Impersonation {
+pub enum ImpersonationStatus {
     /// The agent acts as itself, or is shared with nobody.
     NotNeeded,
     /// The cluster lets it.
@@ -105,11 +105,11 @@ pub enum Impersonation {
 
 /// What is known of clusters, for operators and for requests.
 #[derive(Clone, Debug)]
-pub struct Checks {
+pub struct CheckResults {
     /// Results for agents.
-    pub agents: Board,
+    pub agents: SharedReports,
     /// Results for the service accounts of Applications.
-    pub applications: applications::Board,
+    pub applications: applications::SharedReports,
     /// Keys of `extra` that requests of Applications may send.
     pub extras: ExtraGrants,
 }
@@ -118,11 +118,11 @@ pub struct Checks {
 /// own.
 ///
 /// - `helpers`: the set that owns the tasks.
-pub fn spawn(helpers: &mut JoinSet<()>, current: &Current, metrics: &Arc<Metrics>) -> Checks {
+pub fn spawn(helpers: &mut JoinSet<()>, current: &CurrentSnapshot, metrics: &Arc<Metrics>) -> CheckResults {
     let (extras, doubts) = ExtraGrants::new();
-    let checks = Checks {
-        agents: Board::default(),
-        applications: applications::Board::default(),
+    let checks = CheckResults {
+        agents: SharedReports::default(),
+        applications: applications::SharedReports::default(),
         extras,
     };
     let config = Arc::clone(&current.load().config);
@@ -130,7 +130,7 @@ pub fn spawn(helpers: &mut JoinSet<()>, current: &Current, metrics: &Arc<Metrics
         helpers.spawn(run(Arc::clone(current), Arc::clone(metrics), checks.agents.clone()));
     }
     if config.applications.is_some() {
-        let results = applications::Results {
+        let results = applications::ResultSinks {
             metrics: Arc::clone(metrics),
             board: checks.applications.clone(),
             extras: checks.extras.clone(),
@@ -140,8 +140,8 @@ pub fn spawn(helpers: &mut JoinSet<()>, current: &Current, metrics: &Arc<Metrics
     checks
 }
 
-async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
-    let (mut seen, mut asked, mut said) = (0, Plan::default(), BTreeMap::new());
+async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, board: SharedReports) {
+    let (mut seen, mut asked, mut said) = (0, AgentPlan::default(), BTreeMap::new());
     let mut due = Instant::now();
     loop {
         let generation = current.load().generation;
@@ -149,7 +149,7 @@ async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
         if generation != seen || is_due {
             seen = generation;
             // The snapshot is released before the clusters are asked.
-            let plan = Plan::of(&current.load_full());
+            let plan = AgentPlan::of(&current.load_full());
             if plan != asked || is_due {
                 let verdicts = plan.ask().await;
                 say(&plan, &verdicts, &said);
@@ -159,12 +159,14 @@ async fn run(current: Current, metrics: Arc<Metrics>, board: Board) {
                         .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
                 );
                 board.set(plan.reports(&verdicts));
-                let good = verdicts.values().all(|verdict| matches!(verdict, Verdict::Granted(_)));
-                due = after(if good { LATER } else { SOON });
+                let good = verdicts
+                    .values()
+                    .all(|verdict| matches!(verdict, ImpersonationVerdict::Granted(_)));
+                due = after(if good { FULL_CHECK_INTERVAL } else { RETRY_INTERVAL });
                 (asked, said) = (plan, verdicts);
             }
         }
-        sleep(LOOK).await;
+        sleep(POLL_INTERVAL).await;
     }
 }
 
@@ -175,32 +177,32 @@ fn after(wait: Duration) -> Instant {
 
 /// Which clusters to ask, and what.
 #[derive(Debug, Default, PartialEq)]
-struct Plan {
-    agents: Vec<Planned>,
+struct AgentPlan {
+    agents: Vec<PlannedAgent>,
     /// Clusters by their name in metrics, or by the agent's text if no such cluster exists.
-    clusters: BTreeMap<Arc<str>, Asked>,
+    clusters: BTreeMap<Arc<str>, ClusterGrants>,
 }
 
 #[derive(Clone, Debug, PartialEq)]
-struct Planned {
+struct PlannedAgent {
     id: AgentId,
     name: String,
     /// The cluster, as in the agent's object.
     cluster: String,
-    configuration: Configuration,
-    /// Key in [`Plan::clusters`]. `None` if nobody is impersonated.
+    configuration: ConfigurationStatus,
+    /// Key in [`AgentPlan::clusters`]. `None` if nobody is impersonated.
     label: Option<Arc<str>>,
 }
 
 #[derive(Debug)]
-struct Asked {
+struct ClusterGrants {
     access: Option<Arc<ClusterAccess>>,
-    grants: Grants,
+    grants: ImpersonationGrants,
 }
 
 /// Equal if asking again could not give another answer. A changed credential takes effect with the
 /// next round at the latest.
-impl PartialEq for Asked {
+impl PartialEq for ClusterGrants {
     fn eq(&self, other: &Self) -> bool {
         let way = |asked: &Self| {
             let access = asked.access.as_ref()?;
@@ -211,7 +213,7 @@ impl PartialEq for Asked {
     }
 }
 
-impl Plan {
+impl AgentPlan {
     fn of(snapshot: &Snapshot) -> Self {
         let mut plan = Self::default();
         let (Some(front), Some(settings)) = (&snapshot.kubernetes, &snapshot.config.kubernetes) else {
@@ -223,9 +225,11 @@ impl Plan {
         };
         for agent in front.agents.agents() {
             let object = snapshot.resources.agents.get(&agent.name);
-            let grants = object.map(|object| Grants::of(object, names)).unwrap_or_default();
+            let grants = object
+                .map(|object| ImpersonationGrants::of(object, names))
+                .unwrap_or_default();
             let label = (!grants.is_empty()).then(|| plan.add(snapshot, &agent.cluster, grants));
-            plan.agents.push(Planned {
+            plan.agents.push(PlannedAgent {
                 id: agent.id,
                 name: agent.name.clone(),
                 cluster: agent.cluster.clone(),
@@ -236,24 +240,24 @@ impl Plan {
         plan
     }
 
-    fn add(&mut self, snapshot: &Snapshot, cluster: &str, grants: Grants) -> Arc<str> {
+    fn add(&mut self, snapshot: &Snapshot, cluster: &str, grants: ImpersonationGrants) -> Arc<str> {
         let access = match snapshot.clusters.find(cluster) {
-            Found::One(access) => Some(Arc::clone(access)),
-            Found::Several(_) | Found::None => None,
+            ClusterLookup::One(access) => Some(Arc::clone(access)),
+            ClusterLookup::Several(_) | ClusterLookup::None => None,
         };
         let label = access
             .as_ref()
             .map_or_else(|| Arc::from(cluster), |access| Arc::clone(access.label()));
-        let nothing = || Asked {
+        let nothing = || ClusterGrants {
             access,
-            grants: Grants::default(),
+            grants: ImpersonationGrants::default(),
         };
         let asked = self.clusters.entry(Arc::clone(&label)).or_insert_with(nothing);
         asked.grants = std::mem::take(&mut asked.grants).and(grants);
         label
     }
 
-    async fn ask(&self) -> BTreeMap<Arc<str>, Verdict> {
+    async fn ask(&self) -> BTreeMap<Arc<str>, ImpersonationVerdict> {
         let asking = self
             .clusters
             .iter()
@@ -261,19 +265,19 @@ impl Plan {
         // The list must be complete before the first question.
         let asking: Vec<_> = asking.collect();
         futures_util::stream::iter(asking)
-            .buffer_unordered(AT_ONCE)
+            .buffer_unordered(MAX_CONCURRENT_CLUSTERS)
             .collect()
             .await
     }
 
     /// The command that prints the roles missing in `label`.
     fn command(&self, label: &str) -> String {
-        let here = |agent: &&Planned| agent.label.as_deref() == Some(label);
+        let here = |agent: &&PlannedAgent| agent.label.as_deref() == Some(label);
         grants::command(self.agents.iter().filter(here).map(|agent| agent.name.as_str()))
     }
 
-    fn reports(&self, verdicts: &BTreeMap<Arc<str>, Verdict>) -> Vec<Report> {
-        let report = |agent: &Planned| Report {
+    fn reports(&self, verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>) -> Vec<AgentReport> {
+        let report = |agent: &PlannedAgent| AgentReport {
             id: agent.id,
             name: agent.name.clone(),
             cluster: agent.cluster.clone(),
@@ -283,14 +287,14 @@ impl Plan {
                 .as_ref()
                 .and_then(|label| Some((label, verdicts.get(label)?)))
             {
-                None => Impersonation::NotNeeded,
-                Some((_, Verdict::Granted(mode))) => Impersonation::Granted { mode: mode.as_str() },
-                Some((label, Verdict::Missing { mode, grants })) => Impersonation::Missing {
+                None => ImpersonationStatus::NotNeeded,
+                Some((_, ImpersonationVerdict::Granted(mode))) => ImpersonationStatus::Granted { mode: mode.as_str() },
+                Some((label, ImpersonationVerdict::Missing { mode, grants })) => ImpersonationStatus::Missing {
                     mode: mode.as_str(),
-                    missing: grants.iter().map(Grant::to_string).collect(),
+                    missing: grants.iter().map(ImpersonationGrant::to_string).collect(),
                     command: self.command(label),
                 },
-                Some((_, Verdict::Unknown(problem))) => Impersonation::Unknown {
+                Some((_, ImpersonationVerdict::Unknown(problem))) => ImpersonationStatus::Unknown {
                     problem: problem.to_string(),
                 },
             },
@@ -299,17 +303,21 @@ impl Plan {
     }
 }
 
-async fn ask(label: Arc<str>, access: Option<Arc<ClusterAccess>>, grants: Grants) -> (Arc<str>, Verdict) {
+async fn ask(
+    label: Arc<str>,
+    access: Option<Arc<ClusterAccess>>,
+    grants: ImpersonationGrants,
+) -> (Arc<str>, ImpersonationVerdict) {
     let verdict = match access {
         Some(access) => review(&access, &grants).await,
-        None => Verdict::Unknown(Problem::NoCluster),
+        None => ImpersonationVerdict::Unknown(CheckError::NoCluster),
     };
     (label, verdict)
 }
 
-impl Verdict {
+impl ImpersonationVerdict {
     /// Number of grants a cluster gives, lacks, and does not answer about.
-    fn counts(&self, plan: &Plan, label: &str) -> [usize; 3] {
+    fn counts(&self, plan: &AgentPlan, label: &str) -> [usize; 3] {
         let all = plan.clusters.get(label).map_or(0, |asked| asked.grants.iter().count());
         match self {
             Self::Granted(_) => [all, 0, 0],
@@ -320,13 +328,17 @@ impl Verdict {
 }
 
 /// Logs what was not logged already.
-fn say(plan: &Plan, verdicts: &BTreeMap<Arc<str>, Verdict>, before: &BTreeMap<Arc<str>, Verdict>) {
+fn say(
+    plan: &AgentPlan,
+    verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,
+    before: &BTreeMap<Arc<str>, ImpersonationVerdict>,
+) {
     for (cluster, verdict) in verdicts.iter().filter(|(label, now)| before.get(*label) != Some(*now)) {
         match verdict {
-            Verdict::Granted(mode) => {
+            ImpersonationVerdict::Granted(mode) => {
                 tracing::info!(%cluster, mode = mode.as_str(), "the cluster lets the gateway act in people's names");
             }
-            Verdict::Missing { mode, grants } => {
+            ImpersonationVerdict::Missing { mode, grants } => {
                 let command = plan.command(cluster);
                 for grant in grants {
                     tracing::warn!(
@@ -336,7 +348,7 @@ fn say(plan: &Plan, verdicts: &BTreeMap<Arc<str>, Verdict>, before: &BTreeMap<Ar
                     );
                 }
             }
-            Verdict::Unknown(problem) => {
+            ImpersonationVerdict::Unknown(problem) => {
                 tracing::warn!(%cluster, %problem, "the cluster does not say whether the gateway may impersonate");
             }
         }

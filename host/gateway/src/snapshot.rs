@@ -9,33 +9,33 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
 
-use crate::applications::permit::{ApplicationsPolicy, Standings};
+use crate::applications::permit::{ApplicationEvaluationCache, ApplicationsPolicy};
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::caller::Callers;
+use crate::caller::CallerCache;
 use crate::cluster_access::Clusters;
-use crate::extensions::Judgments;
-use crate::extensions::Target;
-use crate::extensions::call::Asked;
+use crate::extensions::CallTarget;
+use crate::extensions::ExtensionEvaluationCache;
+use crate::extensions::call::ExtensionAttributes;
 use crate::extensions::registry::Registry;
 use crate::kubernetes::permit::KubernetesPolicy;
 use tollgate_config::Config;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_identity::access::Agents;
 use tollgate_identity::authenticate::Authenticator;
-use tollgate_identity::authenticate::agent::IdTokens;
+use tollgate_identity::authenticate::agent::IdTokenVerifier;
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::Cache;
-use tollgate_plugin::credential::source::Makers;
+use tollgate_plugin::credential::source::CredentialSourceFactory;
 use tollgate_policy::applications::Applications;
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{Bundle, Checker, Front};
-use tollgate_proxy::metrics::{Metrics, Part};
+use tollgate_proxy::metrics::{ConfigPart, Metrics};
 use tollgate_state::Resources;
 use tollgate_state::source::{self, Source};
 
 mod state;
 
-use state::{FromState, Maker, Outcome, narrowed_rbac, pointers};
+use state::{StateLoad, StateLoader, StateParts, narrowed_rbac, pointers};
 
 /// Everything by which a request is decided. A request takes one snapshot and keeps it.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub struct Snapshot {
     /// Its digest, for records.
     pub policy_digest: Arc<str>,
     /// Loaded plugins.
-    pub plugins: Arc<tollgate_plugin::Set>,
+    pub plugins: Arc<tollgate_plugin::PluginSet>,
     /// Clusters, and the credentials to enter each.
     pub clusters: Arc<Clusters>,
     /// The Kubernetes front, if it is open.
@@ -67,13 +67,13 @@ pub struct Snapshot {
     /// Bundle of the ApplicationSet front, if it is open.
     pub application_sets: Option<Arc<ApplicationSetsPolicy>>,
     /// Cached callers with their roles.
-    pub callers: Callers,
+    pub callers: CallerCache,
     /// Cached Applications and projects that were asked for.
-    pub targets: moka::sync::Cache<Asked, Arc<Target>>,
+    pub targets: moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>>,
     /// Cached judgments of callers and what they ask for.
-    pub judgments: Judgments,
+    pub judgments: ExtensionEvaluationCache,
     /// Cached results for callers and the Applications they named.
-    pub standings: Standings,
+    pub standings: ApplicationEvaluationCache,
     /// What a refused load would have allowed. A request passes only if this snapshot lets it
     /// pass in the same way.
     pub narrowed_by: Option<Arc<Self>>,
@@ -94,7 +94,7 @@ pub struct KubernetesFront {
     /// Agents, people, and who may use which agent.
     pub agents: Arc<Agents>,
     /// Verifies ID tokens of the configured issuers.
-    pub id_tokens: Arc<IdTokens>,
+    pub id_tokens: Arc<IdTokenVerifier>,
     /// Bundle and identity mapping.
     pub policy: Arc<KubernetesPolicy>,
 }
@@ -108,7 +108,7 @@ const TARGETS: u64 = 200_000;
 #[derive(Debug)]
 pub struct Loader {
     config: Arc<Config>,
-    state: Maker,
+    state: StateLoader,
     runtime: tollgate_plugin::Runtime,
     checker: Checker,
     metrics: Arc<Metrics>,
@@ -116,19 +116,19 @@ pub struct Loader {
     credentials: Arc<Cache>,
     clock: Clock,
     /// The findings last logged for each part, so that many reloads log them once.
-    reported: Mutex<Vec<(Part, BTreeSet<String>)>>,
+    reported: Mutex<Vec<(ConfigPart, BTreeSet<String>)>>,
 }
 
 /// The pointer requests read. Cloning it shares it.
-pub type Current = Arc<ArcSwap<Snapshot>>;
+pub type CurrentSnapshot = Arc<ArcSwap<Snapshot>>;
 
 /// The other parts of a snapshot.
-struct Parts {
+struct OtherParts {
     policy: Arc<Bundle>,
     kubernetes: Option<KubernetesFront>,
     applications: Option<ApplicationsFront>,
     application_sets: Option<Arc<ApplicationSetsPolicy>>,
-    plugins: Arc<tollgate_plugin::Set>,
+    plugins: Arc<tollgate_plugin::PluginSet>,
     clusters: Arc<Clusters>,
 }
 
@@ -140,7 +140,7 @@ struct Policies {
     application_sets: Option<Arc<ApplicationSetsPolicy>>,
 }
 
-impl Parts {
+impl OtherParts {
     fn of(snapshot: &Snapshot) -> Self {
         Self {
             policy: Arc::clone(&snapshot.policy),
@@ -168,7 +168,7 @@ impl Loader {
         (credentials, clock): (Arc<Cache>, Clock),
     ) -> Result<Self, tollgate_plugin::Error> {
         let runtime = tollgate_plugin::Runtime::new(&config.plugins)?;
-        let state = Maker::new(source::open(&config));
+        let state = StateLoader::new(source::open(&config));
         Ok(Self {
             config,
             state,
@@ -182,20 +182,20 @@ impl Loader {
     }
 
     /// Where the objects come from; a change there asks for a reload of
-    /// [`Part::State`].
+    /// [`ConfigPart::State`].
     pub fn source(&self) -> &Arc<dyn Source> {
         &self.state.source
     }
 
     /// Returns the folders to watch: a change in one asks for a reload of its part.
-    pub fn watched(&self) -> Vec<(Part, PathBuf)> {
-        let mut watched = vec![(Part::Policies, self.config.policies_directory.clone())];
+    pub fn watched(&self) -> Vec<(ConfigPart, PathBuf)> {
+        let mut watched = vec![(ConfigPart::Policies, self.config.policies_directory.clone())];
         watched.extend(
             self.config
                 .plugins
                 .directory
                 .clone()
-                .map(|folder| (Part::Plugins, folder)),
+                .map(|folder| (ConfigPart::Plugins, folder)),
         );
         watched
     }
@@ -204,8 +204,8 @@ impl Loader {
     pub fn first(&self) -> Loaded<Snapshot> {
         let mut findings = Vec::new();
         let state = match self.state.make(&self.config, (None, None), &mut findings) {
-            Outcome::Good(state) => Some(state),
-            Outcome::Refused(_) => None,
+            StateLoad::Good(state) => Some(state),
+            StateLoad::Refused(_) => None,
         };
         let policies = self.policies(&mut findings);
         let id_tokens = self.id_tokens(&mut findings);
@@ -239,7 +239,7 @@ impl Loader {
         let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
         self.metrics.identity.configurations(agents);
         self.metrics.set_aside(&state.resources.set_aside);
-        let parts = Parts {
+        let parts = OtherParts {
             policy: policies.extensions,
             kubernetes,
             applications,
@@ -251,7 +251,7 @@ impl Loader {
     }
 
     /// Findings about grants for extensions that do not exist.
-    fn unknown_extensions(&self, state: &FromState) -> Vec<Diagnostic> {
+    fn unknown_extensions(&self, state: &StateParts) -> Vec<Diagnostic> {
         let mut found = Vec::new();
         for (plugin, grant) in &self.config.plugins.grants {
             for name in grant
@@ -290,10 +290,10 @@ impl Loader {
     fn clusters(
         &self,
         resources: &Resources,
-        plugins: &tollgate_plugin::Set,
+        plugins: &tollgate_plugin::PluginSet,
         previous: Option<&Clusters>,
     ) -> Arc<Clusters> {
-        let makers = Makers {
+        let makers = CredentialSourceFactory {
             cache: &self.credentials,
             plugins,
             ambient: &self.config.plugins.ambient,
@@ -326,20 +326,20 @@ impl Loader {
 
     /// Loads `part` again, and puts the result into force if it is good and differs. Blocks.
     /// Returns every finding, including those of a part that stays as it was.
-    pub fn reload(&self, current: &Current, part: Part) -> Vec<Diagnostic> {
+    pub fn reload(&self, current: &CurrentSnapshot, part: ConfigPart) -> Vec<Diagnostic> {
         let old = current.load_full();
         let mut findings = Vec::new();
-        let kept = FromState::of(&old);
-        let mut parts = Parts::of(&old);
+        let kept = StateParts::of(&old);
+        let mut parts = OtherParts::of(&old);
         let generation = old.generation.saturating_add(1);
         let next = match part {
-            Part::State => {
-                let narrower = old.narrowed_by.as_deref().map(FromState::of);
+            ConfigPart::State => {
+                let narrower = old.narrowed_by.as_deref().map(StateParts::of);
                 let known = (Some(&kept), narrower.as_ref());
                 let made = self.state.make(&self.config, known, &mut findings);
                 self.next_state((&old, kept), made, &mut findings)
             }
-            Part::Policies => self.policies(&mut findings).and_then(|policies| {
+            ConfigPart::Policies => self.policies(&mut findings).and_then(|policies| {
                 parts.policy = policies.extensions;
                 parts.application_sets = policies.application_sets;
                 if let (Some(front), Some(policy)) = (&mut parts.kubernetes, policies.kubernetes) {
@@ -351,7 +351,7 @@ impl Loader {
                 }
                 Some(self.narrowed(self.snapshot(generation, kept, parts), old.narrowed_by.as_deref()))
             }),
-            Part::Plugins => {
+            ConfigPart::Plugins => {
                 let (set, mut found) = self.runtime.load(Some(&old.plugins));
                 findings.append(&mut found);
                 parts.clusters = self.clusters(&kept.resources, &set, Some(&old.clusters));
@@ -373,24 +373,24 @@ impl Loader {
     /// nothing passes that they would not let pass.
     fn next_state(
         &self,
-        (old, kept): (&Snapshot, FromState),
-        made: Outcome,
+        (old, kept): (&Snapshot, StateParts),
+        made: StateLoad,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Snapshot> {
         let generation = old.generation.saturating_add(1);
         let was_narrowed = old.narrowed_by.as_ref();
         let refused = match made {
-            Outcome::Good(state) if Arc::ptr_eq(&state.resources, &kept.resources) && was_narrowed.is_none() => {
+            StateLoad::Good(state) if Arc::ptr_eq(&state.resources, &kept.resources) && was_narrowed.is_none() => {
                 return None;
             }
-            Outcome::Good(state) => {
+            StateLoad::Good(state) => {
                 let (parts, is_good) = self.parts_from(old, &state.resources, findings);
                 if is_good {
                     return Some(self.snapshot(generation, state, parts));
                 }
                 state
             }
-            Outcome::Refused(state) => state?,
+            StateLoad::Refused(state) => state?,
         };
         let is_known = was_narrowed.is_some_and(|narrower| Arc::ptr_eq(&narrower.resources, &refused.resources));
         if is_known {
@@ -401,13 +401,13 @@ impl Loader {
         if was_narrowed.is_none() && is_same(old, &narrower) {
             return None;
         }
-        Some(self.narrowed(self.snapshot(generation, kept, Parts::of(old)), Some(&narrower)))
+        Some(self.narrowed(self.snapshot(generation, kept, OtherParts::of(old)), Some(&narrower)))
     }
 
     /// Makes the other parts of a snapshot from new objects. Returns also whether all are made
     /// from them; otherwise the index of Applications is the previous one.
-    fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (Parts, bool) {
-        let mut parts = Parts::of(old);
+    fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (OtherParts, bool) {
+        let mut parts = OtherParts::of(old);
         self.of_resources(&old.resources, resources, &mut parts);
         let Some(front) = &mut parts.applications else {
             return (parts, true);
@@ -422,7 +422,7 @@ impl Loader {
     /// same policies and plugins.
     fn narrowed(&self, mut snapshot: Snapshot, narrower: Option<&Snapshot>) -> Snapshot {
         let Some(narrower) = narrower else { return snapshot };
-        let state = FromState::of(narrower);
+        let state = StateParts::of(narrower);
         let (parts, _) = self.parts_from(&snapshot, &state.resources, &mut Vec::new());
         let narrower = self.snapshot(snapshot.generation, state, parts);
         // Compiling it succeeded before, so it succeeds again.
@@ -433,8 +433,8 @@ impl Loader {
         snapshot
     }
 
-    /// Remakes what depends on objects besides [`FromState`], if those changed.
-    fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut Parts) {
+    /// Remakes what depends on objects besides [`StateParts`], if those changed.
+    fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
         let same = old.clusters == new.clusters && pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {
             parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
@@ -448,7 +448,7 @@ impl Loader {
     /// Puts a snapshot into force.
     ///
     /// - `is_whole`: whether it contains all of the loaded part.
-    fn put(&self, current: &Current, (old, next): (&Snapshot, Snapshot), (part, is_whole): (Part, bool)) {
+    fn put(&self, current: &CurrentSnapshot, (old, next): (&Snapshot, Snapshot), (part, is_whole): (ConfigPart, bool)) {
         self.metrics.generation(next.generation);
         self.metrics.set_aside(&next.resources.set_aside);
         let (part, generation) = (part.as_str(), next.generation);
@@ -483,7 +483,7 @@ impl Loader {
 
     /// Logs findings that are new and sets the metric that says whether the files on
     /// disk are in force.
-    pub fn report(&self, part: Part, findings: &[Diagnostic]) {
+    pub fn report(&self, part: ConfigPart, findings: &[Diagnostic]) {
         let said: BTreeSet<String> = findings.iter().map(ToString::to_string).collect();
         let mut reported = self.reported.lock().unwrap_or_else(PoisonError::into_inner);
         let before = match reported.iter_mut().find(|(of, _)| *of == part) {
@@ -504,8 +504,8 @@ impl Loader {
         self.metrics.loaded(part, !findings.iter().any(Diagnostic::is_error));
     }
 
-    fn snapshot(&self, generation: u64, state: FromState, parts: Parts) -> Snapshot {
-        let Parts {
+    fn snapshot(&self, generation: u64, state: StateParts, parts: OtherParts) -> Snapshot {
+        let OtherParts {
             policy,
             kubernetes,
             applications,
@@ -513,7 +513,7 @@ impl Loader {
             plugins,
             clusters,
         } = parts;
-        let FromState {
+        let StateParts {
             resources,
             rbac,
             authenticator,
@@ -533,10 +533,10 @@ impl Loader {
             kubernetes,
             applications,
             application_sets,
-            callers: Callers::default(),
+            callers: CallerCache::default(),
             targets: targets(),
-            judgments: Judgments::default(),
-            standings: Standings::default(),
+            judgments: ExtensionEvaluationCache::default(),
+            standings: ApplicationEvaluationCache::default(),
             narrowed_by: None,
         }
     }
@@ -579,9 +579,9 @@ impl Loader {
         })
     }
 
-    fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokens>> {
+    fn id_tokens(&self, findings: &mut Vec<Diagnostic>) -> Option<Arc<IdTokenVerifier>> {
         let settings = self.config.kubernetes.as_ref()?;
-        take(IdTokens::build(settings, None, &self.clock), findings).map(Arc::new)
+        take(IdTokenVerifier::build(settings, None, &self.clock), findings).map(Arc::new)
     }
 }
 
@@ -600,9 +600,9 @@ fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
         && pointers(&one.resources.applications, &other.resources.applications)
 }
 
-fn targets() -> moka::sync::Cache<Asked, Arc<Target>> {
+fn targets() -> moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>> {
     moka::sync::Cache::builder()
-        .weigher(|_, target: &Arc<Target>| target.weight())
+        .weigher(|_, target: &Arc<CallTarget>| target.weight())
         .max_capacity(TARGETS)
         .build()
 }

@@ -4,7 +4,7 @@
 //! directory or a remote GitLab or Plural, answers. Errors are 401 with the same text for every
 //! reason, 403 for CI jobs, and 500.
 //!
-//! Security: only this module makes an [`Access`]. A token of another agent, a membership below
+//! Security: only this module makes an [`AccessGrant`]. A token of another agent, a membership below
 //! developer or an agent with a broken configuration gives none.
 
 mod agents;
@@ -31,7 +31,7 @@ use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, User};
 
-pub use agents::{Agents, Configuration, Share};
+pub use agents::{AgentShare, Agents, ConfigurationStatus};
 pub use authorizer::Authorizer;
 pub use remote::SetupError;
 
@@ -96,21 +96,21 @@ pub struct IdToken {
 
 /// Proof that a person may use an agent. Only [`crate::access`] makes one.
 #[derive(Debug)]
-pub struct Access {
+pub struct AccessGrant {
     facts: AccessFacts,
     expires_at: Option<Timestamp>,
     /// The claims of the issuer by which the person was found.
-    linked: Option<Arc<Linked>>,
+    linked: Option<Arc<LinkedClaims>>,
 }
 
 /// The claims that link an ID token to a person of the directory.
 #[derive(Debug, PartialEq, Eq)]
-struct Linked {
+struct LinkedClaims {
     issuer: String,
     claims: serde_json::Map<String, serde_json::Value>,
 }
 
-impl Access {
+impl AccessGrant {
     /// The facts policies decide on.
     pub fn facts(&self) -> &AccessFacts {
         &self.facts
@@ -155,7 +155,7 @@ impl Access {
 }
 
 #[cfg(any(test, feature = "unchecked"))]
-impl Access {
+impl AccessGrant {
     /// For tests of later modules: access by a token that does not expire.
     pub fn for_test(agent: Agent, user: User, access_as: AccessAs, session: SessionId) -> Arc<Self> {
         Arc::new(Self {
@@ -178,9 +178,9 @@ pub enum Error {
     #[error("{refusal}")]
     Refused {
         /// Why.
-        refusal: Refusal,
+        refusal: AccessDenyReason,
         /// The owner of the credential, if it has one.
-        bearer: Option<Box<Bearer>>,
+        bearer: Option<Box<CredentialOwner>>,
     },
     /// A CI job whose project the agent is not shared with. (403)
     #[error("the job's project may not use the agent")]
@@ -195,7 +195,7 @@ pub enum Error {
 
 /// Why access is refused. For records and operators, never for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AccessDenyReason {
     /// No such token, cookie or session exists.
     #[error("the credential is not known")]
     UnknownKey,
@@ -245,7 +245,7 @@ pub enum Refusal {
 
 /// The owner of a credential that is known but was refused.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Bearer {
+pub struct CredentialOwner {
     /// Whose it is.
     pub user: User,
     /// The credential.
@@ -254,7 +254,7 @@ pub struct Bearer {
 
 impl Error {
     /// Returns the owner of the refused credential, if it has one.
-    pub fn bearer(&self) -> Option<&Bearer> {
+    pub fn bearer(&self) -> Option<&CredentialOwner> {
         match self {
             Self::Refused { bearer, .. } => bearer.as_deref(),
             Self::JobNotAllowed | Self::Unavailable { .. } => None,
@@ -262,15 +262,15 @@ impl Error {
     }
 }
 
-impl From<Refusal> for Error {
-    fn from(refusal: Refusal) -> Self {
+impl From<AccessDenyReason> for Error {
+    fn from(refusal: AccessDenyReason) -> Self {
         Self::Refused { refusal, bearer: None }
     }
 }
 
-impl Refusal {
+impl AccessDenyReason {
     /// Adds the owner of the credential.
-    pub fn of(self, bearer: Bearer) -> Error {
+    pub fn of(self, bearer: CredentialOwner) -> Error {
         Error::Refused {
             refusal: self,
             bearer: Some(Box::new(bearer)),

@@ -19,7 +19,7 @@ use uuid::Uuid;
 
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::sessions::{Closed, Holder, Sessions};
+use crate::sessions::{ClosedStream, SessionHolder, SessionRegistry};
 use crate::store::{self, AuditEvent, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -30,42 +30,42 @@ mod few;
 mod row;
 mod task;
 
-use buckets::{Buckets, Full, Key, Most};
-use few::Few;
+use buckets::{AggregationKey, Buckets, KeyLimits, TooManyKeys};
+use few::RowQuota;
 use row::Counting;
 
 /// Most kinds of read counted separately at once. Beyond that, reads are counted per session and
 /// agent.
-const READS: Most = Most { all: 10_000, each: 500 };
+const READS: KeyLimits = KeyLimits { all: 10_000, each: 500 };
 
 /// Refusals of one session for one agent and reason that get rows of their own within a bucket's
 /// time. Further ones are counted, so that nobody can fill the disk with an expired credential.
-const REFUSALS_ALONE: u32 = 20;
+const REFUSAL_ROWS_PER_KEY: u32 = 20;
 
-/// As [`REFUSALS_ALONE`], but for one session in all, since it may name any agent.
-const REFUSALS_OF_SESSION: u32 = 200;
+/// As [`REFUSAL_ROWS_PER_KEY`], but for one session in all, since it may name any agent.
+const REFUSAL_ROWS_PER_SESSION: u32 = 200;
 
 /// Most kinds of refusal counted separately at once. Beyond that, refusals are counted per
 /// session and reason.
-const REFUSALS: Most = Most { all: 10_000, each: 50 };
+const REFUSALS: KeyLimits = KeyLimits { all: 10_000, each: 50 };
 
 /// Most kinds of refusal of unknown callers counted separately at once. Beyond that, they are
 /// counted per reason, so that strangers cannot fill the disk.
-const STRANGERS: Most = Most { all: 100, each: 100 };
+const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits { all: 100, each: 100 };
 
 /// Most rows written at once.
 const BATCH: usize = 250;
 
 /// How access ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub enum AccessOutcome {
     /// Let through.
     Allowed,
     /// Refused.
     Denied,
 }
 
-impl Outcome {
+impl AccessOutcome {
     /// The action of the audit event.
     pub fn action(self) -> &'static str {
         match self {
@@ -79,7 +79,7 @@ impl Outcome {
 #[derive(Clone, Copy, Debug)]
 pub struct AccessEntry<'a> {
     /// Who the caller is; `None` for unknown callers. Made with `access.into()`.
-    pub holder: Option<Holder<'a>>,
+    pub holder: Option<SessionHolder<'a>>,
     /// The agent the caller names; the holder's takes precedence.
     pub agent: Option<AgentId>,
     /// The kind of credential the caller sent; the holder's takes precedence.
@@ -87,7 +87,7 @@ pub struct AccessEntry<'a> {
     /// What is requested; `None` if the request was refused before that was read.
     pub attributes: Option<&'a Attributes>,
     /// How it ended.
-    pub outcome: Outcome,
+    pub outcome: AccessOutcome,
     /// The reason, a word from a fixed list, as in the decision record.
     pub reason: &'static str,
     /// The reason for operators: the rule, or what exactly was wrong. Contains no secret and no
@@ -103,7 +103,7 @@ pub struct AccessEntry<'a> {
 
 /// The durations of the audit log.
 #[derive(Clone, Copy, Debug)]
-pub struct Times {
+pub struct AuditPeriods {
     /// How long reads of one kind are counted together.
     pub bucket: Duration,
     /// How long events are kept.
@@ -118,15 +118,15 @@ pub struct Times {
 pub struct Audit {
     store: Arc<Store>,
     clock: Clock,
-    times: Times,
+    times: AuditPeriods,
     metrics: Arc<Metrics>,
     reads: Buckets,
     refusals: Buckets,
     strangers: Buckets,
     /// Limits the rows that refusals of one kind get.
-    alone: Few,
+    alone: RowQuota,
     /// As `alone`, for one session.
-    alone_of_session: Few,
+    alone_of_session: RowQuota,
     /// Streams that were closed; bounded by how many were open.
     closed: Mutex<Vec<AuditEvent>>,
     /// Events to be stored, by id, in their latest state; bounded by how many are counted and
@@ -141,7 +141,7 @@ impl Audit {
     /// Starts the audit log: counts are written to the store every second, and old events are
     /// removed once an hour. Stops when the last clone is dropped; call [`Audit::flush`] before
     /// that.
-    pub fn start(store: Arc<Store>, clock: Clock, times: Times, metrics: Arc<Metrics>) -> Arc<Self> {
+    pub fn start(store: Arc<Store>, clock: Clock, times: AuditPeriods, metrics: Arc<Metrics>) -> Arc<Self> {
         let audit = Arc::new(Self {
             store,
             clock,
@@ -149,9 +149,9 @@ impl Audit {
             metrics,
             reads: Buckets::new(times.bucket, READS),
             refusals: Buckets::new(times.bucket, REFUSALS),
-            strangers: Buckets::new(times.bucket, STRANGERS),
-            alone: Few::new(times.bucket, REFUSALS_ALONE),
-            alone_of_session: Few::new(times.bucket, REFUSALS_OF_SESSION),
+            strangers: Buckets::new(times.bucket, UNKNOWN_CALLER_LIMITS),
+            alone: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_KEY),
+            alone_of_session: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_SESSION),
             closed: Mutex::default(),
             pending: tokio::sync::Mutex::default(),
             wake: Arc::default(),
@@ -162,7 +162,7 @@ impl Audit {
     }
 
     /// Writes an event for each stream that `sessions` ends before its time.
-    pub fn listen(self: &Arc<Self>, sessions: &Sessions) {
+    pub fn listen(self: &Arc<Self>, sessions: &SessionRegistry) {
         let audit = Arc::downgrade(self);
         sessions.on_closed(move |closed| {
             if let Some(audit) = audit.upgrade() {
@@ -182,17 +182,17 @@ impl Audit {
     /// Cancel safe: a request that goes away may still be recorded.
     pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
         match row::counting(&entry) {
-            Counting::Alone => self.alone(&entry).await,
+            Counting::Individual => self.alone(&entry).await,
             Counting::Refusal(key) if self.is_left(&key) => self.alone(&entry).await,
             Counting::Refusal(key) => self.count(&self.refusals, key, &entry).await,
             Counting::Read(key) => self.count(&self.reads, key, &entry).await,
-            Counting::Stranger(key) => self.count(&self.strangers, key, &entry).await,
+            Counting::UnknownCaller(key) => self.count(&self.strangers, key, &entry).await,
         }
     }
 
     /// Whether a refusal may have a row of its own.
-    fn is_left(&self, key: &Key) -> bool {
-        let session = Key {
+    fn is_left(&self, key: &AggregationKey) -> bool {
+        let session = AggregationKey {
             owner: key.owner.clone(),
             what: String::new(),
         };
@@ -201,7 +201,7 @@ impl Audit {
     }
 
     /// Queues an event for a stream that was ended.
-    pub fn closed(&self, closed: &Closed) {
+    pub fn closed(&self, closed: &ClosedStream) {
         let event = row::closed(closed);
         self.closed.lock().unwrap_or_else(PoisonError::into_inner).push(event);
         self.wake.notify_one();
@@ -240,7 +240,7 @@ impl Audit {
     }
 
     /// Counts the entry in its bucket. On return, the bucket's row is on disk.
-    async fn count(&self, buckets: &Buckets, key: Key, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
+    async fn count(&self, buckets: &Buckets, key: AggregationKey, entry: &AccessEntry<'_>) -> Result<(), store::Error> {
         // INVARIANT: an open bucket lets nobody pass once its count could not be written for
         // longer than the grace period.
         if self.is_stuck.load(Ordering::Relaxed) {
@@ -253,13 +253,13 @@ impl Audit {
             Ok(ticket) => ticket,
             // There are few of these keys: reasons are a fixed list, and callers cannot make
             // sessions here.
-            Err(Full) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
+            Err(TooManyKeys) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
         };
         self.opened(buckets, ticket).await
     }
 
     /// Waits until the bucket's row is on disk; whoever is first writes it.
-    async fn opened(&self, buckets: &Buckets, ticket: buckets::Ticket) -> Result<(), store::Error> {
+    async fn opened(&self, buckets: &Buckets, ticket: buckets::BucketEntry) -> Result<(), store::Error> {
         if ticket.opened.initialized() {
             return Ok(());
         }

@@ -40,33 +40,33 @@ mod userinfo;
 #[cfg(test)]
 mod tests;
 
-pub use error::{Error, Field, Malformed, Reason, Revocation, Unusable};
-pub use principal::{Presented, Principal};
+pub use error::{Error, IdentityField, InvalidTokenReason, Malformed, RevocationReason, UserinfoError};
+pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
 
 use crate::clock::Clock;
 use issuer::{Issuer, Verified};
-use presented::Credential;
-use principal::Identity;
-use session::Sessions;
-use token::Token;
+use presented::PresentedToken;
+use principal::VerifiedIdentity;
+use session::ArgocdTokenVerifier;
+use token::UnverifiedToken;
 
 /// How long a verified token is remembered, at most.
-pub const REMEMBERED: Duration = Duration::from_secs(5 * 60);
+pub const VERIFIED_TOKEN_TTL: Duration = Duration::from_secs(5 * 60);
 /// Most bytes of tokens whose verdict is remembered. The memory used for each is a few times its
 /// size.
-const REMEMBERED_BYTES: u64 = 16 * 1024 * 1024;
+const VERIFIED_TOKEN_CACHE_BYTES: u64 = 16 * 1024 * 1024;
 
 /// Verifies callers by one state of settings and resources.
 #[derive(Debug)]
 pub struct Authenticator {
-    sessions: Option<Sessions>,
+    sessions: Option<ArgocdTokenVerifier>,
     /// By `iss`.
     issuers: BTreeMap<String, Issuer>,
     trusted_origins: Vec<String>,
     /// The principal of requests without a credential, if they are allowed.
     anonymous: Option<Arc<Principal>>,
-    remembered: Cache<TokenKey, Remembered, FxBuildHasher>,
+    remembered: Cache<TokenKey, CachedPrincipal, FxBuildHasher>,
     clock: Clock,
 }
 
@@ -85,11 +85,11 @@ pub enum Safety {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct TokenKey {
     sha256: [u8; 32],
-    presented: Presented,
+    presented: CredentialTransport,
 }
 
 impl TokenKey {
-    fn of(credential: &Credential<'_>) -> Self {
+    fn of(credential: &PresentedToken<'_>) -> Self {
         let digest = digest::digest(&digest::SHA256, credential.token.as_bytes());
         let mut sha256 = [0; 32];
         sha256.copy_from_slice(digest.as_ref());
@@ -102,7 +102,7 @@ impl TokenKey {
 
 /// A verdict on a token.
 #[derive(Clone, Debug)]
-struct Remembered {
+struct CachedPrincipal {
     principal: Arc<Principal>,
     /// Seconds since 1970 from which it no longer counts.
     until: i64,
@@ -124,7 +124,7 @@ impl Authenticator {
         let Some(credential) = presented::read(&head.headers)? else {
             return self.without_credential(head, safety);
         };
-        if credential.presented == Presented::Cookie {
+        if credential.presented == CredentialTransport::Cookie {
             origin::check(head, safety, &self.trusted_origins)?;
         }
         let key = TokenKey::of(&credential);
@@ -167,8 +167,8 @@ impl Authenticator {
         Ok(anonymous.clone())
     }
 
-    async fn verify(&self, credential: &Credential<'_>) -> Result<Verified, Error> {
-        let token = Token::parse(&credential.token)?;
+    async fn verify(&self, credential: &PresentedToken<'_>) -> Result<Verified, Error> {
+        let token = UnverifiedToken::parse(&credential.token)?;
         match (token.issuer(), &self.sessions) {
             (session::ISSUER, Some(sessions)) => {
                 let identity = sessions.verify(token, self.clock.seconds())?;
@@ -178,15 +178,15 @@ impl Authenticator {
                 })
             }
             (name, _) => {
-                let issuer = self.issuers.get(name).ok_or(Reason::UnknownIssuer)?;
+                let issuer = self.issuers.get(name).ok_or(InvalidTokenReason::UnknownIssuer)?;
                 issuer.verify(token, &credential.token, &self.clock).await
             }
         }
     }
 
-    fn remember(&self, key: TokenKey, verified: Verified, credential: &Credential<'_>) -> Arc<Principal> {
+    fn remember(&self, key: TokenKey, verified: Verified, credential: &PresentedToken<'_>) -> Arc<Principal> {
         let Verified { identity, fresh_for } = verified;
-        let fresh_for = fresh_for.unwrap_or(REMEMBERED).min(REMEMBERED);
+        let fresh_for = fresh_for.unwrap_or(VERIFIED_TOKEN_TTL).min(VERIFIED_TOKEN_TTL);
         let mut until = self.clock.seconds().saturating_add_unsigned(fresh_for.as_secs());
         if let Some(end) = identity.expires_at {
             until = until.min(end);
@@ -195,7 +195,7 @@ impl Authenticator {
         let token_bytes = u32::try_from(credential.token.len()).unwrap_or(u32::MAX);
         self.remembered.insert(
             key,
-            Remembered {
+            CachedPrincipal {
                 principal: principal.clone(),
                 until,
                 token_bytes,

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use tokio::sync::watch;
 
 /// Longest wait before wall time is checked again.
-const LOOK: Duration = Duration::from_secs(3);
+const RECHECK_INTERVAL: Duration = Duration::from_secs(3);
 
 static START: LazyLock<Instant> = LazyLock::new(Instant::now);
 
@@ -67,7 +67,7 @@ impl Clock {
     pub async fn sleep_until(&self, end: Timestamp) {
         let left = || Duration::try_from(end.duration_since(self.now())).unwrap_or_default();
         let latest = self.running().saturating_add(left());
-        self.wait(|| left().min(latest.saturating_sub(self.running())).min(LOOK))
+        self.wait(|| left().min(latest.saturating_sub(self.running())).min(RECHECK_INTERVAL))
             .await;
     }
 

@@ -9,7 +9,7 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
-use crate::access::Configuration;
+use crate::access::ConfigurationStatus;
 use tollgate_core::agent::AgentId;
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -100,12 +100,12 @@ impl Metrics {
     }
 
     /// Replaces the agents of the state in force.
-    pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, Configuration)>) {
+    pub fn configurations(&self, agents: impl Iterator<Item = (AgentId, ConfigurationStatus)>) {
         self.broken_configurations.clear();
         for (id, configuration) in agents {
             let broken = match configuration {
-                Configuration::Good => 0,
-                Configuration::Broken => 1,
+                ConfigurationStatus::Good => 0,
+                ConfigurationStatus::Broken => 1,
             };
             let label = AgentLabel { agent: id.get() };
             self.broken_configurations.get_or_create(&label).set(broken);

@@ -14,10 +14,10 @@ use std::time::Duration;
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use crate::access::Access;
+use crate::access::AccessGrant;
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::store::{self, About, Actor, Owned, Page, SeenSession, Store, UsedFor};
+use crate::store::{self, ActiveSession, ActiveSessionCursor, Actor, Owned, Page, SessionOwner, Store};
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
@@ -28,19 +28,19 @@ mod signal;
 mod table;
 mod task;
 
-pub use signal::{Connection, Deadline, EndSignal, Polled, Switch};
+pub use signal::{ClosableConnection, EndSignal, EndTrigger, PendingClose, PolledEndSignal};
 
-use table::{Ended, Open, Table};
+use table::{EndedExchange, OpenExchange, SessionTable};
 use task::Cursor;
 
 /// How long after its last request a session counts as active.
-pub const ACTIVE: Duration = Duration::from_mins(10);
+pub const ACTIVE_WINDOW: Duration = Duration::from_mins(10);
 
 /// A replica that has not reported for this long counts as having nothing open.
-const SILENT: Duration = Duration::from_secs(20);
+const REPLICA_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Rows per transaction. Requests wait for it with transactions of their own.
-const SEEN_AT_ONCE: usize = 500;
+const ROWS_PER_TRANSACTION: usize = 500;
 
 /// How long the revocation of a session is kept if its credentials are made elsewhere and may be
 /// renewed: longer than any of them should live.
@@ -48,7 +48,7 @@ const RENEWABLE: Duration = Duration::from_hours(24 * 400);
 
 /// Why an exchange ends before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum EndReason {
     /// Somebody revoked the session.
     Revoked,
     /// The credential expired.
@@ -59,7 +59,7 @@ pub enum Ending {
     StoreUnavailable,
 }
 
-impl Ending {
+impl EndReason {
     /// The reason in audit events.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -83,7 +83,7 @@ impl Ending {
 
 /// The kind of an exchange, by how long it lasts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum ExchangeKind {
     /// A request that soon ends by itself.
     Request,
     /// A watch or a log.
@@ -92,7 +92,7 @@ pub enum Kind {
     Tunnel,
 }
 
-impl Kind {
+impl ExchangeKind {
     /// The kind of a Kubernetes request.
     pub fn of(attributes: &Attributes) -> Self {
         let is_log = attributes.subresource.as_deref() == Some("log");
@@ -115,7 +115,7 @@ impl Kind {
 
 /// What a stream or tunnel requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Target {
+pub struct ResourceAttributes {
     /// Verb.
     pub verb: String,
     /// API group; empty for the core group.
@@ -130,7 +130,7 @@ pub struct Target {
     pub name: Option<String>,
 }
 
-impl From<&Attributes> for Target {
+impl From<&Attributes> for ResourceAttributes {
     fn from(attributes: &Attributes) -> Self {
         Self {
             verb: attributes.verb.clone(),
@@ -145,30 +145,30 @@ impl From<&Attributes> for Target {
 
 /// An exchange that is about to begin.
 #[derive(Debug)]
-pub struct Entering {
-    kind: Kind,
+pub struct NewExchange {
+    kind: ExchangeKind,
     decision: Uuid,
     client: IpAddr,
-    target: Option<Box<Target>>,
+    target: Option<Box<ResourceAttributes>>,
 }
 
-impl Entering {
+impl NewExchange {
     /// - `decision`: id of the record that lets it pass, its Audit-ID.
     /// - `client`: its address as the kernel sees it.
     pub fn new(attributes: &Attributes, decision: Uuid, client: IpAddr) -> Self {
-        let kind = Kind::of(attributes);
+        let kind = ExchangeKind::of(attributes);
         Self {
             kind,
             decision,
             client: client.to_canonical(),
-            target: (kind != Kind::Request).then(|| Box::new(attributes.into())),
+            target: (kind != ExchangeKind::Request).then(|| Box::new(attributes.into())),
         }
     }
 }
 
 /// The holder of a session, and the agent it is used for.
 #[derive(Clone, Copy, Debug)]
-pub struct Holder<'a> {
+pub struct SessionHolder<'a> {
     /// The session; it can be revoked.
     pub session: &'a SessionId,
     /// The person whose session it is.
@@ -179,8 +179,8 @@ pub struct Holder<'a> {
     pub expires_at: Option<Timestamp>,
 }
 
-impl<'a> From<&'a Access> for Holder<'a> {
-    fn from(access: &'a Access) -> Self {
+impl<'a> From<&'a AccessGrant> for SessionHolder<'a> {
+    fn from(access: &'a AccessGrant) -> Self {
         Self {
             session: access.session(),
             user: access.user(),
@@ -192,7 +192,7 @@ impl<'a> From<&'a Access> for Holder<'a> {
 
 /// A stream or tunnel that was ended before its time, for the audit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Closed {
+pub struct ClosedStream {
     /// The session it belonged to.
     pub session: SessionId,
     /// The person.
@@ -200,9 +200,9 @@ pub struct Closed {
     /// The agent it went to.
     pub agent: AgentId,
     /// Stream or tunnel.
-    pub kind: Kind,
+    pub kind: ExchangeKind,
     /// What was requested.
-    pub target: Target,
+    pub target: ResourceAttributes,
     /// The decision that allowed it.
     pub decision: Uuid,
     /// When it began.
@@ -210,7 +210,7 @@ pub struct Closed {
     /// When it was ended.
     pub closed_at: Timestamp,
     /// Why.
-    pub ending: Ending,
+    pub ending: EndReason,
 }
 
 /// A stream or tunnel that is open in this process.
@@ -219,20 +219,20 @@ pub struct OpenStream {
     /// The agent it goes to.
     pub agent: AgentId,
     /// Stream or tunnel.
-    pub kind: Kind,
+    pub kind: ExchangeKind,
     /// What is requested.
-    pub target: Target,
+    pub target: ResourceAttributes,
     /// The decision that allows it.
     pub decision: Uuid,
     /// When it began.
     pub opened_at: Timestamp,
 }
 
-type OnClosed = Box<dyn Fn(Closed) + Send + Sync>;
+type OnClosed = Box<dyn Fn(ClosedStream) + Send + Sync>;
 
 /// The sessions open in this process, and the revocations of all processes.
-pub struct Sessions {
-    table: Table,
+pub struct SessionRegistry {
+    table: SessionTable,
     store: Arc<Store>,
     clock: Clock,
     metrics: Arc<Metrics>,
@@ -244,7 +244,7 @@ pub struct Sessions {
     is_cut_off: AtomicBool,
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for SessionRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions")
             .field("replica", &self.replica)
@@ -252,7 +252,7 @@ impl fmt::Debug for Sessions {
     }
 }
 
-impl Sessions {
+impl SessionRegistry {
     /// Loads every revocation that still counts, then follows new ones, which take effect here
     /// within a second. Stops when the last clone is dropped.
     ///
@@ -267,7 +267,7 @@ impl Sessions {
         metrics: Arc<Metrics>,
     ) -> Result<Arc<Self>, store::Error> {
         let sessions = Arc::new(Self {
-            table: Table::new(),
+            table: SessionTable::new(),
             store,
             clock,
             metrics,
@@ -284,7 +284,7 @@ impl Sessions {
 
     /// Sets the listener that hears once of every stream and tunnel that is ended before its
     /// time. It must not block. Only the first call has an effect.
-    pub fn on_closed(&self, hear: impl Fn(Closed) + Send + Sync + 'static) {
+    pub fn on_closed(&self, hear: impl Fn(ClosedStream) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(hear)).is_err() {
             tracing::warn!("streams that are closed are heard of already");
         }
@@ -297,19 +297,23 @@ impl Sessions {
     /// # Errors
     /// The session was revoked, its credential has expired, or the store has been silent for too
     /// long to tell.
-    pub fn enter(self: &Arc<Self>, access: &Access, what: Entering) -> Result<Entered, Ending> {
+    pub fn enter(self: &Arc<Self>, access: &AccessGrant, what: NewExchange) -> Result<ExchangeGuard, EndReason> {
         self.enter_as(access.into(), what)
     }
 
-    /// As [`Sessions::enter`].
-    pub fn enter_as(self: &Arc<Self>, holder: Holder<'_>, what: Entering) -> Result<Entered, Ending> {
+    /// As [`SessionRegistry::enter`].
+    pub fn enter_as(
+        self: &Arc<Self>,
+        holder: SessionHolder<'_>,
+        what: NewExchange,
+    ) -> Result<ExchangeGuard, EndReason> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
-        let is_stream = what.kind != Kind::Request;
+        let is_stream = what.kind != ExchangeKind::Request;
         let switch = self.table.enter(&holder, what, number, self.clock.now())?;
         if is_stream {
             self.metrics.open_streams.inc();
         }
-        let entered = Entered {
+        let entered = ExchangeGuard {
             switch,
             sessions: self.clone(),
             session: holder.session.clone(),
@@ -318,7 +322,7 @@ impl Sessions {
         // INVARIANT: this is checked after the exchange is in the table, so that it is either
         // refused here or ended by `cut_off`.
         if self.is_cut_off() {
-            return Err(Ending::StoreUnavailable);
+            return Err(EndReason::StoreUnavailable);
         }
         Ok(entered)
     }
@@ -334,7 +338,7 @@ impl Sessions {
         self.is_cut_off.store(true, Ordering::SeqCst);
         let now = self.clock.now();
         let ended = self.table.end_all(now);
-        self.close(ended, Ending::StoreUnavailable, now);
+        self.close(ended, EndReason::StoreUnavailable, now);
     }
 
     /// Lets exchanges in again, once the store has told of everything that happened meanwhile.
@@ -352,14 +356,14 @@ impl Sessions {
     ///
     /// # Errors
     /// The store failed; nothing is revoked.
-    pub async fn revoke(&self, session: &SessionId, about: &About, by: &Actor) -> Result<u32, store::Error> {
+    pub async fn revoke(&self, session: &SessionId, about: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
         let until = self.end_of(session, now).await?;
         let revocation = self.store.revoke(session, (until, now), by, about).await?;
         Ok(self.shut_out(session, revocation.until))
     }
 
-    /// Returns a page of the sessions active within [`ACTIVE`], and the key after which the next
+    /// Returns a page of the sessions active within [`ACTIVE_WINDOW`], and the key after which the next
     /// page begins, if there is one.
     ///
     /// There is one row for each session and agent, merged over all replicas and ordered by key.
@@ -371,11 +375,14 @@ impl Sessions {
     pub async fn page(
         &self,
         owned: &Owned,
-        page: &Page<UsedFor>,
-    ) -> Result<(Vec<SeenSession>, Option<UsedFor>), store::Error> {
+        page: &Page<ActiveSessionCursor>,
+    ) -> Result<(Vec<ActiveSession>, Option<ActiveSessionCursor>), store::Error> {
         let now = self.clock.now();
-        let silent = before(now, SILENT);
-        let seen = self.store.active((before(now, ACTIVE), silent), owned, page).await?;
+        let silent = before(now, REPLICA_TIMEOUT);
+        let seen = self
+            .store
+            .active((before(now, ACTIVE_WINDOW), silent), owned, page)
+            .await?;
         let is_full = u32::try_from(seen.len()).is_ok_and(|rows| rows >= page.limit);
         let end = seen
             .last()
@@ -384,24 +391,24 @@ impl Sessions {
         let mut here = self.table.here(owned, self.replica, now);
         here.retain(|here| {
             let key = (here.row.session.as_str(), here.row.agent_id);
-            let is_behind = |other: &UsedFor| key > (other.0.as_str(), other.1);
+            let is_behind = |other: &ActiveSessionCursor| key > (other.0.as_str(), other.1);
             page.after.as_ref().is_none_or(is_behind) && !end.as_ref().is_some_and(is_behind)
         });
         let mut rows = list::merge(seen, here, silent);
         rows.retain(|row| {
             let revoked = SessionId::parse(&row.session).is_some_and(|id| self.is_revoked(&id));
-            !revoked && row.last_at >= before(now, ACTIVE) && row.expires_at.is_none_or(|end| end > now)
+            !revoked && row.last_at >= before(now, ACTIVE_WINDOW) && row.expires_at.is_none_or(|end| end > now)
         });
         rows.sort_by(|one, other| (&one.session, one.agent_id).cmp(&(&other.session, other.agent_id)));
         Ok((rows, end))
     }
 
-    /// Returns which of these sessions, given in their text form, were active within [`ACTIVE`].
+    /// Returns which of these sessions, given in their text form, were active within [`ACTIVE_WINDOW`].
     ///
     /// # Errors
     /// The store failed.
     pub async fn at_work(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
-        let since = before(self.clock.now(), ACTIVE);
+        let since = before(self.clock.now(), ACTIVE_WINDOW);
         let mut found: HashSet<_> = self.store.seen_since(since, sessions).await?.into_iter().collect();
         let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.uses(&id).is_empty());
         found.extend(sessions.iter().filter(is_here).cloned());
@@ -410,7 +417,7 @@ impl Sessions {
 
     /// Every page of active sessions.
     #[cfg(test)]
-    async fn list(&self, owned: &Owned) -> Result<Vec<SeenSession>, store::Error> {
+    async fn list(&self, owned: &Owned) -> Result<Vec<ActiveSession>, store::Error> {
         let (mut rows, mut page) = (
             Vec::new(),
             Page {
@@ -433,10 +440,10 @@ impl Sessions {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn used(&self, session: &SessionId) -> Result<Vec<About>, store::Error> {
+    pub async fn used(&self, session: &SessionId) -> Result<Vec<SessionOwner>, store::Error> {
         let mut uses = self.table.uses(session);
         for row in self.store.seen_of(session).await? {
-            let about = About {
+            let about = SessionOwner {
                 user: row.user,
                 agent_id: Some(row.agent_id),
             };
@@ -450,7 +457,7 @@ impl Sessions {
     /// Returns the streams and tunnels a session has open here.
     pub fn open(&self, session: &SessionId) -> Vec<OpenStream> {
         let open = self.table.open(session);
-        let streams = open.iter().filter(|open| open.kind != Kind::Request);
+        let streams = open.iter().filter(|open| open.kind != ExchangeKind::Request);
         streams.map(|open| OpenStream::from(&**open)).collect()
     }
 
@@ -461,9 +468,9 @@ impl Sessions {
     pub async fn flush(&self) -> Result<(), store::Error> {
         let rows = self.table.changed(self.replica, self.clock.now());
         let mut sent = Ok(());
-        for rows in rows.chunks(SEEN_AT_ONCE) {
+        for rows in rows.chunks(ROWS_PER_TRANSACTION) {
             if sent.is_ok() {
-                sent = task::answer(task::ANSWER, self.store.seen(rows)).await;
+                sent = task::answer(task::STORE_TIMEOUT, self.store.seen(rows)).await;
             }
             match &sent {
                 Ok(()) => self.table.told(rows),
@@ -492,27 +499,27 @@ impl Sessions {
             self.metrics.revocations.inc();
         }
         let ended = self.table.revoke(session, until, now);
-        self.close(ended, Ending::Revoked, now)
+        self.close(ended, EndReason::Revoked, now)
     }
 
     /// Ends the exchanges that were taken out of the table.
-    fn close(&self, ended: Vec<Ended>, ending: Ending, now: Timestamp) -> u32 {
+    fn close(&self, ended: Vec<EndedExchange>, ending: EndReason, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
-        for Ended { session, user, open } in ended {
+        for EndedExchange { session, user, open } in ended {
             open.switch.end(ending);
-            if open.kind == Kind::Request {
+            if open.kind == ExchangeKind::Request {
                 continue;
             }
             streams = streams.saturating_add(1);
             self.metrics.open_streams.dec();
             self.metrics.stream_closed(match ending {
-                Ending::Revoked => "revoked",
-                Ending::Expired => "expired",
-                Ending::Withdrawn => "withdrawn",
-                Ending::StoreUnavailable => "store_unavailable",
+                EndReason::Revoked => "revoked",
+                EndReason::Expired => "expired",
+                EndReason::Withdrawn => "withdrawn",
+                EndReason::StoreUnavailable => "store_unavailable",
             });
             if let Some(hear) = self.on_closed.get() {
-                hear(Closed {
+                hear(ClosedStream {
                     session,
                     user,
                     agent: open.agent,
@@ -529,8 +536,8 @@ impl Sessions {
     }
 }
 
-impl From<&Open> for OpenStream {
-    fn from(open: &Open) -> Self {
+impl From<&OpenExchange> for OpenStream {
+    fn from(open: &OpenExchange) -> Self {
         Self {
             agent: open.agent,
             kind: open.kind,
@@ -543,26 +550,26 @@ impl From<&Open> for OpenStream {
 
 /// Proof that an exchange was let in. Dropping it marks the exchange as ended.
 #[derive(Debug)]
-pub struct Entered {
-    switch: Arc<Switch>,
-    sessions: Arc<Sessions>,
+pub struct ExchangeGuard {
+    switch: Arc<EndTrigger>,
+    sessions: Arc<SessionRegistry>,
     session: SessionId,
     number: u64,
 }
 
-impl Entered {
+impl ExchangeGuard {
     /// The signal that ends the exchange before its time.
     pub fn ending(&self) -> EndSignal {
         EndSignal::new(&self.switch)
     }
 
     /// What ends it.
-    pub fn switch(&self) -> &Arc<Switch> {
+    pub fn switch(&self) -> &Arc<EndTrigger> {
         &self.switch
     }
 
     /// Ends the exchange and records that. Returns whether it had not been ended before.
-    pub fn end(&self, ending: Ending) -> bool {
+    pub fn end(&self, ending: EndReason) -> bool {
         let now = self.sessions.clock.now();
         let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
             return self.switch.end(ending);
@@ -572,7 +579,7 @@ impl Entered {
     }
 }
 
-impl Drop for Entered {
+impl Drop for ExchangeGuard {
     fn drop(&mut self) {
         let Self {
             switch: _,
@@ -581,7 +588,7 @@ impl Drop for Entered {
             number,
         } = self;
         let left = sessions.table.leave(session, *number, sessions.clock.now());
-        if left.is_some_and(|open| open.kind != Kind::Request) {
+        if left.is_some_and(|open| open.kind != ExchangeKind::Request) {
             sessions.metrics.open_streams.dec();
         }
     }

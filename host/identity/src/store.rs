@@ -21,10 +21,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use self::change::{Change, Outcome};
+use self::change::{Change, ChangeOutcome};
 use self::database::Database;
 pub use self::model::{
-    About, Actor, AuditEvent, AuditFilter, BrowserSession, MadeAt, Owned, Page, Revocation, SeenSession, Token, UsedFor,
+    ActiveSession, ActiveSessionCursor, Actor, AuditEvent, AuditFilter, BrowserSession, CreationCursor, Owned, Page,
+    Revocation, SessionOwner, Token,
 };
 use self::writer::Writer;
 use tollgate_core::agent::AgentId;
@@ -184,7 +185,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn tokens(&self, owned: &Owned, page: &Page<MadeAt>) -> Result<Vec<Token>, Error> {
+    pub async fn tokens(&self, owned: &Owned, page: &Page<CreationCursor>) -> Result<Vec<Token>, Error> {
         read::tokens(&self.database, owned, page).await
     }
 
@@ -234,7 +235,7 @@ impl Store {
         &self,
         owned: &Owned,
         open_at: Option<Timestamp>,
-        page: &Page<MadeAt>,
+        page: &Page<CreationCursor>,
     ) -> Result<Vec<BrowserSession>, Error> {
         read::browser_sessions(&self.database, owned, open_at, page).await
     }
@@ -263,15 +264,15 @@ impl Store {
         session: &SessionId,
         (until, at): (Timestamp, Timestamp),
         by: &Actor,
-        about: &About,
+        about: &SessionOwner,
     ) -> Result<Revocation, Error> {
         match self
             .writer
             .change(Change::revocation(session, (until, at), by, about)?)
             .await?
         {
-            Outcome::Revoked(revocation) => Ok(revocation),
-            Outcome::Done | Outcome::Full(_) | Outcome::Rows(_) => Err(Error::Failed {
+            ChangeOutcome::Revoked(revocation) => Ok(revocation),
+            ChangeOutcome::Done | ChangeOutcome::Full(_) | ChangeOutcome::Rows(_) => Err(Error::Failed {
                 detail: "a revocation was not acknowledged as one".to_owned(),
             }),
         }
@@ -316,7 +317,7 @@ impl Store {
     /// # Errors
     /// [`Error::Failed`].
     pub async fn reach_time(&self, time: Timestamp) -> Result<(), Error> {
-        self.change(Change::Time(time)).await
+        self.change(Change::TimeWatermark(time)).await
     }
 
     /// Adds audit events. For an id that exists already, the latest time and the count are
@@ -345,7 +346,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::TooLong`], [`Error::Character`], [`Error::Failed`].
-    pub async fn seen(&self, rows: &[SeenSession]) -> Result<(), Error> {
+    pub async fn seen(&self, rows: &[ActiveSession]) -> Result<(), Error> {
         if rows.is_empty() {
             return Ok(());
         }
@@ -365,8 +366,8 @@ impl Store {
         &self,
         (since, silent): (Timestamp, Timestamp),
         owned: &Owned,
-        page: &Page<UsedFor>,
-    ) -> Result<Vec<SeenSession>, Error> {
+        page: &Page<ActiveSessionCursor>,
+    ) -> Result<Vec<ActiveSession>, Error> {
         seen::active(&self.database, (since, silent), owned, page).await
     }
 
@@ -384,7 +385,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn seen_of(&self, session: &SessionId) -> Result<Vec<SeenSession>, Error> {
+    pub async fn seen_of(&self, session: &SessionId) -> Result<Vec<ActiveSession>, Error> {
         seen::of(&self.database, session).await
     }
 
@@ -406,7 +407,7 @@ impl Store {
                 agent_id,
                 identity: identity.cloned().unwrap_or_default(),
             };
-            if let Outcome::Rows(rows) = self.writer.change(change).await? {
+            if let ChangeOutcome::Rows(rows) = self.writer.change(change).await? {
                 let count = if identity.is_some() { &mut bound } else { &mut orphaned };
                 *count = count.saturating_add(rows);
             }
@@ -423,9 +424,9 @@ impl Store {
     /// # Errors
     /// [`Error::Failed`].
     pub async fn forget_before(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
-        for old in change::Old::all(audit, now) {
-            while let Outcome::Rows(rows) = self.writer.change(Change::Forget(old)).await? {
-                if rows < change::AT_ONCE {
+        for old in change::ExpiredRows::all(audit, now) {
+            while let ChangeOutcome::Rows(rows) = self.writer.change(Change::DeleteExpired(old)).await? {
+                if rows < change::ROWS_PER_TRANSACTION {
                     break;
                 }
             }
@@ -435,8 +436,8 @@ impl Store {
 
     async fn change(&self, change: Change) -> Result<(), Error> {
         match self.writer.change(change).await? {
-            Outcome::Full(full) => Err(full),
-            Outcome::Done | Outcome::Revoked(_) | Outcome::Rows(_) => Ok(()),
+            ChangeOutcome::Full(full) => Err(full),
+            ChangeOutcome::Done | ChangeOutcome::Revoked(_) | ChangeOutcome::Rows(_) => Ok(()),
         }
     }
 }

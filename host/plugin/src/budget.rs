@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 
 use wasmtime::{Engine, ResourceLimiter, Store, UpdateDeadline};
 
-use super::engine::TICK;
-use super::imports::{Granted, Log};
-use super::provider::Call;
+use super::engine::EPOCH_TICK;
+use super::imports::{GrantedImports, Log};
+use super::provider::CallState;
 use super::wasi::Wasi;
 
 /// What one call of a guest may use up.
@@ -68,7 +68,7 @@ impl Budget {
 
 /// Which limit stopped a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Exceeded {
+pub(super) enum ExceededLimit {
     Time,
     Memory,
     HostCalls,
@@ -76,8 +76,8 @@ pub(super) enum Exceeded {
 
 /// Everything the host knows about one call.
 #[derive(Debug)]
-pub(super) struct State {
-    pub(super) exceeded: Option<Exceeded>,
+pub(super) struct HostState {
+    pub(super) exceeded: Option<ExceededLimit>,
     pub(super) log: Arc<Log>,
     pub(super) log_bytes_left: usize,
     host_calls_left: u32,
@@ -85,13 +85,13 @@ pub(super) struct State {
     deadline: Instant,
     /// Ticks the guest's code may still run.
     ticks_left: u32,
-    granted: Granted,
+    granted: GrantedImports,
     wasi: Option<Box<Wasi>>,
     /// Set for credential providers only.
-    provider: Option<Box<Call>>,
+    provider: Option<Box<CallState>>,
 }
 
-impl State {
+impl HostState {
     /// The inert WASI of this call, made when the guest first asks.
     pub(super) fn wasi(&mut self) -> &mut Wasi {
         self.wasi.get_or_insert_with(|| Box::new(Wasi::new(self.granted)))
@@ -101,25 +101,25 @@ impl State {
     ///
     /// # Errors
     /// Another kind of guest: its linker has none of these functions.
-    pub(super) fn provider(&mut self) -> wasmtime::Result<&mut Call> {
+    pub(super) fn provider(&mut self) -> wasmtime::Result<&mut CallState> {
         self.provider
             .as_deref_mut()
             .ok_or_else(|| wasmtime::Error::msg("not a credential provider"))
     }
 
     /// Like [`Self::provider`], but counts a host call.
-    pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut Call> {
+    pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut CallState> {
         self.host_call()?;
         self.provider()
     }
 
     /// Like [`Self::provider`], but `None` for other kinds of guests.
-    pub(super) fn provider_if_any(&self) -> Option<&Call> {
+    pub(super) fn provider_if_any(&self) -> Option<&CallState> {
         self.provider.as_deref()
     }
 
     /// Takes the provider's state out when the call is over.
-    pub(super) fn into_provider(self) -> Option<Box<Call>> {
+    pub(super) fn into_provider(self) -> Option<Box<CallState>> {
         self.provider
     }
 
@@ -136,7 +136,7 @@ impl State {
                 Ok(())
             }
             None => {
-                self.exceeded = Some(Exceeded::HostCalls);
+                self.exceeded = Some(ExceededLimit::HostCalls);
                 Err(wasmtime::Error::msg("too many host calls"))
             }
         }
@@ -146,7 +146,7 @@ impl State {
 /// Maximum elements of one table. Guests of languages with a runtime need a few tens of thousands.
 pub(super) const TABLE_ELEMENTS_MOST: usize = 100_000;
 
-impl ResourceLimiter for State {
+impl ResourceLimiter for HostState {
     fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
         match self.memory_bytes_left.checked_sub(desired.saturating_sub(current)) {
             Some(left) => {
@@ -154,7 +154,7 @@ impl ResourceLimiter for State {
                 Ok(true)
             }
             None => {
-                self.exceeded = Some(Exceeded::Memory);
+                self.exceeded = Some(ExceededLimit::Memory);
                 Err(wasmtime::Error::msg("too much memory"))
             }
         }
@@ -188,17 +188,17 @@ pub(super) const MEMORIES_MOST: usize = 4;
 pub(super) fn store(
     engine: &Engine,
     budget: Budget,
-    (granted, log): (Granted, &Arc<Log>),
-    provider: Option<Box<Call>>,
-) -> Store<State> {
-    let state = State {
+    (granted, log): (GrantedImports, &Arc<Log>),
+    provider: Option<Box<CallState>>,
+) -> Store<HostState> {
+    let state = HostState {
         exceeded: None,
         log: log.clone(),
         log_bytes_left: budget.log_bytes,
         host_calls_left: budget.host_calls,
         memory_bytes_left: budget.memory_bytes,
         deadline: Instant::now() + budget.time,
-        ticks_left: u32::try_from(budget.processor.as_millis() / TICK.as_millis()).unwrap_or(u32::MAX),
+        ticks_left: u32::try_from(budget.processor.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u32::MAX),
         granted,
         wasi: None,
         provider,
@@ -216,7 +216,7 @@ pub(super) fn store(
             state.ticks_left = left;
             return Ok(UpdateDeadline::Yield(1));
         }
-        state.exceeded = Some(Exceeded::Time);
+        state.exceeded = Some(ExceededLimit::Time);
         Ok(UpdateDeadline::Interrupt)
     });
     store

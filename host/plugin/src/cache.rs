@@ -34,9 +34,9 @@ pub(super) enum Error {
     #[error("`{}` is not a folder", path.display())]
     NotAFolder { path: PathBuf },
     #[error("`{}` has mode `{mode:o}`; only its owner may have access (`700`)", path.display())]
-    Open { path: PathBuf, mode: u32 },
+    TooPermissive { path: PathBuf, mode: u32 },
     #[error("`{}` belongs to user `{owner}`; the gateway runs as user `{user}`", path.display())]
-    Foreign { path: PathBuf, owner: u32, user: u32 },
+    WrongOwner { path: PathBuf, owner: u32, user: u32 },
     #[error("no randomness for a key")]
     Random,
 }
@@ -44,7 +44,7 @@ pub(super) enum Error {
 /// Where a compiled guest came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Origin {
+pub enum CodeOrigin {
     /// Compiled now.
     Compiled,
     /// Loaded from the folder of compiled guests.
@@ -79,7 +79,7 @@ impl Cache {
         }
         let mode = metadata.mode() & 0o777;
         if mode & 0o077 != 0 {
-            return Err(Error::Open {
+            return Err(Error::TooPermissive {
                 path: folder.to_owned(),
                 mode,
             });
@@ -88,7 +88,7 @@ impl Cache {
         // A file made here belongs to whom the gateway runs as.
         let user = fs::symlink_metadata(folder.join(KEY_FILE)).map_err(io)?.uid();
         if user != metadata.uid() {
-            return Err(Error::Foreign {
+            return Err(Error::WrongOwner {
                 path: folder.to_owned(),
                 owner: metadata.uid(),
                 user,
@@ -171,15 +171,15 @@ pub(super) fn component(
     cache: Option<&Cache>,
     sha256: &str,
     wasm: &[u8],
-) -> wasmtime::Result<(Component, Origin)> {
+) -> wasmtime::Result<(Component, CodeOrigin)> {
     if let Some(component) = cache.and_then(|cache| cache.load(engine, sha256)) {
-        return Ok((component, Origin::Cached));
+        return Ok((component, CodeOrigin::Cached));
     }
     let component = Component::from_binary(engine, wasm)?;
     if let Some(cache) = cache {
         cache.store(engine, sha256, &component);
     }
-    Ok((component, Origin::Compiled))
+    Ok((component, CodeOrigin::Compiled))
 }
 
 /// File with the key of the hashes.

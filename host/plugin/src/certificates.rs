@@ -26,7 +26,7 @@ pub enum Error {
     },
     /// A certificate without its key, or the other way around.
     #[error("a client certificate needs its key, and a key its certificate")]
-    HalfIdentity,
+    IncompleteIdentity,
     /// The server name is neither a DNS name nor an address.
     #[error("server name `{name}` is neither a DNS name nor an address")]
     ServerName {

@@ -26,13 +26,13 @@ use tollgate_core::diagnostic::one_line;
 pub const LONGEST_TOKEN: usize = 64 * 1024;
 
 /// Longest [`MintError::message`], in bytes.
-pub const LONGEST_MESSAGE: usize = 512;
+pub const MAX_MESSAGE_BYTES: usize = 512;
 
 /// Longest [`MintError::code`], in bytes.
-pub const LONGEST_CODE: usize = 64;
+pub const MAX_CODE_BYTES: usize = 64;
 
 /// Longest wait that an identity provider may ask for.
-pub const LONGEST_RETRY_AFTER: Duration = Duration::from_secs(600);
+pub const MAX_RETRY_AFTER: Duration = Duration::from_secs(600);
 
 /// Why a text is not a bearer token. The error contains no part of the text.
 #[derive(Debug, thiserror::Error)]
@@ -43,13 +43,13 @@ pub enum TokenError {
     Empty,
     /// The token is longer than [`LONGEST_TOKEN`].
     #[error("the token has {observed} bytes, of {LONGEST_TOKEN} allowed")]
-    Long {
+    TooLong {
         /// Its length in bytes.
         observed: usize,
     },
     /// A byte that is not visible ASCII: a header field would end or change.
     #[error("byte {position} of the token is not visible ASCII")]
-    Byte {
+    InvalidByte {
         /// Which byte, from 0.
         position: usize,
     },
@@ -70,11 +70,11 @@ impl Token {
         let refused = if text.is_empty() {
             Some(TokenError::Empty)
         } else if text.len() > LONGEST_TOKEN {
-            Some(TokenError::Long { observed: text.len() })
+            Some(TokenError::TooLong { observed: text.len() })
         } else {
             text.bytes()
                 .position(|byte| !byte.is_ascii_graphic())
-                .map(|position| TokenError::Byte { position })
+                .map(|position| TokenError::InvalidByte { position })
         };
         if let Some(refused) = refused {
             text.zeroize();
@@ -219,7 +219,7 @@ impl fmt::Debug for Credential {
 /// The class of a mint's failure. It decides how long to wait before the next attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Class {
+pub enum MintErrorClass {
     /// A temporary failure: an answer of 429 or 5xx, or a lost connection.
     Retryable,
     /// The identity provider refused: a person or a new secret is needed.
@@ -230,7 +230,7 @@ pub enum Class {
     Permanent,
 }
 
-impl Class {
+impl MintErrorClass {
     /// The word used in metrics, answers and cases.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -248,15 +248,15 @@ impl Class {
 #[error("{code}: {message}")]
 pub struct MintError {
     /// The kind of failure.
-    pub class: Class,
+    pub class: MintErrorClass,
     /// A word for machines, such as `plugin.trap` or `invalid_grant`.
     pub code: String,
-    /// A sentence for people, up to [`LONGEST_MESSAGE`] bytes.
+    /// A sentence for people, up to [`MAX_MESSAGE_BYTES`] bytes.
     pub message: String,
     /// Status of the identity provider's answer, when there was one.
     pub http_status: Option<u16>,
     /// How long the identity provider asked to wait, up to
-    /// [`LONGEST_RETRY_AFTER`].
+    /// [`MAX_RETRY_AFTER`].
     pub retry_after: Option<Duration>,
     /// The identity provider's own name for the request.
     pub correlation: Option<String>,
@@ -266,11 +266,11 @@ impl MintError {
     /// An error of a class. Both texts are cut to their limits, and control
     /// characters become spaces.
     #[must_use]
-    pub fn new(class: Class, code: &str, message: &str) -> Self {
+    pub fn new(class: MintErrorClass, code: &str, message: &str) -> Self {
         Self {
             class,
-            code: one_line(code, LONGEST_CODE),
-            message: one_line(message, LONGEST_MESSAGE),
+            code: one_line(code, MAX_CODE_BYTES),
+            message: one_line(message, MAX_MESSAGE_BYTES),
             http_status: None,
             retry_after: None,
             correlation: None,

@@ -8,7 +8,7 @@
 use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 
 use super::bindings::tollgate::plugin::header_types as wit;
-use super::error::Lie;
+use super::error::InvalidOutput;
 use super::plan::{HeaderPlan, PREFIX_LEAST_BYTES, PREFIXES_MOST, REMOVE_MOST, SET_MOST};
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::header_names::is_host_owned;
@@ -29,7 +29,7 @@ pub(super) enum Edit {
 }
 
 /// Checks all edits before any is applied, so that a bad one leaves the message unchanged.
-pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, Lie> {
+pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, InvalidOutput> {
     bound_count(edits.len(), EDITS_MOST)?;
     let size = |edit: &wit::Edit| match edit {
         wit::Edit::Remove(name) => name.len(),
@@ -64,7 +64,7 @@ pub(super) fn apply(edits: Vec<Edit>, headers: &mut HeaderMap) {
 }
 
 /// The plan, if every part of it is allowed.
-pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
+pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
     let wit::Plan {
         remove,
         remove_prefixes,
@@ -88,47 +88,47 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, Lie> {
 }
 
 /// Status and reason of a refusal, sanitized for the client.
-pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), Lie> {
+pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, String), InvalidOutput> {
     match StatusCode::from_u16(refusal.status) {
         Ok(status) if (400..600).contains(&refusal.status) => {
             Ok((status, one_line(&refusal.reason, REASON_BYTES_MOST)))
         }
-        Ok(_) | Err(_) => Err(Lie::Status(refusal.status)),
+        Ok(_) | Err(_) => Err(InvalidOutput::Status(refusal.status)),
     }
 }
 
-fn own_name(name: &str) -> Result<HeaderName, Lie> {
-    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| Lie::HeaderName)?;
+fn own_name(name: &str) -> Result<HeaderName, InvalidOutput> {
+    let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidOutput::HeaderName)?;
     if is_host_owned(&name) {
-        Err(Lie::ForbiddenHeader(name))
+        Err(InvalidOutput::ForbiddenHeader(name))
     } else {
         Ok(name)
     }
 }
 
-fn own_value(value: &[u8]) -> Result<HeaderValue, Lie> {
-    HeaderValue::from_bytes(value).map_err(|_| Lie::HeaderValue)
+fn own_value(value: &[u8]) -> Result<HeaderValue, InvalidOutput> {
+    HeaderValue::from_bytes(value).map_err(|_| InvalidOutput::HeaderValue)
 }
 
-fn own_prefix(prefix: &str) -> Result<String, Lie> {
+fn own_prefix(prefix: &str) -> Result<String, InvalidOutput> {
     if prefix.len() < PREFIX_LEAST_BYTES {
-        return Err(Lie::ShortPrefix(PREFIX_LEAST_BYTES));
+        return Err(InvalidOutput::ShortPrefix(PREFIX_LEAST_BYTES));
     }
-    let name = HeaderName::from_bytes(prefix.as_bytes()).map_err(|_| Lie::HeaderName)?;
+    let name = HeaderName::from_bytes(prefix.as_bytes()).map_err(|_| InvalidOutput::HeaderName)?;
     Ok(name.as_str().to_owned())
 }
 
-fn bound_count(observed: usize, allowed: usize) -> Result<(), Lie> {
+fn bound_count(observed: usize, allowed: usize) -> Result<(), InvalidOutput> {
     if observed > allowed {
-        Err(Lie::TooManyEdits { observed, allowed })
+        Err(InvalidOutput::TooManyEdits { observed, allowed })
     } else {
         Ok(())
     }
 }
 
-fn bound_bytes(observed: usize) -> Result<(), Lie> {
+fn bound_bytes(observed: usize) -> Result<(), InvalidOutput> {
     if observed > EDIT_BYTES_MOST {
-        Err(Lie::TooManyBytes {
+        Err(InvalidOutput::TooManyBytes {
             observed,
             allowed: EDIT_BYTES_MOST,
         })
@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn each_lie_is_told_apart() {
-        let forbidden = |name: &'static str| Lie::ForbiddenHeader(HeaderName::from_static(name));
+        let forbidden = |name: &'static str| InvalidOutput::ForbiddenHeader(HeaderName::from_static(name));
         let cases = [
             (vec![set("Argocd-Username", b"admin")], forbidden("argocd-username")),
             (
@@ -173,20 +173,20 @@ mod tests {
                 vec![wit::Edit::Append(("Content-Length".to_owned(), b"0".to_vec()))],
                 forbidden("content-length"),
             ),
-            (vec![set("x y", b"")], Lie::HeaderName),
-            (vec![set("", b"")], Lie::HeaderName),
-            (vec![set("x", b"a\r\nb: c")], Lie::HeaderValue),
-            (vec![set("x", &[0])], Lie::HeaderValue),
+            (vec![set("x y", b"")], InvalidOutput::HeaderName),
+            (vec![set("", b"")], InvalidOutput::HeaderName),
+            (vec![set("x", b"a\r\nb: c")], InvalidOutput::HeaderValue),
+            (vec![set("x", &[0])], InvalidOutput::HeaderValue),
             (
                 (0..=EDITS_MOST).map(|_| set("x", b"")).collect(),
-                Lie::TooManyEdits {
+                InvalidOutput::TooManyEdits {
                     observed: EDITS_MOST + 1,
                     allowed: EDITS_MOST,
                 },
             ),
             (
                 vec![set("x", &[b'a'; EDIT_BYTES_MOST])],
-                Lie::TooManyBytes {
+                InvalidOutput::TooManyBytes {
                     observed: EDIT_BYTES_MOST + 1,
                     allowed: EDIT_BYTES_MOST,
                 },
@@ -214,13 +214,16 @@ mod tests {
         assert_eq!(good.remove_prefixes(), ["x-auth-"]);
         assert_eq!(
             plan(&["host"], &[], &[]),
-            Err(Lie::ForbiddenHeader(HeaderName::from_static("host")))
+            Err(InvalidOutput::ForbiddenHeader(HeaderName::from_static("host")))
         );
-        assert_eq!(plan(&[], &["x-"], &[]), Err(Lie::ShortPrefix(PREFIX_LEAST_BYTES)));
-        assert_eq!(plan(&[], &["x y z"], &[]), Err(Lie::HeaderName));
-        assert_eq!(plan(&[], &[], &[("x", "\n")]), Err(Lie::HeaderValue));
+        assert_eq!(
+            plan(&[], &["x-"], &[]),
+            Err(InvalidOutput::ShortPrefix(PREFIX_LEAST_BYTES))
+        );
+        assert_eq!(plan(&[], &["x y z"], &[]), Err(InvalidOutput::HeaderName));
+        assert_eq!(plan(&[], &[], &[("x", "\n")]), Err(InvalidOutput::HeaderValue));
         let names: Vec<&str> = vec!["x-a"; REMOVE_MOST + 1];
-        let many = Lie::TooManyEdits {
+        let many = InvalidOutput::TooManyEdits {
             observed: REMOVE_MOST + 1,
             allowed: REMOVE_MOST,
         };
@@ -241,7 +244,7 @@ mod tests {
         );
         assert_eq!(refusal(403, &"é".repeat(400)).unwrap().1.len(), REASON_BYTES_MOST);
         for status in [0, 200, 399, 600] {
-            assert_eq!(refusal(status, ""), Err(Lie::Status(status)));
+            assert_eq!(refusal(status, ""), Err(InvalidOutput::Status(status)));
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Sends one HTTPS [`Request`] for a plugin and returns one [`Response`], or an [`Error`] that
-//! names the rule or the step that failed. [`Rules`] are the operator's allow-list.
+//! names the rule or the step that failed. [`EgressAllowList`] are the operator's allow-list.
 //!
-//! Only [`Rules::allow`] makes a [`Target`], and [`Sender::send`] takes nothing else, so a request
+//! Only [`EgressAllowList::allow`] makes a [`Target`], and [`EgressClient::send`] takes nothing else, so a request
 //! that skipped the rules does not compile.
 //!
 //! Each request has its own connection. Mints are rare, because tokens are cached. So plugins,
@@ -24,14 +24,14 @@ mod sender;
 mod target;
 mod tls;
 
-pub use address::Reach;
+pub use address::AddressScope;
 pub use body::{MAX_RESPONSE_BODY_BYTES, Response};
-pub use entry::{Entry, EntryError, Pattern};
-pub use error::{Denied, DenyCode, Error, Step};
-pub use network::{Network, Stream, System};
+pub use entry::{AllowedHost, EntryError, HostPortPattern};
+pub use error::{Denied, DenyCode, EgressStage, Error};
+pub use network::{Network, Stream, SystemNetwork};
 pub use request::{MAX_REQUEST_BODY_BYTES, Method, Request};
-pub use rules::Rules;
-pub use sender::Sender;
+pub use rules::EgressAllowList;
+pub use sender::EgressClient;
 pub use target::Target;
 
 #[cfg(test)]

@@ -17,7 +17,7 @@ pub(super) const PLUGINS_MOST: usize = 32;
 /// Additional slots, for calls still running on a replaced version and for loads.
 const SPARE_SLOTS: usize = 32;
 /// How often a guest's time is checked.
-pub(super) const TICK: Duration = Duration::from_millis(2);
+pub(super) const EPOCH_TICK: Duration = Duration::from_millis(2);
 /// Memory of guests up to this size is reset by a memset between two calls, larger memory by a
 /// system call. Guests of the SDK stay below.
 const KEEP_RESIDENT_BYTES: usize = 256 << 10;
@@ -29,7 +29,7 @@ pub(super) const MEMORY_MOST_BYTES: usize = 1 << 30;
 const WASM_STACK_BYTES: usize = 512 << 10;
 /// The pool reserves this much address space per slot, of which next to
 /// nothing is ever backed by memory.
-const SLOT_ADDRESSES: u64 = 5 << 30;
+const SLOT_ADDRESS_SPACE_BYTES: u64 = 5 << 30;
 
 /// How instances get their memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
@@ -44,7 +44,7 @@ pub enum Allocation {
 
 /// The engine and its slots.
 #[derive(Debug)]
-pub(super) struct Host {
+pub(super) struct PluginEngine {
     pub(super) engine: Engine,
     pub(super) allocation: Allocation,
     /// Slots in use over all plugins.
@@ -53,7 +53,7 @@ pub(super) struct Host {
     pub(super) share: usize,
 }
 
-impl Host {
+impl PluginEngine {
     /// Starts the engine and its clock. Uses a pool, unless there is no room for one or `wanted`
     /// says otherwise.
     pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
@@ -81,7 +81,7 @@ impl Host {
 
 /// Whether the pool leaves most of the process's address space alone.
 fn fits(slots: usize) -> bool {
-    let wanted = SLOT_ADDRESSES.saturating_mul(u64::try_from(slots).unwrap_or(u64::MAX));
+    let wanted = SLOT_ADDRESS_SPACE_BYTES.saturating_mul(u64::try_from(slots).unwrap_or(u64::MAX));
     rlimit::Resource::AS.get().is_ok_and(|(soft, _)| soft / 2 >= wanted)
 }
 
@@ -140,7 +140,7 @@ fn tick(engine: &Engine) -> Result<(), Error> {
         while let Some(engine) = engine.upgrade() {
             engine.increment_epoch();
             drop(engine);
-            std::thread::sleep(TICK);
+            std::thread::sleep(EPOCH_TICK);
         }
     };
     std::thread::Builder::new()

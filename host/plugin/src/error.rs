@@ -56,11 +56,11 @@ pub enum CallError {
     },
     /// The guest returned something it must not return.
     #[error("plugin `{plugin}` returned {lie}")]
-    Lie {
+    InvalidOutput {
         /// Plugin name.
         plugin: String,
         /// What was wrong with it.
-        lie: Lie,
+        lie: InvalidOutput,
     },
     /// No room for one more call within the time budget.
     #[error("plugin `{plugin}` has too many calls open")]
@@ -78,7 +78,7 @@ impl CallError {
             Self::Trap { .. } => "trap",
             Self::Timeout { .. } => "timeout",
             Self::Memory { .. } => "memory",
-            Self::Lie { .. } => "lie",
+            Self::InvalidOutput { .. } => "lie",
             Self::Busy { .. } => "busy",
         }
     }
@@ -90,7 +90,7 @@ impl CallError {
             | Self::Trap { plugin, .. }
             | Self::Timeout { plugin, .. }
             | Self::Memory { plugin, .. }
-            | Self::Lie { plugin, .. }
+            | Self::InvalidOutput { plugin, .. }
             | Self::Busy { plugin } => plugin,
         }
     }
@@ -115,7 +115,7 @@ pub enum TrapCause {
 
 /// An invalid value that a guest returned.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Lie {
+pub enum InvalidOutput {
     /// An edit of a field only the gateway may write.
     #[error("an edit of the field `{0}`, which belongs to the gateway")]
     ForbiddenHeader(HeaderName),

@@ -10,16 +10,16 @@ use http::{HeaderMap, HeaderName, StatusCode};
 
 use super::bindings::exports::tollgate::plugin::headers::GuestIndices;
 use super::bindings::tollgate::plugin::header_types as wit;
-use super::cache::Origin;
+use super::cache::CodeOrigin;
 use super::edits;
-use super::error::{CallError, Lie};
+use super::error::{CallError, InvalidOutput};
 use super::manifest::{ContextPart, Direction, Manifest};
 use super::plan::HeaderPlan;
 use super::sandbox::Sandbox;
 
 /// What a request is about. Plugins see the parts their manifest asks for.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct RequestContext<'a> {
+pub struct FilterContext<'a> {
     /// Extension that is called.
     pub extension: &'a str,
     /// Method, as the client sent it.
@@ -56,7 +56,7 @@ pub struct HeaderFilter {
     config: String,
     request_plan: HeaderPlan,
     response_plan: HeaderPlan,
-    origin: Origin,
+    origin: CodeOrigin,
     guest: Guest,
 }
 
@@ -113,7 +113,7 @@ impl Guest {
 impl HeaderFilter {
     /// Asks the guest for its plans and checks them.
     pub(super) async fn start(
-        (manifest, origin): (Manifest, Origin),
+        (manifest, origin): (Manifest, CodeOrigin),
         sandbox: Sandbox,
         config: String,
         extensions: Vec<String>,
@@ -125,7 +125,7 @@ impl HeaderFilter {
             .await?
             .map_err(|text| StartError::Config(tollgate_core::diagnostic::one_line(&text, 512)))?;
         let lie = |lie| {
-            StartError::Call(CallError::Lie {
+            StartError::Call(CallError::InvalidOutput {
                 plugin: manifest.name.clone(),
                 lie,
             })
@@ -171,7 +171,7 @@ impl HeaderFilter {
     }
 
     /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> CodeOrigin {
         self.origin
     }
 
@@ -206,7 +206,7 @@ impl HeaderFilter {
     ///
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
-    pub async fn filter_request(&self, context: &RequestContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
+    pub async fn filter_request(&self, context: &FilterContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
         let fields = pick(&self.manifest.request_fields, headers);
         let message = Message::Request(wit::Request {
             context: self.context(context),
@@ -224,7 +224,7 @@ impl HeaderFilter {
     /// [`CallError`]; each denies this response and nothing else.
     pub async fn filter_response(
         &self,
-        context: &RequestContext<'_>,
+        context: &FilterContext<'_>,
         status: StatusCode,
         headers: &mut HeaderMap,
     ) -> Result<(), CallError> {
@@ -241,7 +241,7 @@ impl HeaderFilter {
 
     fn conclude(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
         let plugin = || self.manifest.name.clone();
-        let lie = |lie: Lie| CallError::Lie { plugin: plugin(), lie };
+        let lie = |lie: InvalidOutput| CallError::InvalidOutput { plugin: plugin(), lie };
         match verdict {
             Ok(edits) => {
                 edits::apply(edits::check(edits).map_err(lie)?, headers);
@@ -259,8 +259,8 @@ impl HeaderFilter {
     }
 
     /// The parts of the context the manifest asks for.
-    fn context(&self, context: &RequestContext<'_>) -> wit::Context {
-        let RequestContext {
+    fn context(&self, context: &FilterContext<'_>) -> wit::Context {
+        let FilterContext {
             extension,
             method,
             path,

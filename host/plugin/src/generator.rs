@@ -15,31 +15,33 @@ use serde_json::{Map, Value};
 use super::bindings::generator::exports::tollgate::plugin::generators::{GenerateInput, Guest, GuestIndices};
 use super::bindings::provider::tollgate::plugin::provider_types::MintError as Refused;
 use super::budget::{self, Budget};
-use super::cache::Origin;
+use super::cache::CodeOrigin;
 use super::error::CallError;
-use super::imports::Granted;
-use super::load::Schema;
+use super::imports::GrantedImports;
+use super::load::ConfigSchema;
 use super::manifest::Manifest;
-use super::provider::{Call, Freshness, Grant, Material, Memo, Outside, Phase, Terms, World, plugin_failed};
+use super::provider::{
+    CallState, Grant, HostServices, Memo, MemoUse, Phase, ResolvedPermissions, SecretValues, World, plugin_failed,
+};
 use super::sandbox::Sandbox;
-use crate::credential::{Class, MintError};
-use tollgate_applicationset::KindName;
+use crate::credential::{MintError, MintErrorClass};
+use tollgate_applicationset::GeneratorKind;
 use tollgate_state::ObjectName;
 
 /// Result of a call: what the guest returned, and the host's state of the call.
-type Called<T> = Result<(Result<T, Refused>, Box<Call>), CallError>;
+type CallResult<T> = Result<(Result<T, Refused>, Box<CallState>), CallError>;
 
 /// A loaded plugin of the world `generator`.
 pub struct Generator {
     manifest: Manifest,
     label: Arc<str>,
-    origin: Origin,
+    origin: CodeOrigin,
     sandbox: Sandbox,
     exports: GuestIndices,
-    outside: Outside,
+    outside: HostServices,
     /// The configuration in the operator's grant, canonical.
     config: String,
-    terms: Arc<Terms>,
+    terms: Arc<ResolvedPermissions>,
     /// Secret of the control plane's namespace whose values it may use.
     secret: Option<String>,
     memo: Arc<Memo>,
@@ -60,26 +62,26 @@ impl Generator {
     /// # Errors
     /// Why it cannot be used, in sentences.
     pub(super) async fn start(
-        (manifest, origin): (Manifest, Origin),
-        (sandbox, _): (Sandbox, Granted),
+        (manifest, origin): (Manifest, CodeOrigin),
+        (sandbox, _): (Sandbox, GrantedImports),
         (grant, config, secret): (Grant, &Value, Option<String>),
         world: &World,
     ) -> Result<(Self, Vec<String>), Vec<String>> {
         let exports = GuestIndices::new(sandbox.code());
         let exports = exports.map_err(|error| vec![format!("the component does not fit its world: {error:#}")])?;
-        let findings = Schema::of(&manifest).findings(config);
+        let findings = ConfigSchema::of(&manifest).findings(config);
         if !findings.is_empty() {
             return Err(findings);
         }
         let World { sender, ambient, clock } = world.clone();
         let generator = Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
-            terms: Arc::new(Terms::new(&manifest.provider, config)),
+            terms: Arc::new(ResolvedPermissions::new(&manifest.provider, config)),
             manifest,
             origin,
             sandbox,
             exports,
-            outside: Outside {
+            outside: HostServices {
                 rules: Arc::new(grant.rules),
                 sender,
                 ambient,
@@ -110,12 +112,12 @@ impl Generator {
     }
 
     /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> CodeOrigin {
         self.origin
     }
 
     /// The kinds of generators it provides.
-    pub fn kinds(&self) -> &BTreeSet<KindName> {
+    pub fn kinds(&self) -> &BTreeSet<GeneratorKind> {
         &self.manifest.generators
     }
 
@@ -126,8 +128,8 @@ impl Generator {
 
     async fn check(&self) -> Result<Vec<String>, MintError> {
         let budget = self.sandbox.budget().for_plan();
-        let call = self.call(Phase::Check, Material::default());
-        let called: Called<Vec<String>> = self
+        let call = self.call(Phase::Check, SecretValues::default());
+        let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
                 guest.call_check(store, &self.config).await
             })
@@ -150,9 +152,9 @@ impl Generator {
     /// Cancel safe: the instance and its secrets are dropped with the future.
     pub async fn generate(
         &self,
-        (kind, settings): (KindName, &Value),
+        (kind, settings): (GeneratorKind, &Value),
         set: &ObjectName,
-        material: Material,
+        material: SecretValues,
         (most, time): (u64, Duration),
     ) -> Result<Vec<Map<String, Value>>, MintError> {
         let standard = self.sandbox.budget();
@@ -168,8 +170,8 @@ impl Generator {
             config: self.config.clone(),
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
-        let call = self.call(Phase::Mint(Freshness::Any), material);
-        let called: Called<Vec<String>> = self
+        let call = self.call(Phase::Mint(MemoUse::Allowed), material);
+        let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
                 guest.call_generate(store, &input).await
             })
@@ -179,14 +181,14 @@ impl Generator {
         let count = u64::try_from(made.len()).unwrap_or(u64::MAX);
         if count > most {
             let message = format!("it made {count} sets of parameters, at most {most} are allowed");
-            return Err(MintError::new(Class::Permanent, "plugin.too-many", &message));
+            return Err(MintError::new(MintErrorClass::Permanent, "plugin.too-many", &message));
         }
         made.iter().map(|text| parameters(text, &call)).collect()
     }
 
-    fn call(&self, phase: Phase, material: Material) -> Box<Call> {
+    fn call(&self, phase: Phase, material: SecretValues) -> Box<CallState> {
         let held = (Arc::clone(&self.terms), Arc::new(material));
-        let mut call = Call::new(phase, held, Arc::clone(&self.memo), self.outside.clone());
+        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.outside.clone());
         // Answers are parameters, and no credentials; known secrets are cut out of
         // them all the same.
         call.reveals = true;
@@ -194,18 +196,18 @@ impl Generator {
     }
 
     /// Runs one export in a fresh instance.
-    async fn run<T, F>(&self, budget: Budget, call: Box<Call>, export: F) -> Called<T>
+    async fn run<T, F>(&self, budget: Budget, call: Box<CallState>, export: F) -> CallResult<T>
     where
-        F: AsyncFnOnce(Guest, &mut wasmtime::Store<budget::State>) -> wasmtime::Result<Result<T, Refused>>,
+        F: AsyncFnOnce(Guest, &mut wasmtime::Store<budget::HostState>) -> wasmtime::Result<Result<T, Refused>>,
     {
-        let load = |store: &mut wasmtime::Store<budget::State>, instance: &_| self.exports.load(store, instance);
+        let load = |store: &mut wasmtime::Store<budget::HostState>, instance: &_| self.exports.load(store, instance);
         self.sandbox.call((budget, call), load, export).await
     }
 }
 
 /// One set of parameters, as the guest wrote it.
-fn parameters(text: &str, call: &Call) -> Result<Map<String, Value>, MintError> {
-    let lie = |why: &str| MintError::new(Class::Permanent, "plugin.lie", why);
+fn parameters(text: &str, call: &CallState) -> Result<Map<String, Value>, MintError> {
+    let lie = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.lie", why);
     let mut bytes = text.as_bytes().to_vec();
     call.redactor.cut(&mut bytes, b"***");
     match serde_json::from_slice(&bytes) {

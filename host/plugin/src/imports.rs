@@ -14,7 +14,7 @@ use wasmtime::component::{HasSelf, Linker};
 
 use super::bindings::provider::tollgate::plugin as provider;
 use super::bindings::tollgate::plugin::{clock, header_types, log, random};
-use super::budget::State;
+use super::budget::HostState;
 use tollgate_core::diagnostic::one_line;
 use tollgate_core::plugin::World;
 
@@ -25,9 +25,9 @@ const RANDOM_BYTES_MOST: u32 = 4096;
 
 /// The imports that one guest may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct Granted(u8);
+pub(super) struct GrantedImports(u8);
 
-impl Granted {
+impl GrantedImports {
     pub(super) fn new(imports: &BTreeSet<Import>) -> Self {
         Self(imports.iter().fold(0, |bits, import| bits | 1 << (*import as u8)))
     }
@@ -54,7 +54,7 @@ impl Log {
     }
 }
 
-impl log::Host for State {
+impl log::Host for HostState {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
         self.host_call()?;
         if self.log_bytes_left == 0 {
@@ -78,7 +78,7 @@ impl log::Host for State {
     }
 }
 
-impl clock::Host for State {
+impl clock::Host for HostState {
     fn now(&mut self) -> wasmtime::Result<u64> {
         self.host_call()?;
         let now = self
@@ -88,7 +88,7 @@ impl clock::Host for State {
     }
 }
 
-impl random::Host for State {
+impl random::Host for HostState {
     fn bytes(&mut self, len: u32) -> wasmtime::Result<Vec<u8>> {
         self.host_call()?;
         if len > RANDOM_BYTES_MOST {
@@ -102,39 +102,39 @@ impl random::Host for State {
     }
 }
 
-impl header_types::Host for State {}
+impl header_types::Host for HostState {}
 
 /// Adds what every guest of `world` has, and the granted interfaces.
-pub(super) fn link(linker: &mut Linker<State>, world: World, granted: Granted) -> wasmtime::Result<()> {
+pub(super) fn link(linker: &mut Linker<HostState>, world: World, granted: GrantedImports) -> wasmtime::Result<()> {
     match world {
-        World::HeaderFilter => header_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?,
+        World::HeaderFilter => header_types::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?,
         World::CredentialProvider | World::Generator => {
-            provider::provider_types::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
-            provider::secrets::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
-            provider::egress::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
-            provider::json_path::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+            provider::provider_types::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
+            provider::secrets::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
+            provider::egress::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
+            provider::json_path::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
             if granted.has(Import::Crypto) {
-                provider::crypto::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+                provider::crypto::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
             }
             if granted.has(Import::Ambient) {
-                provider::ambient::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+                provider::ambient::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
             }
             if granted.has(Import::Memo) {
-                provider::memo::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+                provider::memo::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
             }
             if granted.has(Import::Reveal) {
-                provider::reveal::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+                provider::reveal::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
             }
         }
     }
     if granted.has(Import::Log) {
-        log::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+        log::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
     }
     if granted.has(Import::Clock) {
-        clock::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+        clock::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
     }
     if granted.has(Import::Random) {
-        random::add_to_linker::<_, HasSelf<State>>(linker, |state| state)?;
+        random::add_to_linker::<_, HasSelf<HostState>>(linker, |state| state)?;
     }
     Ok(())
 }

@@ -10,7 +10,7 @@ use wasmtime::{Config, Engine};
 
 use super::cache;
 use super::load::COMPONENT_MOST_BYTES;
-use super::provider::ProviderTerms;
+use super::provider::ProviderPermissions;
 use super::{manifest, manifest::ContextPart, manifest::Direction, manifest::Manifest};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::plugin::Import;
@@ -71,12 +71,12 @@ pub struct ProviderSummary {
     /// Hosts it may talk to, where they are granted; `*` for every one that is.
     pub hosts: Vec<String>,
     /// Values of the cluster's Secret it may use.
-    pub secrets: Vec<ReachSummary>,
+    pub secrets: Vec<EgressScopeSummary>,
     /// Audiences of the pod's own tokens.
-    pub audiences: Vec<ReachSummary>,
+    pub audiences: Vec<EgressScopeSummary>,
     /// Where values captured from the answers of a host may go, besides into the
     /// credential.
-    pub captures: Vec<ReachSummary>,
+    pub captures: Vec<EgressScopeSummary>,
     /// Strings of answers it may read.
     pub visible: Vec<String>,
     /// Fields of answers it may read, besides `content-type`, `date` and
@@ -89,7 +89,7 @@ pub struct ProviderSummary {
 /// A value and where it may go.
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReachSummary {
+pub struct EgressScopeSummary {
     /// Name, audience or host.
     pub name: String,
     /// Hosts it may be sent to.
@@ -102,7 +102,7 @@ pub struct ReachSummary {
     pub public_fields: Vec<String>,
 }
 
-impl fmt::Display for ReachSummary {
+impl fmt::Display for EgressScopeSummary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut to: Vec<&str> = self.hosts.iter().map(String::as_str).collect();
         if self.cluster {
@@ -125,16 +125,16 @@ fn texts<T: ToString>(items: &[T]) -> Vec<String> {
 }
 
 impl ProviderSummary {
-    pub(super) fn new(terms: &ProviderTerms) -> Self {
+    pub(super) fn new(terms: &ProviderPermissions) -> Self {
         let all = texts(&terms.hosts);
-        let reach = |name: String, hosts: Option<Vec<String>>, cluster| ReachSummary {
+        let reach = |name: String, hosts: Option<Vec<String>>, cluster| EgressScopeSummary {
             name,
             hosts: hosts.unwrap_or_else(|| all.clone()),
             cluster,
             public: false,
             public_fields: Vec::new(),
         };
-        let secrets = terms.secrets.iter().map(|term| ReachSummary {
+        let secrets = terms.secrets.iter().map(|term| EgressScopeSummary {
             public: term.public,
             public_fields: texts(&term.public_fields),
             ..reach(term.name.clone(), term.hosts.as_deref().map(texts), term.cluster)

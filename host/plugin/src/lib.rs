@@ -1,4 +1,4 @@
-//! Runs plugins, which are sandboxed WASM components. [`Set`] holds the plugins of one folder,
+//! Runs plugins, which are sandboxed WASM components. [`PluginSet`] holds the plugins of one folder,
 //! each with its manifest and the operator's grants; a call of a plugin returns edits or a refusal.
 //!
 //! A plugin's capabilities are the intersection of manifest and grant. Every call gets a fresh
@@ -40,28 +40,28 @@ mod wasi;
 mod yaml;
 
 pub use budget::Budget;
-pub use cache::Origin;
+pub use cache::CodeOrigin;
 pub use engine::Allocation;
-pub use error::{CallError, Error, Lie, TrapCause};
-pub use filter::{HeaderFilter, RequestContext};
+pub use error::{CallError, Error, InvalidOutput, TrapCause};
+pub use filter::{FilterContext, HeaderFilter};
 pub use generator::Generator;
-pub use inspect::{Inspection, ManifestSummary, ProviderSummary, ReachSummary, inspect};
+pub use inspect::{EgressScopeSummary, Inspection, ManifestSummary, ProviderSummary, inspect};
 pub use manifest::{ContextPart, Direction, Manifest};
 pub use plan::HeaderPlan;
 pub use provider::{
-    Ambient, AmbientError, AwsCredentials, Bearer, ClusterName, Exchange, Material, PodIdentities, Provider, Source,
-    SystemClock, WallClock, World as ProviderWorld, webapi_public_values,
+    Ambient, AmbientError, AwsCredentials, Bearer, EgressRecord, PodIdentities, Provider, ProviderCluster,
+    ProviderMint, SecretValues, SystemWallClock, WallClock, World as ProviderEnvironment, webapi_public_values,
 };
 
-use egress::Sender;
+use egress::EgressClient;
 
 /// The engine, the cache of compiled guests, and the settings.
 #[derive(Debug)]
 pub struct Runtime {
-    host: Arc<engine::Host>,
+    host: Arc<engine::PluginEngine>,
     cache: Result<cache::Cache, Diagnostic>,
     config: tollgate_config::Plugins,
-    world: ProviderWorld,
+    world: ProviderEnvironment,
 }
 
 impl Runtime {
@@ -80,10 +80,10 @@ impl Runtime {
     /// # Errors
     /// [`Error`]: the engine or its clock does not start.
     pub fn with_allocation(config: &tollgate_config::Plugins, wanted: Allocation) -> Result<Self, Error> {
-        let world = ProviderWorld {
-            sender: Arc::new(Sender::new()),
+        let world = ProviderEnvironment {
+            sender: Arc::new(EgressClient::new()),
             ambient: Arc::new(PodIdentities::new(&config.ambient)),
-            clock: Arc::new(SystemClock),
+            clock: Arc::new(SystemWallClock),
         };
         Self::with_world(config, wanted, world)
     }
@@ -96,9 +96,9 @@ impl Runtime {
     pub fn with_world(
         config: &tollgate_config::Plugins,
         wanted: Allocation,
-        world: ProviderWorld,
+        world: ProviderEnvironment,
     ) -> Result<Self, Error> {
-        let host = engine::Host::start(wanted)?;
+        let host = engine::PluginEngine::start(wanted)?;
         let folder = config.cache.clone().unwrap_or_else(default_cache);
         let cache = cache::Cache::open(&folder).map_err(|error| {
             let place = Location::new(folder.display().to_string(), 0);
@@ -120,16 +120,16 @@ impl Runtime {
     ///
     /// Blocks: it compiles, and runs each new guest's `plan`. In async code,
     /// call it on a blocking thread.
-    pub fn load(&self, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+    pub fn load(&self, previous: Option<&PluginSet>) -> (PluginSet, Vec<Diagnostic>) {
         self.load_some(None, previous)
     }
 
     /// Like [`Self::load`], for the plugin `name` only.
-    pub(crate) fn load_only(&self, name: &str) -> (Set, Vec<Diagnostic>) {
+    pub(crate) fn load_only(&self, name: &str) -> (PluginSet, Vec<Diagnostic>) {
         self.load_some(Some(name), None)
     }
 
-    fn load_some(&self, only: Option<&str>, previous: Option<&Set>) -> (Set, Vec<Diagnostic>) {
+    fn load_some(&self, only: Option<&str>, previous: Option<&PluginSet>) -> (PluginSet, Vec<Diagnostic>) {
         // Another engine's guests cannot be taken over.
         let before = previous
             .filter(|set| Arc::ptr_eq(&set.host, &self.host))
@@ -163,7 +163,7 @@ impl Runtime {
             diagnostics.push(Diagnostic::error(None, message).with_hint("nothing passes until it is"));
         }
         (
-            Set {
+            PluginSet {
                 host: self.host.clone(),
                 entries,
                 missing,
@@ -210,16 +210,16 @@ pub fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -
 
 /// The plugins of one load. Cheap to keep, because guest instances exist only during calls.
 #[derive(Debug)]
-pub struct Set {
-    host: Arc<engine::Host>,
-    entries: BTreeMap<String, load::Entry>,
+pub struct PluginSet {
+    host: Arc<engine::PluginEngine>,
+    entries: BTreeMap<String, load::LoadedPlugin>,
     missing: Vec<String>,
 }
 
-/// One line of [`Set::list`].
+/// One line of [`PluginSet::list`].
 #[derive(Clone, Debug, serde::Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Listing {
+pub struct PluginSummary {
     /// Plugin name.
     pub name: String,
     /// Its version.
@@ -238,17 +238,17 @@ pub struct Listing {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provider: Option<ProviderSummary>,
     /// Whether it was compiled for this load.
-    pub origin: Origin,
+    pub origin: CodeOrigin,
 }
 
-impl Set {
+impl PluginSet {
     /// The header filters of `extension`, in the order of their names, which is
     /// the order they are applied in.
     pub fn header_filters(&self, extension: &str) -> impl Iterator<Item = &Arc<HeaderFilter>> {
         self.entries
             .values()
             .filter_map(|entry| match &entry.plugin {
-                load::Plugin::Filter(filter) => Some(filter),
+                load::Plugin::HeaderFilter(filter) => Some(filter),
                 load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
             })
             .filter(move |filter| filter.applies_to(extension))
@@ -257,7 +257,7 @@ impl Set {
     /// The header filter of that name.
     pub fn header_filter(&self, name: &str) -> Option<&Arc<HeaderFilter>> {
         match &self.entries.get(name)?.plugin {
-            load::Plugin::Filter(filter) => Some(filter),
+            load::Plugin::HeaderFilter(filter) => Some(filter),
             load::Plugin::Provider(_) | load::Plugin::Generator(_) => None,
         }
     }
@@ -266,23 +266,23 @@ impl Set {
     pub fn provider(&self, name: &str) -> Option<&Arc<Provider>> {
         match &self.entries.get(name)?.plugin {
             load::Plugin::Provider(provider) => Some(provider),
-            load::Plugin::Filter(_) | load::Plugin::Generator(_) => None,
+            load::Plugin::HeaderFilter(_) | load::Plugin::Generator(_) => None,
         }
     }
 
     /// The plugin that provides generators of `kind`. If there are several, the first by name.
-    pub fn generator(&self, kind: tollgate_applicationset::KindName) -> Option<&Arc<Generator>> {
+    pub fn generator(&self, kind: tollgate_applicationset::GeneratorKind) -> Option<&Arc<Generator>> {
         self.entries.values().find_map(|entry| match &entry.plugin {
             load::Plugin::Generator(generator) if generator.kinds().contains(&kind) => Some(generator),
-            load::Plugin::Generator(_) | load::Plugin::Filter(_) | load::Plugin::Provider(_) => None,
+            load::Plugin::Generator(_) | load::Plugin::HeaderFilter(_) | load::Plugin::Provider(_) => None,
         })
     }
 
     /// Every plugin, by name.
-    pub fn list(&self) -> impl Iterator<Item = Listing> {
+    pub fn list(&self) -> impl Iterator<Item = PluginSummary> {
         self.entries.values().map(|entry| {
             let manifest = entry.plugin.manifest();
-            Listing {
+            PluginSummary {
                 name: manifest.name.clone(),
                 version: manifest.version.to_string(),
                 world: manifest.world,
@@ -290,7 +290,7 @@ impl Set {
                 filters: manifest.filters.iter().copied().collect(),
                 imports: manifest.imports.iter().copied().collect(),
                 extensions: match &entry.plugin {
-                    load::Plugin::Filter(filter) => filter.extensions().to_vec(),
+                    load::Plugin::HeaderFilter(filter) => filter.extensions().to_vec(),
                     load::Plugin::Provider(_) | load::Plugin::Generator(_) => Vec::new(),
                 },
                 provider: match manifest.world {

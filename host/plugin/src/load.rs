@@ -11,11 +11,11 @@ use std::sync::Arc;
 
 use super::budget::Budget;
 use super::cache::{self, Cache};
-use super::egress::Rules;
-use super::engine::{Host, MEMORY_MOST_BYTES, PLUGINS_MOST};
+use super::egress::EgressAllowList;
+use super::engine::{MEMORY_MOST_BYTES, PLUGINS_MOST, PluginEngine};
 use super::filter::HeaderFilter;
 use super::generator::Generator;
-use super::imports::Granted;
+use super::imports::GrantedImports;
 use super::provider::{self, Provider};
 use super::sandbox::Sandbox;
 use super::{manifest, manifest::Manifest};
@@ -30,16 +30,16 @@ const MANIFEST_MOST_BYTES: u64 = 256 << 10;
 
 /// One plugin and the digests of its files.
 #[derive(Clone, Debug)]
-pub(super) struct Entry {
+pub(super) struct LoadedPlugin {
     pub(super) plugin: Plugin,
     /// The files, by digest: unchanged files are not loaded again.
-    made_of: Sources,
+    made_of: FileDigests,
 }
 
 /// A plugin of some world.
 #[derive(Clone, Debug)]
 pub(super) enum Plugin {
-    Filter(Arc<HeaderFilter>),
+    HeaderFilter(Arc<HeaderFilter>),
     Provider(Arc<Provider>),
     Generator(Arc<Generator>),
 }
@@ -47,15 +47,15 @@ pub(super) enum Plugin {
 impl Plugin {
     pub(super) fn manifest(&self) -> &Manifest {
         match self {
-            Self::Filter(filter) => filter.manifest(),
+            Self::HeaderFilter(filter) => filter.manifest(),
             Self::Provider(provider) => provider.manifest(),
             Self::Generator(generator) => generator.manifest(),
         }
     }
 
-    pub(super) fn origin(&self) -> cache::Origin {
+    pub(super) fn origin(&self) -> cache::CodeOrigin {
         match self {
-            Self::Filter(filter) => filter.origin(),
+            Self::HeaderFilter(filter) => filter.origin(),
             Self::Provider(provider) => provider.origin(),
             Self::Generator(generator) => generator.origin(),
         }
@@ -64,14 +64,14 @@ impl Plugin {
 
 /// Digests of the two files of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Sources {
+struct FileDigests {
     component: String,
     manifest: String,
 }
 
 /// Everything a load needs.
 pub(super) struct Loader<'a> {
-    pub(super) host: &'a Arc<Host>,
+    pub(super) host: &'a Arc<PluginEngine>,
     pub(super) cache: Option<&'a Cache>,
     pub(super) config: &'a tollgate_config::Plugins,
     pub(super) world: &'a provider::World,
@@ -81,14 +81,17 @@ pub(super) struct Loader<'a> {
 
 /// What a folder holds under one name.
 #[derive(Default)]
-struct Pair {
+struct PluginFiles {
     component: Option<PathBuf>,
     manifest: Option<PathBuf>,
 }
 
 impl Loader<'_> {
     /// Loads the plugins of the folder. A plugin that cannot be loaded stays as in `previous`.
-    pub(super) async fn load(&self, previous: &BTreeMap<String, Entry>) -> (BTreeMap<String, Entry>, Vec<Diagnostic>) {
+    pub(super) async fn load(
+        &self,
+        previous: &BTreeMap<String, LoadedPlugin>,
+    ) -> (BTreeMap<String, LoadedPlugin>, Vec<Diagnostic>) {
         let mut diagnostics = Vec::new();
         let mut entries = BTreeMap::new();
         let Some(directory) = &self.config.directory else {
@@ -123,7 +126,12 @@ impl Loader<'_> {
     }
 
     /// The entry of the next set for one name, if any.
-    async fn next(&self, name: &str, pair: &Pair, old: Option<&Entry>) -> (Option<Entry>, Vec<Diagnostic>) {
+    async fn next(
+        &self,
+        name: &str,
+        pair: &PluginFiles,
+        old: Option<&LoadedPlugin>,
+    ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
         match (&pair.component, &pair.manifest) {
             (Some(component), Some(manifest)) => match self.one(name, (component, manifest), old).await {
                 Ok((entry, warnings)) => (Some(entry), warnings),
@@ -150,11 +158,11 @@ impl Loader<'_> {
         &self,
         name: &str,
         (component, manifest): (&Path, &Path),
-        previous: Option<&Entry>,
-    ) -> Result<(Entry, Vec<Diagnostic>), Vec<Diagnostic>> {
+        previous: Option<&LoadedPlugin>,
+    ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, COMPONENT_MOST_BYTES).map_err(|error| vec![error])?;
         let text = read(manifest, MANIFEST_MOST_BYTES).map_err(|error| vec![error])?;
-        let made_of = Sources {
+        let made_of = FileDigests {
             component: cache::sha256(&wasm),
             manifest: cache::sha256(&text),
         };
@@ -171,7 +179,7 @@ impl Loader<'_> {
         match self.start(checked, &wasm, &made_of.component).await {
             Ok((plugin, warnings)) => {
                 diagnostics.extend(warnings);
-                Ok((Entry { plugin, made_of }, diagnostics))
+                Ok((LoadedPlugin { plugin, made_of }, diagnostics))
             }
             Err(errors) => {
                 diagnostics.extend(errors);
@@ -224,7 +232,7 @@ impl Loader<'_> {
                 let config = grant.config.to_string();
                 let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
                 let filter = filter.map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))?;
-                Plugin::Filter(Arc::new(filter))
+                Plugin::HeaderFilter(Arc::new(filter))
             }
             World::CredentialProvider => {
                 let provider =
@@ -251,7 +259,7 @@ impl Loader<'_> {
     }
 
     /// Reports grants without a plugin, which are usually typing mistakes.
-    fn unused_grants(&self, pairs: &BTreeMap<String, Pair>, diagnostics: &mut Vec<Diagnostic>) {
+    fn unused_grants(&self, pairs: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
         for (name, grant) in &self.config.grants {
             if pairs.contains_key(name) {
                 continue;
@@ -266,7 +274,7 @@ impl Loader<'_> {
 }
 
 /// What manifest and grant agree on.
-fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (Granted, Budget, Vec<Diagnostic>) {
+fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports, Budget, Vec<Diagnostic>) {
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
@@ -298,7 +306,7 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (Granted, Budge
             .min(MEMORY_MOST_BYTES),
         ..standard
     };
-    (Granted::new(&agreed), budget, warnings)
+    (GrantedImports::new(&agreed), budget, warnings)
 }
 
 /// Reports settings of a grant that do not apply to the plugin's world.
@@ -322,7 +330,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
         World::HeaderFilter | World::Generator => {
             // The mistake is the operator's; without a grant, that there is none.
             let place = grant.location.clone().unwrap_or_else(|| manifest.places.file.clone());
-            let findings: Vec<Diagnostic> = Schema::of(manifest)
+            let findings: Vec<Diagnostic> = ConfigSchema::of(manifest)
                 .findings(&grant.config)
                 .into_iter()
                 .map(|text| {
@@ -347,7 +355,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
 
 /// What a provider may reach.
 fn reach(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
-    let rules = Rules::new(&grant.hosts).map_err(|errors| {
+    let rules = EgressAllowList::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
             Diagnostic::error(grant.location.clone(), message)
@@ -365,9 +373,9 @@ fn reach(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider
 
 /// The manifest's `configSchema`, compiled. Without one, every configuration is valid.
 #[derive(Debug)]
-pub(super) struct Schema(Result<Option<jsonschema::Validator>, String>);
+pub(super) struct ConfigSchema(Result<Option<jsonschema::Validator>, String>);
 
-impl Schema {
+impl ConfigSchema {
     pub(super) fn of(manifest: &Manifest) -> Self {
         let compiled = manifest
             .config_schema
@@ -395,8 +403,8 @@ impl Schema {
 }
 
 /// Every name in the folder that has a component or a manifest.
-fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, Pair>> {
-    let mut pairs: BTreeMap<String, Pair> = BTreeMap::new();
+fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
+    let mut pairs: BTreeMap<String, PluginFiles> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else {
@@ -442,7 +450,7 @@ fn place(path: &Path) -> Location {
 }
 
 /// Reports that the previous version stays in use.
-fn kept(entry: &Entry, path: &Path) -> Diagnostic {
+fn kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
     Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))
 }

@@ -9,8 +9,8 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::provider::ProviderTerms;
-use tollgate_applicationset::KindName;
+use super::provider::ProviderPermissions;
+use tollgate_applicationset::GeneratorKind;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::plugin::Import;
@@ -72,18 +72,18 @@ pub struct Manifest {
     /// Directions in which it is called for each message.
     pub filters: BTreeSet<Direction>,
     /// Kinds of generators it provides.
-    pub generators: BTreeSet<KindName>,
+    pub generators: BTreeSet<GeneratorKind>,
     /// What it says as a credential provider or generator.
-    pub(crate) provider: ProviderTerms,
+    pub(crate) provider: ProviderPermissions,
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
     /// Positions of its parts, for findings that need the component too.
-    pub places: Places,
+    pub places: ManifestLocations,
 }
 
 /// Lines of a manifest that the component may contradict.
 #[derive(Clone, Debug)]
-pub struct Places {
+pub struct ManifestLocations {
     /// The file.
     pub file: Location,
     /// `sha256`.
@@ -143,7 +143,7 @@ pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
         Ok(raw) => raw,
         Err(error) => return Loaded::refused(vec![crate::yaml::diagnostic(&error, &file)]),
     };
-    let mut check = Check {
+    let mut check = ManifestChecker {
         file,
         diagnostics: Vec::new(),
     };
@@ -155,12 +155,12 @@ pub(super) fn parse(text: &str, file: &str, stem: &str) -> Loaded<Manifest> {
 }
 
 /// Collects findings while the parts are checked.
-struct Check {
+struct ManifestChecker {
     file: Arc<str>,
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Check {
+impl ManifestChecker {
     fn at<T>(&self, part: &Spanned<T>) -> Location {
         crate::yaml::location(&part.referenced, &self.file)
     }
@@ -194,7 +194,7 @@ impl Check {
             );
         }
         self.host_version(raw.minimum_host_version.as_ref());
-        let places = Places {
+        let places = ManifestLocations {
             file: Location::new(self.file.clone(), 0),
             sha256: self.at(&raw.sha256),
             world: self.at(&raw.world),
@@ -215,7 +215,7 @@ impl Check {
             self.imports_fit(world, &raw.imports);
         }
         let filter = [&raw.request_fields, &raw.response_fields, &raw.context, &raw.filters];
-        let asks = provider::Asked {
+        let asks = provider::RawPermissions {
             hosts: raw.hosts,
             secrets: raw.secrets,
             audiences: raw.audiences,
@@ -343,7 +343,7 @@ impl Check {
     }
 }
 
-impl Check {
+impl ManifestChecker {
     /// Checks that a generator names the kinds it provides, and that no other plugin does.
     fn generators_fit(&mut self, world: Option<World>, kinds: &[Spanned<String>], at: &Spanned<String>) {
         match (world, kinds.first()) {
@@ -384,12 +384,12 @@ const CONTEXT: &str = "known: `user`, `groups`, `application`, `project`, `clust
 const FILTERS: &str = "known: `request`, `response`";
 
 /// A kind the host does not have itself.
-fn guest_kind(name: &str) -> Option<KindName> {
+fn guest_kind(name: &str) -> Option<GeneratorKind> {
     let kinds = [
-        KindName::ScmProvider,
-        KindName::PullRequest,
-        KindName::ClusterDecisionResource,
-        KindName::Plugin,
+        GeneratorKind::ScmProvider,
+        GeneratorKind::PullRequest,
+        GeneratorKind::ClusterDecisionResource,
+        GeneratorKind::Plugin,
     ];
     kinds.into_iter().find(|kind| kind.as_str() == name)
 }

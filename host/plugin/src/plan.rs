@@ -26,7 +26,7 @@ pub struct HeaderPlan {
     remove_prefixes: Vec<String>,
     set: Vec<(HeaderName, HeaderValue)>,
     /// INVARIANT: has the bit of every name in `remove`.
-    names: Filter,
+    names: NameBloomFilter,
     /// INVARIANT: has the bit of the byte at [`PREFIX_BYTE`] of every prefix.
     prefixes: u64,
 }
@@ -36,9 +36,9 @@ const PREFIX_BYTE: usize = PREFIX_LEAST_BYTES - 1;
 
 /// A 256-bit filter that rules out most names not in a list, without comparing them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Filter([u64; 4]);
+struct NameBloomFilter([u64; 4]);
 
-impl Filter {
+impl NameBloomFilter {
     fn add(&mut self, name: &str) {
         let (word, bit) = Self::place(name);
         if let Some(word) = self.0.get_mut(word) {
@@ -72,7 +72,7 @@ impl HeaderPlan {
     pub fn new(remove: Vec<HeaderName>, remove_prefixes: Vec<String>, set: Vec<(HeaderName, HeaderValue)>) -> Self {
         let remove: Vec<HeaderName> = remove.into_iter().filter(|name| !is_host_owned(name)).collect();
         let set: Vec<_> = set.into_iter().filter(|(name, _)| !is_host_owned(name)).collect();
-        let mut names = Filter::default();
+        let mut names = NameBloomFilter::default();
         remove.iter().for_each(|name| names.add(name.as_str()));
         let prefixes = remove_prefixes.iter().fold(0, |mask, prefix| mask | prefix_bit(prefix));
         Self {

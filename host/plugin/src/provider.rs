@@ -31,37 +31,37 @@ mod secrets;
 mod terms;
 
 pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
-pub(super) use call::{Call, Freshness, Outside, Phase};
-pub use call::{Exchange, Material, SystemClock, WallClock};
+pub(super) use call::{CallState, HostServices, MemoUse, Phase};
+pub use call::{EgressRecord, SecretValues, SystemWallClock, WallClock};
 pub use pod::PodIdentities;
 pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
 pub(crate) use reach::{HostTemplate, TextTemplate};
 pub(crate) use redact::Redactor;
-pub(crate) use terms::ProviderTerms;
-pub(crate) use terms::{AudienceTerm, CaptureTerm, SecretTerm};
+pub(crate) use terms::ProviderPermissions;
+pub(crate) use terms::{AudiencePermission, CapturePermission, SecretPermission};
 
 pub(super) use memo::Memo;
-pub(super) use terms::Terms;
+pub(super) use terms::ResolvedPermissions;
 
 use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
 use super::budget::Budget;
-use super::cache::Origin;
-use super::egress::{Rules, Sender};
+use super::cache::CodeOrigin;
+use super::egress::{EgressAllowList, EgressClient};
 use super::error::{CallError, TrapCause};
-use super::imports::Granted;
-use super::load::Schema;
+use super::imports::GrantedImports;
+use super::load::ConfigSchema;
 use super::manifest::Manifest;
 use super::sandbox::Sandbox;
-use crate::credential::{Class, Credential, Mint, MintError, MintRequest, Reason};
+use crate::credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Reason};
 use tollgate_core::plugin::Import;
 
 /// What all providers of a gateway share to reach the outside.
 #[derive(Clone, Debug)]
 pub struct World {
     /// The network.
-    pub sender: Arc<Sender>,
+    pub sender: Arc<EgressClient>,
     /// The pod's identities.
     pub ambient: Arc<dyn Ambient>,
     /// The clock guests and expiry times see.
@@ -71,7 +71,7 @@ pub struct World {
 /// What the operator grants a provider beyond imports and budget.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Grant {
-    pub(super) rules: Rules,
+    pub(super) rules: EgressAllowList,
     pub(super) audiences: BTreeSet<String>,
     /// Digest of everything that is granted, for the keys of caches.
     pub(super) digest: String,
@@ -79,7 +79,7 @@ pub(super) struct Grant {
 
 /// A cluster, as providers see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ClusterName {
+pub struct ProviderCluster {
     /// Its name.
     pub name: String,
     /// URL of its API server.
@@ -90,14 +90,14 @@ pub struct ClusterName {
 pub struct Provider {
     manifest: Manifest,
     label: Arc<str>,
-    origin: Origin,
+    origin: CodeOrigin,
     sandbox: Sandbox,
     exports: GuestIndices,
-    outside: Outside,
+    outside: HostServices,
     reveals: bool,
     grant: String,
     /// Compiled once; every cluster's configuration is validated against it.
-    schema: Schema,
+    schema: ConfigSchema,
 }
 
 impl fmt::Debug for Provider {
@@ -111,13 +111,13 @@ impl fmt::Debug for Provider {
 impl Provider {
     /// Finds the exports; runs nothing.
     pub(super) fn start(
-        (manifest, origin): (Manifest, Origin),
-        (sandbox, granted): (Sandbox, Granted),
+        (manifest, origin): (Manifest, CodeOrigin),
+        (sandbox, granted): (Sandbox, GrantedImports),
         grant: Grant,
         world: &World,
     ) -> Result<Self, wasmtime::Error> {
         let exports = GuestIndices::new(sandbox.code())?;
-        let schema = Schema::of(&manifest);
+        let schema = ConfigSchema::of(&manifest);
         let World { sender, ambient, clock } = world.clone();
         Ok(Self {
             label: Arc::from(format!("{}@sha256:{}", manifest.name, manifest.sha256)),
@@ -125,7 +125,7 @@ impl Provider {
             origin,
             sandbox,
             exports,
-            outside: Outside {
+            outside: HostServices {
                 rules: Arc::new(grant.rules),
                 sender,
                 ambient,
@@ -154,7 +154,7 @@ impl Provider {
     }
 
     /// Whether its code was compiled for this load or came from the cache.
-    pub fn origin(&self) -> Origin {
+    pub fn origin(&self) -> CodeOrigin {
         self.origin
     }
 
@@ -163,10 +163,10 @@ impl Provider {
         &self.grant
     }
 
-    /// The source of credentials for a cluster. `config` should have passed [`Source::check`].
-    pub fn source(self: &Arc<Self>, cluster: ClusterName, config: &Value, material: Material) -> Source {
-        Source {
-            terms: Arc::new(Terms::new(&self.manifest.provider, config)),
+    /// The source of credentials for a cluster. `config` should have passed [`ProviderMint::check`].
+    pub fn source(self: &Arc<Self>, cluster: ProviderCluster, config: &Value, material: SecretValues) -> ProviderMint {
+        ProviderMint {
+            terms: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
             config: Arc::from(crate::credential::cache::key::canonical(config).to_string()),
             schema: self.schema.findings(config),
             provider: Arc::clone(self),
@@ -179,18 +179,18 @@ impl Provider {
 
 /// The source of one cluster's credentials.
 #[derive(Clone)]
-pub struct Source {
+pub struct ProviderMint {
     provider: Arc<Provider>,
-    cluster: ClusterName,
+    cluster: ProviderCluster,
     config: Arc<str>,
     /// Violations of the manifest's schema by the configuration.
     schema: Vec<String>,
-    terms: Arc<Terms>,
-    material: Arc<Material>,
+    terms: Arc<ResolvedPermissions>,
+    material: Arc<SecretValues>,
     memo: Arc<Memo>,
 }
 
-impl fmt::Debug for Source {
+impl fmt::Debug for ProviderMint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Source")
             .field("provider", &self.provider)
@@ -201,16 +201,16 @@ impl fmt::Debug for Source {
 }
 
 /// Result of a guest's call: what the guest returned, and the host's state of the call.
-type Called<T> = Result<(Result<T, wit::MintError>, Box<Call>), CallError>;
+type CallResult<T> = Result<(Result<T, wit::MintError>, Box<CallState>), CallError>;
 
-impl Source {
+impl ProviderMint {
     /// The provider.
     pub fn provider(&self) -> &Arc<Provider> {
         &self.provider
     }
 
     /// The cluster.
-    pub fn cluster(&self) -> &ClusterName {
+    pub fn cluster(&self) -> &ProviderCluster {
         &self.cluster
     }
 
@@ -220,7 +220,7 @@ impl Source {
     }
 
     /// The values of the cluster's Secret that it uses.
-    pub fn material(&self) -> &Material {
+    pub fn material(&self) -> &SecretValues {
         &self.material
     }
 
@@ -232,8 +232,8 @@ impl Source {
     pub async fn check(&self) -> Result<Vec<String>, MintError> {
         self.schema()?;
         let budget = self.provider.sandbox.budget().for_plan();
-        let call = self.call(Phase::Check, &Transcript::default());
-        let called: Called<Vec<String>> = self
+        let call = self.call(Phase::Check, &EgressLog::default());
+        let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
                 guest.call_check(store, &self.config).await
             })
@@ -248,20 +248,20 @@ impl Source {
     /// Mints a credential, and returns the requests that were sent for it.
     ///
     /// Cancel safe: the instance and its secrets are dropped with the future.
-    pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<Exchange>) {
-        let transcript = Transcript::default();
+    pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<EgressRecord>) {
+        let transcript = EgressLog::default();
         let minted = self.mint_now(request, &transcript).await;
         let exchanges = transcript.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (minted, exchanges)
     }
 
-    async fn mint_now(&self, request: MintRequest, transcript: &Transcript) -> Result<Credential, MintError> {
+    async fn mint_now(&self, request: MintRequest, transcript: &EgressLog) -> Result<Credential, MintError> {
         self.schema()?;
         let freshness = match request.reason {
-            Reason::Initial | Reason::Refresh => Freshness::Any,
+            Reason::Initial | Reason::Refresh => MemoUse::Allowed,
             Reason::Unauthorized => {
                 self.memo.clear();
-                Freshness::Fresh
+                MemoUse::Bypassed
             }
         };
         let budget = self.budget(request.budget);
@@ -280,7 +280,7 @@ impl Source {
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
         let call = self.call(Phase::Mint(freshness), transcript);
-        let called: Called<_> = self
+        let called: CallResult<_> = self
             .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
             .await;
         let (answer, mut call) = called.map_err(|error| plugin_failed(&error))?;
@@ -296,19 +296,19 @@ impl Source {
     /// [`MintError`]; nothing is tried again.
     pub async fn revoke_now(&self, revocation: &SecretString) -> Result<(), MintError> {
         let budget = self.budget(Duration::from_secs(5));
-        let transcript = Transcript::default();
+        let transcript = EgressLog::default();
         let mut call = self.call(Phase::Revoke, &transcript);
-        let unusable = |why: &str| MintError::new(Class::Permanent, "plugin.revocation", why);
+        let unusable = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.revocation", why);
         let kept = revocation.expose_secret();
         // What no mint kept goes nowhere.
         let (reach, value) = kept
             .split_once('\n')
-            .and_then(|(reach, value)| Some((reach::Reach::of_line(reach)?, value)))
-            .unwrap_or_else(|| (reach::Reach::nowhere(), kept));
+            .and_then(|(reach, value)| Some((reach::EgressScope::of_line(reach)?, value)))
+            .unwrap_or_else(|| (reach::EgressScope::nowhere(), kept));
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
         let kept = secret::Secret::new(bytes, reach).and_then(|secret| call.keep(secret));
         let handle = kept.map_err(|_| unusable("too large"))?;
-        let called: Called<()> = self
+        let called: CallResult<()> = self
             .run(budget, call, async |guest, store| {
                 let handle = Resource::new_own(handle.rep());
                 guest.call_revoke(store, &self.config, handle).await
@@ -322,7 +322,11 @@ impl Source {
         if self.schema.is_empty() {
             return Ok(());
         }
-        Err(MintError::new(Class::Config, "config.schema", &self.schema.join("; ")))
+        Err(MintError::new(
+            MintErrorClass::Config,
+            "config.schema",
+            &self.schema.join("; "),
+        ))
     }
 
     fn budget(&self, wanted: Duration) -> Budget {
@@ -333,29 +337,29 @@ impl Source {
         }
     }
 
-    fn call(&self, phase: Phase, transcript: &Transcript) -> Box<Call> {
+    fn call(&self, phase: Phase, transcript: &EgressLog) -> Box<CallState> {
         let held = (Arc::clone(&self.terms), Arc::clone(&self.material));
-        let mut call = Call::new(phase, held, Arc::clone(&self.memo), self.provider.outside.clone());
+        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.provider.outside.clone());
         call.reveals = self.provider.reveals;
         call.transcript = transcript.clone();
         Box::new(call)
     }
 
     /// Runs one export in a fresh instance.
-    async fn run<T, F>(&self, budget: Budget, call: Box<Call>, export: F) -> Called<T>
+    async fn run<T, F>(&self, budget: Budget, call: Box<CallState>, export: F) -> CallResult<T>
     where
         F: AsyncFnOnce(
             super::bindings::provider::exports::tollgate::plugin::credentials::Guest,
-            &mut wasmtime::Store<super::budget::State>,
+            &mut wasmtime::Store<super::budget::HostState>,
         ) -> wasmtime::Result<Result<T, wit::MintError>>,
     {
         let exports = &self.provider.exports;
-        let load = |store: &mut wasmtime::Store<super::budget::State>, instance: &_| exports.load(store, instance);
+        let load = |store: &mut wasmtime::Store<super::budget::HostState>, instance: &_| exports.load(store, instance);
         self.provider.sandbox.call((budget, call), load, export).await
     }
 }
 
-impl Mint for Source {
+impl Mint for ProviderMint {
     fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let source = self.clone();
         Box::pin(async move { source.mint_traced(request).await.0 })
@@ -369,10 +373,10 @@ impl Mint for Source {
 
 /// The requests of a call. Available even if the call was cut off.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Transcript(Arc<Mutex<Vec<Exchange>>>);
+pub(crate) struct EgressLog(Arc<Mutex<Vec<EgressRecord>>>);
 
-impl Transcript {
-    fn push(&self, exchange: Exchange) {
+impl EgressLog {
+    fn push(&self, exchange: EgressRecord) {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(exchange);
     }
 }
@@ -380,14 +384,14 @@ impl Transcript {
 /// Converts the failure of a guest to a [`MintError`].
 pub(super) fn plugin_failed(error: &CallError) -> MintError {
     let (class, code) = match error {
-        CallError::Busy { .. } => (Class::Retryable, "plugin.busy"),
-        CallError::Timeout { .. } | CallError::Memory { .. } => (Class::Permanent, "plugin.budget"),
+        CallError::Busy { .. } => (MintErrorClass::Retryable, "plugin.busy"),
+        CallError::Timeout { .. } | CallError::Memory { .. } => (MintErrorClass::Permanent, "plugin.budget"),
         CallError::Trap {
             cause: TrapCause::HostCalls | TrapCause::HostData,
             ..
-        } => (Class::Permanent, "plugin.budget"),
-        CallError::Trap { .. } => (Class::Permanent, "plugin.trap"),
-        CallError::Refused { .. } | CallError::Lie { .. } => (Class::Permanent, "plugin.lie"),
+        } => (MintErrorClass::Permanent, "plugin.budget"),
+        CallError::Trap { .. } => (MintErrorClass::Permanent, "plugin.trap"),
+        CallError::Refused { .. } | CallError::InvalidOutput { .. } => (MintErrorClass::Permanent, "plugin.lie"),
     };
     MintError::new(class, code, &error.to_string())
 }

@@ -25,20 +25,20 @@ mod pod;
 mod wire;
 
 pub use case::{Case, parse};
-pub use judge::Outcome;
+pub use judge::ReplayOutcome;
 
-use super::provider::{Exchange, Provider, World, webapi_public_values};
-use super::{Allocation, Ambient, Material, Runtime, Set, WallClock};
-use super::{egress::Network, egress::Sender};
+use super::provider::{EgressRecord, Provider, World, webapi_public_values};
+use super::{Allocation, Ambient, PluginSet, Runtime, SecretValues, WallClock};
+use super::{egress::EgressClient, egress::Network};
 use super::{manifest, manifest::Manifest};
 use crate::credential::{Credential, MintError, MintRequest};
-use labels::Labels;
-use pod::{Frozen, Pod};
+use labels::SecretLabels;
+use pod::{CaseAmbient, ManualClock};
 use tollgate_config::EgressEntry;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World as Kind;
-use wire::{Attempt, Wire};
+use wire::{Attempt, ReplayNetwork};
 
 /// Why cases cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -106,23 +106,23 @@ pub struct Report {
     /// Digest of the component, lower-case hex.
     pub sha256: String,
     /// What the replay granted, which in a gateway the operator decides.
-    pub granted: Granted,
+    pub granted: ReplayGrant,
     /// The cases, in the order of the file.
-    pub cases: Vec<Played>,
+    pub cases: Vec<CaseReport>,
 }
 
 impl Report {
     /// Whether no case has a difference.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.cases.iter().all(Played::passed)
+        self.cases.iter().all(CaseReport::passed)
     }
 }
 
 /// A grant, as written in `plugins.grants.<name>`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Granted {
+pub struct ReplayGrant {
     /// Hosts, with a port other than 443.
     pub hosts: BTreeSet<String>,
     /// Host interfaces.
@@ -134,20 +134,20 @@ pub struct Granted {
 /// The result of one case.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Played {
+pub struct CaseReport {
     /// The case.
     pub case: String,
     /// A credential or an error.
-    pub outcome: Outcome,
+    pub outcome: ReplayOutcome,
     /// Requests of `mint`, as an operator would see them.
-    pub requests: Vec<Exchange>,
+    pub requests: Vec<EgressRecord>,
     /// Warnings of `check` and `mint` for the operator.
     pub warnings: Vec<String>,
     /// Differences from what was expected; empty if the case passed.
     pub differences: Vec<String>,
 }
 
-impl Played {
+impl CaseReport {
     /// Whether everything is as expected.
     #[must_use]
     pub fn passed(&self) -> bool {
@@ -165,21 +165,21 @@ impl Played {
 /// [`Error`]: nothing was replayed. A case that fails is no error.
 pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
     let manifest = read_manifest(settings, name)?;
-    let wire = Arc::new(Wire::new()?);
+    let wire = Arc::new(ReplayNetwork::new()?);
     let mut report = Report {
         plugin: name.to_owned(),
         version: manifest.version.to_string(),
         sha256: manifest.sha256.clone(),
-        granted: Granted::default(),
+        granted: ReplayGrant::default(),
         cases: Vec::with_capacity(cases.len()),
     };
-    let mut loaded: Option<(Granted, Theater)> = None;
+    let mut loaded: Option<(ReplayGrant, ReplayEnvironment)> = None;
     for case in cases {
         let granted = asked_for(&manifest, case);
         // Cases of one file mostly talk to the same hosts.
         let theater = match loaded.take().filter(|(known, _)| *known == granted) {
             Some((_, theater)) => theater,
-            None => Theater::load(settings, &manifest, &granted, &wire)?,
+            None => ReplayEnvironment::load(settings, &manifest, &granted, &wire)?,
         };
         report.cases.push(theater.play(name, case)?);
         report.granted.hosts.extend(granted.hosts.iter().cloned());
@@ -209,7 +209,7 @@ fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Mani
 }
 
 /// What the manifest asks for, with the configuration of `case`.
-fn asked_for(manifest: &Manifest, case: &Case) -> Granted {
+fn asked_for(manifest: &Manifest, case: &Case) -> ReplayGrant {
     let terms = &manifest.provider;
     let mut hosts = BTreeSet::new();
     for host in terms.hosts.iter().filter_map(|host| host.written(&case.config)) {
@@ -221,7 +221,7 @@ fn asked_for(manifest: &Manifest, case: &Case) -> Granted {
         }
     }
     let audiences = terms.audiences.iter();
-    Granted {
+    ReplayGrant {
         hosts,
         imports: manifest
             .imports
@@ -237,19 +237,19 @@ fn asked_for(manifest: &Manifest, case: &Case) -> Granted {
 }
 
 /// A provider with one grant, and the world around it.
-struct Theater {
-    set: Set,
-    wire: Arc<Wire>,
-    pod: Arc<Pod>,
-    clock: Arc<Frozen>,
+struct ReplayEnvironment {
+    set: PluginSet,
+    wire: Arc<ReplayNetwork>,
+    pod: Arc<CaseAmbient>,
+    clock: Arc<ManualClock>,
 }
 
-impl Theater {
+impl ReplayEnvironment {
     fn load(
         settings: &tollgate_config::Plugins,
         manifest: &Manifest,
-        granted: &Granted,
-        wire: &Arc<Wire>,
+        granted: &ReplayGrant,
+        wire: &Arc<ReplayNetwork>,
     ) -> Result<Self, Error> {
         let name = &manifest.name;
         let grant = tollgate_config::Grant {
@@ -264,9 +264,9 @@ impl Theater {
             grants: [(name.clone(), grant)].into(),
             ..tollgate_config::Plugins::default()
         };
-        let (pod, clock) = (Arc::<Pod>::default(), Arc::<Frozen>::default());
+        let (pod, clock) = (Arc::<CaseAmbient>::default(), Arc::<ManualClock>::default());
         let world = World {
-            sender: Arc::new(Sender::with_network(Arc::clone(wire) as Arc<dyn Network>)),
+            sender: Arc::new(EgressClient::with_network(Arc::clone(wire) as Arc<dyn Network>)),
             ambient: Arc::clone(&pod) as Arc<dyn Ambient>,
             clock: Arc::clone(&clock) as Arc<dyn WallClock>,
         };
@@ -287,30 +287,30 @@ impl Theater {
     }
 
     /// Runs one case to its end.
-    fn play(&self, name: &str, case: &Case) -> Result<Played, Error> {
+    fn play(&self, name: &str, case: &Case) -> Result<CaseReport, Error> {
         let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
         self.clock.set(case.now);
         self.pod.set(case.ambient.clone(), case.now);
         self.wire.play(case.plan.iter().map(|step| step.answer.clone()));
         let performed = super::in_own_thread(|| perform(provider, case))?;
         let attempts = self.wire.attempts();
-        let labels = Labels::of(case);
+        let labels = SecretLabels::of(case);
         Ok(report(case, performed, &attempts, &labels))
     }
 }
 
 /// The results of one case's calls.
-struct Performed {
+struct CaseResults {
     minted: Result<Credential, MintError>,
-    exchanges: Vec<Exchange>,
+    exchanges: Vec<EgressRecord>,
     checked: Vec<String>,
     revoked: Option<Result<(), MintError>>,
 }
 
 /// `check`, `mint`, and `revoke` where the case wants it.
-async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
+async fn perform(provider: &Arc<Provider>, case: &Case) -> CaseResults {
     let material = match provider.name() {
-        "webapi" => Material {
+        "webapi" => SecretValues {
             public: webapi_public_values(&case.config),
             ..case.material.clone()
         },
@@ -320,7 +320,7 @@ async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
     let checked = match source.check().await {
         Ok(warnings) => warnings,
         Err(error) => {
-            return Performed {
+            return CaseResults {
                 minted: Err(error),
                 exchanges: Vec::new(),
                 checked: Vec::new(),
@@ -342,7 +342,7 @@ async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
         Some(held) => Some(source.revoke_now(held).await),
         None => None,
     };
-    Performed {
+    CaseResults {
         minted,
         exchanges,
         checked,
@@ -350,8 +350,8 @@ async fn perform(provider: &Arc<Provider>, case: &Case) -> Performed {
     }
 }
 
-fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labels) -> Played {
-    let Performed {
+fn report(case: &Case, performed: CaseResults, attempts: &[Attempt], labels: &SecretLabels) -> CaseReport {
+    let CaseResults {
         minted,
         exchanges,
         checked,
@@ -368,9 +368,9 @@ fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labe
         (true, Some(Err(error))) => differences.push(format!("revoke: {}: {error}", error.class.as_str())),
         (true, Some(Ok(()))) | (false, _) => {}
     }
-    Played {
+    CaseReport {
         case: case.id.clone(),
-        outcome: Outcome::of(&minted),
+        outcome: ReplayOutcome::of(&minted),
         requests: exchanges,
         warnings,
         differences,
@@ -378,7 +378,7 @@ fn report(case: &Case, performed: Performed, attempts: &[Attempt], labels: &Labe
 }
 
 /// An entry of the grant that trusts only the authority of the replay.
-fn entry(host: &str, wire: &Wire) -> EgressEntry {
+fn entry(host: &str, wire: &ReplayNetwork) -> EgressEntry {
     let address = url::Url::parse(&format!("https://{host}"));
     let address = address.ok().and_then(|url| match url.host()? {
         url::Host::Ipv4(address) => Some(std::net::IpAddr::from(address)),
@@ -395,9 +395,9 @@ fn entry(host: &str, wire: &Wire) -> EgressEntry {
 }
 
 /// Time limit of a mint that should time out.
-const SHORT: Duration = Duration::from_secs(2);
+const TIMEOUT_CASE_BUDGET: Duration = Duration::from_secs(2);
 /// Time limit of any other mint.
-const LONG: Duration = Duration::from_secs(10);
+const DEFAULT_CASE_BUDGET: Duration = Duration::from_secs(10);
 
 #[cfg(test)]
 mod tests;

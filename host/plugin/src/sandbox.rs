@@ -10,12 +10,12 @@ use wasmtime::component::types::ComponentItem;
 use wasmtime::component::{Component, Instance, InstancePre, Linker};
 use wasmtime::{PoolConcurrencyLimitError, Store, Trap};
 
-use super::budget::{self, Budget, Exceeded, State};
-use super::engine::Host;
+use super::budget::{self, Budget, ExceededLimit, HostState};
+use super::engine::PluginEngine;
 use super::error::{CallError, TrapCause};
 use super::manifest::Manifest;
-use super::provider::Call;
-use super::{imports, imports::Granted, imports::Log};
+use super::provider::CallState;
+use super::{imports, imports::GrantedImports, imports::Log};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World;
@@ -23,10 +23,10 @@ use tollgate_core::plugin::World;
 /// A guest ready to be called.
 pub(super) struct Sandbox {
     plugin: String,
-    host: Arc<Host>,
-    instance: InstancePre<State>,
+    host: Arc<PluginEngine>,
+    instance: InstancePre<HostState>,
     budget: Budget,
-    granted: Granted,
+    granted: GrantedImports,
     log: Arc<Log>,
     /// Slots of this plugin. The host's slots are shared by all plugins.
     share: Semaphore,
@@ -44,10 +44,10 @@ impl std::fmt::Debug for Sandbox {
 impl Sandbox {
     /// Links the granted imports. Every difference between component and manifest is a finding.
     pub(super) fn new(
-        host: &Arc<Host>,
+        host: &Arc<PluginEngine>,
         component: &Component,
         manifest: &Manifest,
-        (granted, budget): (Granted, Budget),
+        (granted, budget): (GrantedImports, Budget),
     ) -> Result<Self, Vec<Diagnostic>> {
         let wasi = compare(host, component, manifest, granted)?;
         let refuse = |error: wasmtime::Error| {
@@ -79,17 +79,17 @@ impl Sandbox {
     }
 
     /// The code, linked, for the indices of a world's exports.
-    pub(super) fn code(&self) -> &InstancePre<State> {
+    pub(super) fn code(&self) -> &InstancePre<HostState> {
         &self.instance
     }
 
     /// A fresh store. It is dropped at the end of the call, even after a trap.
-    pub(super) fn store(&self, budget: Budget, provider: Option<Box<Call>>) -> Store<State> {
+    pub(super) fn store(&self, budget: Budget, provider: Option<Box<CallState>>) -> Store<HostState> {
         budget::store(&self.host.engine, budget, (self.granted, &self.log), provider)
     }
 
     /// A fresh instance in `store`.
-    pub(super) async fn enter(&self, store: &mut Store<State>) -> wasmtime::Result<Instance> {
+    pub(super) async fn enter(&self, store: &mut Store<HostState>) -> wasmtime::Result<Instance> {
         self.instance.instantiate_async(store).await
     }
 
@@ -97,10 +97,10 @@ impl Sandbox {
     /// returned and the host's state of the call.
     pub(super) async fn call<G, T>(
         &self,
-        (budget, call): (Budget, Box<Call>),
-        load: impl FnOnce(&mut Store<State>, &Instance) -> wasmtime::Result<G>,
-        export: impl AsyncFnOnce(G, &mut Store<State>) -> wasmtime::Result<T>,
-    ) -> Result<(T, Box<Call>), CallError> {
+        (budget, call): (Budget, Box<CallState>),
+        load: impl FnOnce(&mut Store<HostState>, &Instance) -> wasmtime::Result<G>,
+        export: impl AsyncFnOnce(G, &mut Store<HostState>) -> wasmtime::Result<T>,
+    ) -> Result<(T, Box<CallState>), CallError> {
         let work = async {
             let mut store = self.store(budget, Some(call));
             let entered = self.enter(&mut store).await;
@@ -140,23 +140,23 @@ impl Sandbox {
     }
 
     /// Which limit or fault is behind an error of the engine.
-    pub(super) fn classify(&self, error: &wasmtime::Error, state: &State, budget: Budget) -> CallError {
+    pub(super) fn classify(&self, error: &wasmtime::Error, state: &HostState, budget: Budget) -> CallError {
         tracing::debug!(target: "tollgate::plugin", plugin = self.plugin, error = %format!("{error:#}"), "call failed");
         let plugin = self.plugin.clone();
         match state.exceeded {
-            Some(Exceeded::Time) => {
+            Some(ExceededLimit::Time) => {
                 return CallError::Timeout {
                     plugin,
                     allowed_ms: budget.time.as_millis(),
                 };
             }
-            Some(Exceeded::Memory) => {
+            Some(ExceededLimit::Memory) => {
                 return CallError::Memory {
                     plugin,
                     allowed_bytes: budget.memory_bytes,
                 };
             }
-            Some(Exceeded::HostCalls) => {
+            Some(ExceededLimit::HostCalls) => {
                 return CallError::Trap {
                     plugin,
                     cause: TrapCause::HostCalls,
@@ -181,7 +181,12 @@ impl Sandbox {
 
 /// Finds imports and exports of the component that the manifest does not declare. Returns whether
 /// the component imports WASI.
-fn compare(host: &Host, component: &Component, manifest: &Manifest, granted: Granted) -> Result<bool, Vec<Diagnostic>> {
+fn compare(
+    host: &PluginEngine,
+    component: &Component,
+    manifest: &Manifest,
+    granted: GrantedImports,
+) -> Result<bool, Vec<Diagnostic>> {
     let kind = component.component_type();
     let mut findings = Vec::new();
     let mut wasi = false;
@@ -233,7 +238,7 @@ fn always(world: World) -> &'static [&'static str] {
 }
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.
-fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: Granted) -> Option<Diagnostic> {
+fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: GrantedImports) -> Option<Diagnostic> {
     let place = manifest.places.imports.clone();
     let Some(import) = import else {
         let hint = "the plugin was built for another version of the gateway";

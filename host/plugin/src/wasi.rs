@@ -9,8 +9,8 @@ use wasmtime::component::ResourceTable;
 use wasmtime_wasi::random::Deterministic;
 use wasmtime_wasi::{HostMonotonicClock, HostWallClock, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
-use super::budget::State;
-use super::imports::Granted;
+use super::budget::HostState;
+use super::imports::GrantedImports;
 use tollgate_core::plugin::Import;
 
 /// Random bytes of one call.
@@ -31,12 +31,12 @@ impl std::fmt::Debug for Wasi {
 }
 
 impl Wasi {
-    pub(super) fn new(granted: Granted) -> Self {
+    pub(super) fn new(granted: GrantedImports) -> Self {
         let mut builder = WasiCtxBuilder::new();
         builder.allow_tcp(false).allow_udp(false).allow_ip_name_lookup(false);
         builder.max_random_size(RANDOM_BYTES_MOST);
         if !granted.has(Import::Clock) {
-            builder.wall_clock(Frozen).monotonic_clock(Frozen);
+            builder.wall_clock(FixedClock).monotonic_clock(FixedClock);
         }
         if !granted.has(Import::Random) {
             // Runtimes ask for a seed of their hash tables at start; the
@@ -54,7 +54,7 @@ impl Wasi {
     }
 }
 
-impl WasiView for State {
+impl WasiView for HostState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         let wasi = self.wasi();
         WasiCtxView {
@@ -66,9 +66,9 @@ impl WasiView for State {
 
 /// A clock that always shows 1970.
 #[derive(Clone, Copy, Debug)]
-struct Frozen;
+struct FixedClock;
 
-impl HostWallClock for Frozen {
+impl HostWallClock for FixedClock {
     fn resolution(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -78,7 +78,7 @@ impl HostWallClock for Frozen {
     }
 }
 
-impl HostMonotonicClock for Frozen {
+impl HostMonotonicClock for FixedClock {
     fn resolution(&self) -> u64 {
         1
     }

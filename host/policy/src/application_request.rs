@@ -3,7 +3,7 @@
 //! which object.
 //!
 //! Security: whatever is not certainly a read counts as a write, and whatever is not certainly
-//! about one existing object is [`Operation::Other`].
+//! about one existing object is [`ObjectOperation::Other`].
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use tollgate_core::attributes::Attributes;
 use crate::impersonate::Impersonation;
 
 /// Subresources of pods that run programs or open connections.
-const RUNS: [&str; 3] = ["attach", "exec", "portforward"];
+const EXEC_SUBRESOURCES: [&str; 3] = ["attach", "exec", "portforward"];
 /// Group and resource of pods.
 const PODS: (&str, Option<&str>) = ("", Some("pods"));
 /// Group and resource of Secrets.
 const SECRETS: (&str, Option<&str>) = ("", Some("secrets"));
 /// Group and resource of reviews about the caller. The API server stores nothing for them.
-const ABOUT_ONESELF: [(&str, &str); 3] = [
+const SELF_REVIEWS: [(&str, &str); 3] = [
     ("authorization.k8s.io", "selfsubjectaccessreviews"),
     ("authorization.k8s.io", "selfsubjectrulesreviews"),
     ("authentication.k8s.io", "selfsubjectreviews"),
@@ -26,7 +26,7 @@ const ABOUT_ONESELF: [(&str, &str); 3] = [
 
 /// Whether a request may change something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Access {
+pub enum ReadOrWrite {
     /// It changes nothing: `get`, `list` and `watch` of objects, `GET`, `HEAD` and `OPTIONS` of
     /// other paths, reviews about the caller.
     Read,
@@ -34,7 +34,7 @@ pub enum Access {
     Write,
 }
 
-impl Access {
+impl ReadOrWrite {
     /// The value of the policy input.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -60,7 +60,7 @@ impl Access {
 
 /// The permission that Argo CD requires besides those on `applications`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Need {
+pub enum ExtraPermission {
     /// For logs of pods.
     Logs,
     /// For requests that run programs or open connections into the cluster: `exec`, `attach`,
@@ -68,7 +68,7 @@ pub enum Need {
     Exec,
 }
 
-impl Need {
+impl ExtraPermission {
     /// What a request needs besides; `None` for most.
     pub fn of(attributes: &Attributes) -> Option<Self> {
         let is_log = attributes.api_group.is_empty()
@@ -101,7 +101,7 @@ impl Need {
 /// What a request does, in the terms in which Argo CD's server distinguishes operations on live
 /// objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Operation {
+pub enum ObjectOperation {
     /// It asks what the cluster serves, or what the caller may do. It is about no object.
     Discover,
     /// It reads one object, or the log of one pod.
@@ -117,11 +117,11 @@ pub enum Operation {
     Other,
 }
 
-impl Operation {
+impl ObjectOperation {
     /// Classifies a request.
     pub fn of(attributes: &Attributes) -> Self {
-        let access = Access::of(attributes);
-        if access == Access::Read && (!attributes.resource_request || attributes.verb == "create") {
+        let access = ReadOrWrite::of(attributes);
+        if access == ReadOrWrite::Read && (!attributes.resource_request || attributes.verb == "create") {
             return Self::Discover;
         }
         let (group, resource) = (attributes.api_group.as_str(), attributes.resource.as_deref());
@@ -131,9 +131,9 @@ impl Operation {
         let subresource = attributes.subresource.as_deref();
         let is_pod = (group, resource) == PODS;
         match (attributes.verb.as_str(), subresource) {
-            ("get" | "create", Some(runs)) if is_pod && RUNS.contains(&runs) => Self::Run,
+            ("get" | "create", Some(runs)) if is_pod && EXEC_SUBRESOURCES.contains(&runs) => Self::Run,
             ("get", Some("log")) if is_pod => Self::Get,
-            ("get", None | Some("scale" | "status")) if access == Access::Read => Self::Get,
+            ("get", None | Some("scale" | "status")) if access == ReadOrWrite::Read => Self::Get,
             ("update" | "patch", None | Some("scale")) => Self::Update,
             ("delete", None) => Self::Delete,
             (_, _) => Self::Other,
@@ -153,7 +153,7 @@ impl Operation {
     }
 
     /// The action on `applications` that an object of the Application requires besides `get` and
-    /// `sync`. `None` where those, or [`Need`], are enough.
+    /// `sync`. `None` where those, or [`ExtraPermission`], are enough.
     pub fn action(self) -> Option<&'static str> {
         match self {
             Self::Update => Some("update"),
@@ -165,16 +165,16 @@ impl Operation {
 
 /// Who acts in the cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Whom {
+pub enum ActingIdentity {
     /// The gateway's own identity in the cluster.
-    Controller,
+    Gateway,
     /// The service account of the Application, without the `extra` values about the caller.
     Account(Arc<Impersonation>),
 }
 
 /// Whether the project's lists permit a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Listed {
+pub enum ProjectListCheck {
     /// They permit it.
     Permitted,
     /// They do not. Holds the reason for the caller.
@@ -184,10 +184,10 @@ pub enum Listed {
 /// Whether the object of a request belongs to the Application, and the caller may do to it what the
 /// request does.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Owned {
+pub enum OwnershipCheck {
     /// Not checked: `ApplicationAccess::asks_object` says that no check is needed, or the lists
     /// already refuse the request.
-    Unasked,
+    NotChecked,
     /// It belongs to the Application, and the caller may.
     Permitted,
     /// It does not belong to the Application, or this cannot be determined, or the caller may not.
@@ -197,16 +197,16 @@ pub enum Owned {
 
 /// What was found out about the object of a request.
 #[derive(Clone, Copy, Debug)]
-pub struct Found<'a> {
+pub struct ObjectChecks<'a> {
     /// Whether the project's lists permit the request.
-    pub listed: &'a Listed,
+    pub listed: &'a ProjectListCheck,
     /// Whether the object is the Application's.
-    pub owned: &'a Owned,
+    pub owned: &'a OwnershipCheck,
 }
 
 /// Whether the request runs programs or opens connections.
 fn runs(attributes: &Attributes) -> bool {
-    let runs = |part: &str| RUNS.contains(&part);
+    let runs = |part: &str| EXEC_SUBRESOURCES.contains(&part);
     attributes.also_verb.is_some()
         || attributes.is_proxied()
         || attributes.subresource.as_deref().is_some_and(runs)
@@ -218,5 +218,5 @@ fn is_about_oneself(attributes: &Attributes) -> bool {
     let asked = (attributes.api_group.as_str(), attributes.resource.as_deref());
     let known = |(group, resource): &(&str, &str)| asked == (*group, Some(*resource));
     let plain = attributes.subresource.is_none() && attributes.name.is_none() && attributes.namespace.is_none();
-    plain && attributes.upgrade.is_none() && ABOUT_ONESELF.iter().any(known)
+    plain && attributes.upgrade.is_none() && SELF_REVIEWS.iter().any(known)
 }

@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use crate::impersonate::service_account::{self, Acting, Fallback, List, Target, Tried};
+use crate::impersonate::service_account::{
+    self, DeployTarget, DerivedAccount, DestinationServiceAccounts, EvaluatedEntry, Fallback,
+};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::{ImpersonationMode, ServiceAccountSemantics};
 use tollgate_core::diagnostic::Diagnostic;
@@ -27,7 +29,7 @@ mod tests;
 mod tracking;
 
 pub use settings::{ENABLED_KEY, ENFORCED_KEY, Inheritance};
-pub use tracking::{Identity, Tracking};
+pub use tracking::{ResourceKey, Tracking};
 
 /// Every Application of a snapshot.
 #[derive(Debug, Default)]
@@ -43,15 +45,15 @@ pub struct Applications {
     semantics: ServiceAccountSemantics,
     control_plane_namespace: Arc<str>,
     clusters: Arc<[Cluster]>,
-    projects: BTreeMap<String, Arc<Prepared>>,
-    by_namespace: HashMap<String, Members, FxBuildHasher>,
+    projects: BTreeMap<String, Arc<MergedProject>>,
+    by_namespace: HashMap<String, ApplicationsByName, FxBuildHasher>,
     /// What is wrong with settings in `argocd-cm`.
     findings: Vec<Diagnostic>,
 }
 
 /// An Application with what governs it.
 #[derive(Debug)]
-pub struct Governed {
+pub struct IndexedApplication {
     /// The Application.
     pub application: Arc<Application>,
     /// Its project, merged with its global projects. `None` if the project does not exist or does
@@ -60,51 +62,51 @@ pub struct Governed {
     /// The destination cluster.
     pub destination: Result<Arc<Cluster>, destination::Error>,
     /// Who acts for it when service accounts act.
-    pub acting: Result<Acting, service_account::Error>,
+    pub acting: Result<DerivedAccount, service_account::Error>,
     /// The service accounts of its project, compiled.
-    accounts: Option<Arc<List>>,
+    accounts: Option<Arc<DestinationServiceAccounts>>,
 }
 
 /// A project merged with its global projects, and its service accounts.
 #[derive(Debug)]
-struct Prepared {
+struct MergedProject {
     own: Arc<Project>,
     globals: Vec<Arc<Project>>,
     merged: Arc<Project>,
-    accounts: Arc<List>,
+    accounts: Arc<DestinationServiceAccounts>,
     /// Warnings about its own service accounts.
     findings: Vec<Diagnostic>,
 }
 
 /// The Applications of one namespace.
-type Members = HashSet<Named, FxBuildHasher>;
+type ApplicationsByName = HashSet<KeyedByName, FxBuildHasher>;
 
 /// An Application, keyed by its name within its namespace.
 #[derive(Debug)]
-struct Named(Arc<Governed>);
+struct KeyedByName(Arc<IndexedApplication>);
 
-impl Named {
+impl KeyedByName {
     fn name(&self) -> &str {
         &self.0.application.name.name
     }
 }
 
-impl Borrow<str> for Named {
+impl Borrow<str> for KeyedByName {
     fn borrow(&self) -> &str {
         self.name()
     }
 }
 
 // `Borrow<str>` requires equality and hash to be those of the name.
-impl PartialEq for Named {
+impl PartialEq for KeyedByName {
     fn eq(&self, other: &Self) -> bool {
         self.name() == other.name()
     }
 }
 
-impl Eq for Named {}
+impl Eq for KeyedByName {}
 
-impl Hash for Named {
+impl Hash for KeyedByName {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.name().hash(state);
     }
@@ -112,7 +114,7 @@ impl Hash for Named {
 
 impl Applications {
     /// The Application of this name, if it exists. Allocates nothing.
-    pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<Governed>> {
+    pub fn find(&self, namespace: &str, name: &str) -> Option<&Arc<IndexedApplication>> {
         self.by_namespace.get(namespace)?.get(name).map(|named| &named.0)
     }
 
@@ -122,7 +124,7 @@ impl Applications {
     }
 
     /// Every Application, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &Arc<Governed>> {
+    pub fn iter(&self) -> impl Iterator<Item = &Arc<IndexedApplication>> {
         self.by_namespace.values().flatten().map(|named| &named.0)
     }
 
@@ -194,11 +196,11 @@ impl Applications {
     }
 }
 
-impl Governed {
+impl IndexedApplication {
     /// How each entry of the project's list matched on the way to the account; the entry that
     /// decided is last. Empty if there is no project or no cluster. Allocates: meant for people and
     /// load time.
-    pub fn tried(&self) -> Vec<Tried> {
+    pub fn tried(&self) -> Vec<EvaluatedEntry> {
         match (&self.accounts, &self.destination) {
             // An empty control plane namespace is enough: matching patterns does not use it.
             (Some(accounts), Ok(cluster)) => accounts.explain(&target(&self.application, cluster, "")),
@@ -207,8 +209,12 @@ impl Governed {
     }
 }
 
-fn target<'a>(application: &'a Application, cluster: &'a Cluster, control_plane_namespace: &'a str) -> Target<'a> {
-    Target {
+fn target<'a>(
+    application: &'a Application,
+    cluster: &'a Cluster,
+    control_plane_namespace: &'a str,
+) -> DeployTarget<'a> {
+    DeployTarget {
         control_plane_namespace,
         cluster,
         namespace: &application.destination.namespace,

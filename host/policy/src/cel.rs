@@ -26,7 +26,7 @@ mod spelling;
 mod tests;
 
 pub use input::Variables;
-pub use spelling::Spelling;
+pub use spelling::ResultLiteral;
 
 /// Maximum length of an expression's source, in bytes.
 pub const SOURCE_BYTES: usize = 4096;
@@ -302,7 +302,7 @@ impl Expression {
 
     /// The names that its text literals can be, or be the start of. Literals that are only compared
     /// are left out.
-    pub fn spellings(&self) -> Vec<Spelling> {
+    pub fn spellings(&self) -> Vec<ResultLiteral> {
         spelling::of(self.program.expression())
     }
 

@@ -18,8 +18,8 @@ pub mod service_account;
 mod tests;
 
 pub use guard::{VALUE_BYTES, VALUES};
-pub use known::Known;
-pub use mapping::{Mapping, Names};
+pub use known::AccessInput;
+pub use mapping::{ImpersonationMapping, Names};
 
 /// Whom to impersonate, or deliberately nobody.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -9,13 +9,13 @@
 //!
 //! Source: `facts` of Argo CD 3.6 (`util/rbac`, `server/rbacpolicy`): a row counts when the subject
 //! is, or inherits, its subject and resource, action and object match; within one principal a deny
-//! wins; principals are judged alone, in order, and the first allow wins. [`Semantics::Strict`]
+//! wins; principals are judged alone, in order, and the first allow wins. [`RbacSemantics::Strict`]
 //! judges them together, so that a deny wins over all.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_state::{Project, Text};
 
@@ -36,9 +36,9 @@ mod read;
 #[cfg(test)]
 mod tests;
 
-pub use can::{Advice, Question, RequestError, resolve_resource, validate_request};
-pub use differences::{Difference, Issuer, differences};
-pub use explain::{Explanation, Field, MatchedRule, NearMiss, Tried, TriedOutcome};
+pub use can::{Advice, CanQuery, RequestError, resolve_resource, validate_request};
+pub use differences::{CallerIssuer, Difference, differences};
+pub use explain::{EvaluatedPrincipal, Explanation, Field, MatchedRule, NearMiss, PrincipalOutcome};
 pub use identity::{Identity, PrincipalKind, TokenIssuer};
 pub use names::{cluster_object_name, is_project_scoped, object_name, repository_object_name};
 pub use project::{
@@ -48,7 +48,7 @@ pub use read::account_names;
 pub use read::{compose_policy, undefined_roles, validate_line, validate_text};
 
 use index::Table;
-use matcher::{PatternId, Pool};
+use matcher::{PatternId, PatternPool};
 
 /// The text of the built-in policy: `role:readonly` and `role:admin`.
 pub const BUILTIN_POLICY: &str = include_str!("rbac/builtin.csv");
@@ -100,7 +100,7 @@ pub struct PolicySource {
     /// of them.
     pub accounts: BTreeSet<String>,
     /// How verdicts are reached.
-    pub semantics: Semantics,
+    pub semantics: RbacSemantics,
 }
 
 impl Default for PolicySource {
@@ -113,14 +113,14 @@ impl Default for PolicySource {
             scopes: vec!["groups".to_owned()],
             projects: BTreeMap::new(),
             accounts: BTreeSet::from(["admin".to_owned()]),
-            semantics: Semantics::Argocd,
+            semantics: RbacSemantics::Argocd,
         }
     }
 }
 
 /// What a caller wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
-pub struct Tuple<'a> {
+pub struct RbacRequest<'a> {
     /// Resource, such as `applications`.
     pub resource: &'a str,
     /// Action, such as `get` or `action/apps/Deployment/restart`.
@@ -142,7 +142,7 @@ pub enum Outcome {
 /// What caused the outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Why {
+pub enum VerdictReason {
     /// A row allows it and none that counts denies it.
     Allowed,
     /// A row denies it.
@@ -165,7 +165,7 @@ pub struct Verdict {
     /// The row that decided, if one did.
     pub rule: Option<RuleId>,
     /// What caused the outcome.
-    pub why: Why,
+    pub why: VerdictReason,
 }
 
 impl Verdict {
@@ -220,12 +220,12 @@ struct ProjectId(u32);
 
 /// A compiled policy. Immutable and shared by all workers.
 pub struct Rbac {
-    semantics: Semantics,
+    semantics: RbacSemantics,
     scopes: Vec<String>,
     default_role: String,
     accounts: BTreeSet<String>,
     rules: Vec<Rule>,
-    pool: Pool,
+    pool: PatternPool,
     subjects: HashMap<Arc<str>, SubjectId>,
     names: Vec<Arc<str>>,
     projects: rustc_hash::FxHashMap<Box<str>, ProjectId>,
@@ -277,7 +277,7 @@ impl Rbac {
     }
 
     /// How verdicts are reached.
-    pub fn semantics(&self) -> Semantics {
+    pub fn semantics(&self) -> RbacSemantics {
         self.semantics
     }
 
@@ -288,7 +288,7 @@ impl Rbac {
 
     /// The project of a request, if it is known: the first part of a project-scoped object, or the
     /// object of `projects`.
-    fn project_of(&self, tuple: Tuple<'_>) -> Option<ProjectId> {
+    fn project_of(&self, tuple: RbacRequest<'_>) -> Option<ProjectId> {
         let name = match tuple.resource {
             "projects" => tuple.object,
             resource if names::is_project_scoped(resource) => tuple.object.split_once('/')?.0,

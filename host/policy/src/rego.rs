@@ -35,20 +35,22 @@ mod worker;
 pub use decision::Decision;
 pub use graph::CALL_DEPTH;
 pub use growth::{TREE_DEPTH, TREE_NODES};
-pub use input::CANDIDATES;
+pub use input::MAX_CANDIDATES;
 pub use input::{
-    ApplicationFacts, ApplicationInput, ApplicationKnown, ApplicationPart, ApplicationVerdicts, CheckFact, Fact,
-    KnownSet, Placed, SetFacts, SetInput, Subject,
+    ApplicationChange, ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationSetDetails,
+    ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, ApplicationVerdicts, CheckedFact, PlacementChecks,
+    RbacCheck,
 };
 pub use input::{
-    ExtensionInput, KubernetesInput, Prepared, Principal, Rbac, RbacRow, RbacVerdict, Request, Standing, Verdicts,
-    application_input_schema, application_set_input_schema, extension_input_schema, kubernetes_input_schema,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, KubernetesFacts, KubernetesInput, Principal, Rbac, RbacFacts,
+    RbacRow, RbacVerdict, application_input_schema, application_set_input_schema, extension_input_schema,
+    kubernetes_input_schema,
 };
-pub use reads::{Reads, RequestParts};
+pub use reads::{InputDependencies, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::{IMPERSONATION_FILE, Source};
 pub use watch::STUCK_AFTER;
-pub use worker::{CaseResult, Checker, Coverage, FileCoverage, Limits, Outcome, Report, answer};
+pub use worker::{CaseOutcome, CaseResult, CheckReport, Checker, Coverage, FileCoverage, WorkerLimits, answer};
 
 /// Maximum number of VM instructions of one decision. A scan of a few thousand rows fits.
 pub const INSTRUCTIONS: usize = 100_000;
@@ -211,7 +213,7 @@ pub struct Bundle {
     /// Identifies this bundle among each thread's machines.
     generation: u64,
     alive: Arc<()>,
-    watch: watch::Watch,
+    watch: watch::Watchdog,
 }
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -306,7 +308,7 @@ impl Bundle {
     fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        let watch = watch::Watch::start(generation, format!("{}@{digest}", front.as_str()))?;
+        let watch = watch::Watchdog::start(generation, format!("{}@{digest}", front.as_str()))?;
         Ok(Self {
             compiled,
             digest,
@@ -357,7 +359,7 @@ impl Bundle {
     }
 
     /// Which parts of the input the decision can depend on.
-    pub fn reads(&self) -> Reads {
+    pub fn reads(&self) -> InputDependencies {
         self.compiled.reads
     }
 

@@ -23,7 +23,7 @@ use tollgate_state::extensions::AssertionSpec;
 const CACHED: u64 = 10_000;
 
 /// Longest lifetime of a statement.
-pub const LONGEST: Duration = Duration::from_secs(300);
+pub const MAX_LIFETIME: Duration = Duration::from_secs(300);
 
 /// Why there is no signer or no statement.
 #[derive(Debug, thiserror::Error)]
@@ -41,7 +41,7 @@ pub enum Error {
 
 /// The content of a statement, except who signed it and when.
 #[derive(Clone, Copy, Debug)]
-pub struct Statement<'a> {
+pub struct AssertionClaims<'a> {
     /// `sub`: the caller's user id.
     pub subject: &'a str,
     /// `preferred_username`; may be empty.
@@ -81,12 +81,12 @@ pub struct Signer {
     key: EncodingKey,
     jwks: JwkSet,
     /// By digest of everything a statement says.
-    cache: Cache<[u8; 32], Signed>,
+    cache: Cache<[u8; 32], CachedAssertion>,
 }
 
 /// A statement and the time from which a fresh one is made.
 #[derive(Clone)]
-struct Signed {
+struct CachedAssertion {
     value: HeaderValue,
     renew_at: i64,
 }
@@ -140,7 +140,7 @@ impl Signer {
             kid: Some(kid),
             ..Header::new(algorithm)
         };
-        let cache = Cache::builder().max_capacity(CACHED).time_to_live(LONGEST).build();
+        let cache = Cache::builder().max_capacity(CACHED).time_to_live(MAX_LIFETIME).build();
         let signer = Self {
             issuer,
             header,
@@ -163,16 +163,16 @@ impl Signer {
     ///
     /// # Errors
     /// [`Error::Sign`].
-    pub fn sign(&self, spec: &AssertionSpec, statement: &Statement<'_>) -> Result<HeaderValue, Error> {
+    pub fn sign(&self, spec: &AssertionSpec, statement: &AssertionClaims<'_>) -> Result<HeaderValue, Error> {
         self.sign_at(spec, statement, jiff::Timestamp::now().as_second())
     }
 
-    fn sign_at(&self, spec: &AssertionSpec, statement: &Statement<'_>, now: i64) -> Result<HeaderValue, Error> {
+    fn sign_at(&self, spec: &AssertionSpec, statement: &AssertionClaims<'_>, now: i64) -> Result<HeaderValue, Error> {
         let key = digest(spec, statement);
         if let Some(signed) = self.cache.get(&key).filter(|signed| now < signed.renew_at) {
             return Ok(signed.value);
         }
-        let lifetime = i64::try_from(spec.lifetime.min(LONGEST).as_secs())
+        let lifetime = i64::try_from(spec.lifetime.min(MAX_LIFETIME).as_secs())
             .unwrap_or_default()
             .max(1);
         let exp = statement
@@ -201,7 +201,7 @@ impl Signer {
         let renew_at = now.saturating_add(exp.saturating_sub(now) / 2);
         self.cache.insert(
             key,
-            Signed {
+            CachedAssertion {
                 value: value.clone(),
                 renew_at,
             },
@@ -219,8 +219,8 @@ fn private_only(key: &EncodingKey) -> Result<EncodingKey, Error> {
 }
 
 /// A digest of everything a statement says: equal digests mean equal statements.
-fn digest(spec: &AssertionSpec, statement: &Statement<'_>) -> [u8; 32] {
-    let Statement {
+fn digest(spec: &AssertionSpec, statement: &AssertionClaims<'_>) -> [u8; 32] {
+    let AssertionClaims {
         subject,
         username,
         groups,

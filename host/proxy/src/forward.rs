@@ -17,7 +17,7 @@ use hyper_util::client::legacy::{self, ResponseFuture};
 use tokio::time::{Instant, sleep_until};
 
 use crate::headers::{Outbound, clean_response};
-use tollgate_identity::sessions::Connection;
+use tollgate_identity::sessions::ClosableConnection;
 
 mod backend;
 mod body;
@@ -30,12 +30,12 @@ pub mod tls;
 mod upgrade;
 
 pub use backend::{Backend, BuildError};
-pub use body::{Body, BodyError, Gathered};
+pub use body::{Body, BodyError, BufferedBody};
 pub use cluster::ClusterBackend;
-pub use limits::{Exhausted, Limiter, Permit, Refused};
+pub use limits::{LimitKind, LimitPermit, Limiter, Refused};
 
 use body::{Failure, Progress};
-use end::{End, Ends, Signal};
+use end::{DecisionSignal, EndConditions, ExchangeDeadline};
 
 /// Why there is no response from the backend.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum Error {
     },
     /// No response head before the end of the whole exchange. (504)
     #[error("the backend did not answer within {allowed:?}")]
-    Total {
+    ExchangeTimeout {
         /// The bound.
         allowed: Duration,
     },
@@ -86,27 +86,29 @@ pub enum Error {
     Protocol,
     /// The backend answers an upgrade request like an ordinary request. (502)
     #[error("the backend answered a request to switch protocols with `{status}`")]
-    Unswitched {
+    UpgradeRefused {
         /// Its status, below 400.
         status: StatusCode,
     },
     /// The request was sealed for another backend: a mistake in the gateway. (500)
     #[error("the request was made for another backend")]
-    OtherBackend,
+    WrongBackend,
 }
 
 impl Error {
     /// The status the client gets.
     pub fn status(&self) -> StatusCode {
         match self {
-            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::Unswitched { .. } => StatusCode::BAD_GATEWAY,
+            Self::Connect(_) | Self::Broken(_) | Self::Protocol | Self::UpgradeRefused { .. } => {
+                StatusCode::BAD_GATEWAY
+            }
             Self::Silent { .. } | Self::ClientSilent => StatusCode::REQUEST_TIMEOUT,
-            Self::Total { .. } => StatusCode::GATEWAY_TIMEOUT,
+            Self::ExchangeTimeout { .. } => StatusCode::GATEWAY_TIMEOUT,
             Self::CredentialEnded | Self::Revoked | Self::Withdrawn => StatusCode::UNAUTHORIZED,
             Self::StoreUnavailable => StatusCode::SERVICE_UNAVAILABLE,
             Self::ContentTooLarge => StatusCode::PAYLOAD_TOO_LARGE,
             Self::ClientBroken => StatusCode::BAD_REQUEST,
-            Self::OtherBackend => StatusCode::INTERNAL_SERVER_ERROR,
+            Self::WrongBackend => StatusCode::INTERNAL_SERVER_ERROR,
         }
     }
 }
@@ -124,33 +126,36 @@ impl Backend {
     /// Cancel safe: dropping the future drops the request.
     pub async fn forward(&self, outbound: Outbound, mut body: Body) -> Result<Response<Body>, Error> {
         if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
-            return Err(Error::OtherBackend);
+            return Err(Error::WrongBackend);
         }
         let (left, decision) = (outbound.left(), outbound.decision());
-        let signal = outbound.signal().cloned().map(|signal| Signal { signal, decision });
+        let signal = outbound
+            .signal()
+            .cloned()
+            .map(|signal| DecisionSignal { signal, decision });
         let (head, upgrade, peer, mut held) = outbound.into_parts();
         let timeouts = self.timeouts();
-        let credential = left.and_then(|left| End::credential(left, decision));
-        let end = End::earlier(timeouts.total.and_then(End::total), credential);
+        let credential = left.and_then(|left| ExchangeDeadline::credential(left, decision));
+        let end = ExchangeDeadline::earlier(timeouts.total.and_then(ExchangeDeadline::total), credential);
         if credential.is_some_and(|end| end.at <= Instant::now()) {
             return Err(Error::CredentialEnded);
         }
         if let Some(signal) = &signal {
-            signal.signal.close(Arc::clone(&peer) as Arc<dyn Connection>);
+            signal.signal.close(Arc::clone(&peer) as Arc<dyn ClosableConnection>);
         }
         // The upload may outlast the response.
-        body.end_with(Ends {
+        body.end_with(EndConditions {
             end: credential,
             signal: signal.clone(),
         });
-        let ends = Ends { end, signal };
+        let ends = EndConditions { end, signal };
         let progress = body.watch();
         let (client, place) = self.client(upgrade.is_some());
         if let Some(place) = place {
             held.push(Box::new(place));
         }
         let call = client.request(head.map(|()| body));
-        let response = Waiting {
+        let response = PendingResponse {
             call,
             progress,
             idle: timeouts.idle,
@@ -162,7 +167,7 @@ impl Backend {
             Some((protocol, client)) if response.status() == StatusCode::SWITCHING_PROTOCOLS => {
                 // Measured from now: the answer may have taken its time.
                 let left = credential.map(|end| end.at.saturating_duration_since(Instant::now()));
-                let bounds = upgrade::Bounds::new(timeouts, left);
+                let bounds = upgrade::TunnelLimits::new(timeouts, left);
                 upgrade::Tunnel {
                     protocol,
                     client,
@@ -189,22 +194,22 @@ impl Backend {
 }
 
 /// The time between a request and its response head.
-struct Waiting {
+struct PendingResponse {
     call: ResponseFuture,
     progress: Option<Arc<Progress>>,
     idle: Option<Duration>,
-    ends: Ends,
+    ends: EndConditions,
 }
 
-impl Waiting {
+impl PendingResponse {
     async fn head(mut self) -> Result<Response<Incoming>, Error> {
         let answer = match self.ends.signal.take() {
             None => self.timed().await?,
-            Some(Signal { signal, .. }) => tokio::select! {
+            Some(DecisionSignal { signal, .. }) => tokio::select! {
                 // SECURITY: a response that arrives together with the end of the exchange is not
                 // returned.
                 biased;
-                ending = signal.ended() => return Err(Signal::error(ending)),
+                ending = signal.ended() => return Err(DecisionSignal::error(ending)),
                 answer = self.timed() => answer?,
             },
         };

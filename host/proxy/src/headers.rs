@@ -2,7 +2,7 @@
 //! [`Outbound`]. Fields that can be read in two ways get 400, and a broken invariant gets 500.
 //!
 //! Security: the types enforce the order. [`clean()`] removes everything that a client may not say,
-//! plugins edit [`Cleaned::fields_mut`], and [`Cleaned::seal`] writes the host's own fields last.
+//! plugins edit [`CleanedRequest::fields_mut`], and [`CleanedRequest::seal`] writes the host's own fields last.
 //! It never overwrites: a name that is already present is an error, so a client or plugin cannot
 //! write a field that the host owns.
 
@@ -16,13 +16,13 @@ mod seal;
 mod subject;
 mod upstream;
 
-pub use clean::{Cleaned, ClientFields, clean, clean_for};
+pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
 pub use identity::{Caller, Identity};
 pub use kubernetes::client_impersonates;
 pub(crate) use response::clean_trailers;
 pub use response::{clean_response, contain_response};
-pub use seal::{Held, Outbound, Own};
-pub use subject::{About, Subject};
+pub use seal::{HeldValue, HostHeaders, Outbound};
+pub use subject::{ResourceNames, Subject};
 pub(crate) use upstream::RequestHeader;
 pub use upstream::Upstream;
 

@@ -15,7 +15,7 @@ use prometheus_client::registry::Registry;
 use crate::record::Record;
 use tollgate_identity::metrics as identity;
 use tollgate_plugin::credential;
-use tollgate_state::SetAside;
+use tollgate_state::InvalidObject;
 use tollgate_state::extensions::ExtensionSpec;
 
 mod applications;
@@ -89,7 +89,7 @@ pub struct Metrics {
 
 /// A part of the configuration that is loaded separately.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Part {
+pub enum ConfigPart {
     /// Kubernetes objects, with RBAC and extensions.
     State,
     /// Policy bundles.
@@ -98,7 +98,7 @@ pub enum Part {
     Plugins,
 }
 
-impl Part {
+impl ConfigPart {
     /// The name used in labels and logs.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -252,7 +252,7 @@ impl Metrics {
     }
 
     /// Counts a load of a part; `good` says whether all its files are in force now.
-    pub fn loaded(&self, part: Part, good: bool) {
+    pub fn loaded(&self, part: ConfigPart, good: bool) {
         let label = PartLabel { part: part.as_str() };
         if !good {
             self.reloads_failed.get_or_create(&label).inc();
@@ -282,7 +282,7 @@ impl Metrics {
     }
 
     /// Replaces the objects of the state in force that are not used.
-    pub fn set_aside(&self, objects: &[SetAside]) {
+    pub fn set_aside(&self, objects: &[InvalidObject]) {
         self.set_aside.clear();
         for object in objects {
             self.set_aside.get_or_create(&KindLabel { kind: object.kind }).inc();

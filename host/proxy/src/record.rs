@@ -34,10 +34,10 @@ mod tests;
 mod trace;
 
 pub use file::FileError;
-pub use render::View;
+pub use render::RecordView;
 pub use trace::trace_id;
 
-use file::Line;
+use file::WriterMessage;
 
 /// How a request ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
@@ -67,7 +67,7 @@ impl Outcome {
 
 /// A permission that was looked up, and what decided it.
 #[derive(Clone, Debug, Serialize)]
-pub struct Check {
+pub struct CheckRecord {
     /// RBAC resource, such as `applications`.
     pub resource: &'static str,
     /// RBAC action, such as `get`.
@@ -124,12 +124,12 @@ fn is_nobody(impersonation: &Option<Arc<Impersonation>>) -> bool {
 /// Serializes the name and groups sent to a cluster.
 fn impersonated<S: serde::Serializer>(of: &Option<Arc<Impersonation>>, serializer: S) -> Result<S::Ok, S::Error> {
     #[derive(Serialize)]
-    struct Told<'a> {
+    struct ImpersonatedUser<'a> {
         username: &'a str,
         groups: &'a [String],
     }
     match of.as_deref() {
-        Some(Impersonation::As(identity)) => Told {
+        Some(Impersonation::As(identity)) => ImpersonatedUser {
             username: &identity.username,
             groups: &identity.groups,
         }
@@ -153,7 +153,7 @@ pub enum Step {
 
 /// How an allowed exchange was ended from outside, before its time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-pub struct Ended {
+pub struct Termination {
     /// When.
     pub at: jiff::Timestamp,
     /// Stable reason code: `access_withdrawn`, `session_revoked`, `credential_ended` or
@@ -195,7 +195,7 @@ pub struct Record {
     /// cluster's audit log.
     pub kubernetes: Option<Box<KubernetesNote>>,
     /// Permissions looked up, in order.
-    pub checks: Arc<[Check]>,
+    pub checks: Arc<[CheckRecord]>,
     /// Digest of the policy bundle that decided.
     pub policy: Option<Arc<str>>,
     /// `name@digest` of each plugin that took part.
@@ -212,7 +212,7 @@ pub struct Record {
     /// Status the caller saw; 499 if the caller was gone.
     pub status: u16,
     /// How it was ended after it had been allowed.
-    pub ended: Option<Ended>,
+    pub ended: Option<Termination>,
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
     pub trace_id: Option<String>,
     /// Time of each step, in pipeline order.
@@ -223,15 +223,15 @@ pub struct Record {
 /// Writes records; there is one per process.
 #[derive(Debug)]
 pub struct Recorder {
-    kept: Mutex<Kept>,
+    kept: Mutex<RecentRecords>,
     keep: usize,
-    lines: Option<mpsc::Sender<Line>>,
+    lines: Option<mpsc::Sender<WriterMessage>>,
     metrics: Arc<crate::metrics::Metrics>,
 }
 
 /// The latest records, in the order they were closed.
 #[derive(Debug, Default)]
-struct Kept {
+struct RecentRecords {
     records: VecDeque<Arc<Record>>,
     /// Number of the oldest record in `records`, counted from the start.
     first: u64,
@@ -335,14 +335,14 @@ impl Recorder {
     /// Records that the exchange decision `id` allowed was ended from outside: in the log, in the
     /// decision file, and in its record while that is among the latest.
     pub fn ended(&self, id: Uuid, reason: &'static str) {
-        let ended = Ended {
+        let ended = Termination {
             at: jiff::Timestamp::now(),
             reason,
         };
         tracing::info!(target: "tollgate::decision", decision = %id, reason, "what was let in was ended");
         self.lock().amend(id, ended);
         if let Some(lines) = &self.lines
-            && lines.try_send(Line::Ended(id, ended)).is_err()
+            && lines.try_send(WriterMessage::Termination(id, ended)).is_err()
         {
             self.metrics.decision_lines_lost.inc();
         }
@@ -352,7 +352,7 @@ impl Recorder {
     /// Only the first end counts.
     pub fn amend(&self, id: Uuid, reason: &'static str) {
         let at = jiff::Timestamp::now();
-        self.lock().amend(id, Ended { at, reason });
+        self.lock().amend(id, Termination { at, reason });
     }
 
     /// Returns the record with this id, while it is among the latest. Takes constant time.
@@ -386,13 +386,13 @@ impl Recorder {
     pub async fn flush(&self) {
         let Some(lines) = &self.lines else { return };
         let (done, written) = oneshot::channel();
-        if lines.send(Line::Flush(done)).await.is_ok() {
+        if lines.send(WriterMessage::Flush(done)).await.is_ok() {
             // The writer is gone: nothing is left to wait for.
             let _ = written.await;
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Kept> {
+    fn lock(&self) -> MutexGuard<'_, RecentRecords> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -415,7 +415,7 @@ impl Recorder {
             );
         }
         if let Some(lines) = &self.lines
-            && lines.try_send(Line::Record(Arc::clone(&record))).is_err()
+            && lines.try_send(WriterMessage::Record(Arc::clone(&record))).is_err()
         {
             self.metrics.decision_lines_lost.inc();
         }
@@ -425,7 +425,7 @@ impl Recorder {
     }
 }
 
-impl Kept {
+impl RecentRecords {
     /// Adds a record; returns the one it displaced.
     fn push(&mut self, record: Arc<Record>, keep: usize) -> Option<Arc<Record>> {
         let gone = if self.records.len() >= keep {
@@ -449,7 +449,7 @@ impl Kept {
     }
 
     /// Adds the end to a record that was allowed and has none.
-    fn amend(&mut self, id: Uuid, ended: Ended) {
+    fn amend(&mut self, id: Uuid, ended: Termination) {
         let at = self.numbers.get(&id).and_then(|number| number.checked_sub(self.first));
         let at = at.and_then(|at| usize::try_from(at).ok());
         let record = at.and_then(|at| self.records.get_mut(at));

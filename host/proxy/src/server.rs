@@ -23,7 +23,7 @@ mod peer;
 mod socket;
 mod tls;
 
-use connections::{Connections, Place};
+use connections::{AddressPermit, Connections};
 #[cfg(any(test, feature = "fuzz"))]
 pub(crate) use guard::fuzz;
 
@@ -39,10 +39,10 @@ const RELOAD: Duration = Duration::from_secs(10);
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Pause before idle connections are looked for again.
-const EVICT_AGAIN: Duration = Duration::from_millis(100);
+const EVICTION_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Time connections have to end after the drain was cut short.
-const CUT: Duration = Duration::from_secs(2);
+const ABORT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Connections of the admin listener at once: probes, scrapers, a few operators.
 pub const ADMIN_CONNECTIONS: usize = 64;
@@ -205,7 +205,7 @@ impl Server {
         let slots = Arc::new(Semaphore::new(usize::try_from(most).unwrap_or(usize::MAX)));
         let cut = CancellationToken::new();
         let connections = Arc::new(Connections::new(limits.connections, limits.connections_per_address));
-        let shared = connection::Shared::new(handler, limits, tls.clone(), Arc::clone(&connections));
+        let shared = connection::ServerContext::new(handler, limits, tls.clone(), Arc::clone(&connections));
         let shared = Arc::new(shared);
         let mut reload = interval(RELOAD);
         loop {
@@ -223,8 +223,8 @@ impl Server {
                             () = stop.cancelled() => break,
                             permit = room(&slots, &connections) => permit,
                         };
-                        let slot = Slot { _permit: permit, _place: place };
-                        let ends = connection::Ends {
+                        let slot = ConnectionSlot { _permit: permit, _place: place };
+                        let ends = connection::ShutdownSignals {
                             drain: stop.child_token(),
                             evict: CancellationToken::new(),
                             cut: cut.child_token(),
@@ -264,16 +264,16 @@ async fn drain(slots: &Arc<Semaphore>, most: u32, bound: Duration, cut: &Cancell
         "cutting open connections"
     );
     cut.cancel();
-    if timeout(CUT, slots.acquire_many(most)).await.is_err() {
+    if timeout(ABORT_TIMEOUT, slots.acquire_many(most)).await.is_err() {
         tracing::error!("connections are still open after the cut");
     }
 }
 
 /// A place among the open connections.
 #[derive(Debug)]
-struct Slot {
+struct ConnectionSlot {
     _permit: OwnedSemaphorePermit,
-    _place: Place,
+    _place: AddressPermit,
 }
 
 /// Waits for a slot for one more connection, and asks idle connections to close. Cancel safe.
@@ -283,7 +283,7 @@ async fn room(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemapho
             return permit;
         }
         connections.evict();
-        if let Ok(Ok(permit)) = timeout(EVICT_AGAIN, slots.clone().acquire_owned()).await {
+        if let Ok(Ok(permit)) = timeout(EVICTION_INTERVAL, slots.clone().acquire_owned()).await {
             return permit;
         }
     }

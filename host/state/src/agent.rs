@@ -13,7 +13,7 @@ pub struct AgentObject {
     /// `metadata.name`; the folder of its `config.yaml`.
     pub name: String,
     /// What the agent is bound to; `None` when its `spec` has mistakes.
-    pub binding: Option<Binding>,
+    pub binding: Option<AgentBinding>,
     /// Who it is shared with.
     pub sharing: Sharing,
     /// Where the object starts.
@@ -22,7 +22,7 @@ pub struct AgentObject {
 
 /// The number, project and cluster of an agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Binding {
+pub struct AgentBinding {
     /// `spec.id`.
     pub id: AgentId,
     /// `spec.configProject.id`.
@@ -47,7 +47,7 @@ pub enum Sharing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserAccess {
     /// `access_as`.
-    pub share_as: ShareAs,
+    pub share_as: AccessMode,
     /// Paths of `projects`, in lower case, each once, at most 500.
     pub projects: Vec<Arc<str>>,
     /// Paths of `groups`, in lower case, each once, at most 500.
@@ -58,18 +58,18 @@ pub struct UserAccess {
 
 /// `access_as`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ShareAs {
+pub enum AccessMode {
     /// `agent: {}`.
     Agent,
     /// `user: {}`.
     User,
     /// `mapped: {}`.
-    Mapped(Grant),
+    Mapped(MappedAuthorization),
 }
 
 /// What a caller with a mapped identity needs besides the ID token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Grant {
+pub enum MappedAuthorization {
     /// Nothing: the issuer's agent claim is the grant. The configuration has neither `projects` nor
     /// `groups`.
     Claim,

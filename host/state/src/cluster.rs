@@ -112,7 +112,7 @@ impl fmt::Debug for ClusterAuth {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClusterTls {
     /// Whether the server's certificate is verified.
-    pub verification: Verification,
+    pub verification: TlsVerification,
     /// The name the certificate must be for; the server's host when absent.
     pub server_name: Option<String>,
     /// The only authorities trusted; the system's when absent.
@@ -121,7 +121,7 @@ pub struct ClusterTls {
 
 /// Whether a cluster's certificate is verified.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verification {
+pub enum TlsVerification {
     /// It is verified.
     #[default]
     On,

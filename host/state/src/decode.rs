@@ -1,4 +1,4 @@
-//! Puts the decoded [`Piece`]s of all documents together into [`Resources`], with every finding.
+//! Puts the decoded [`DecodedItem`]s of all documents together into [`Resources`], with every finding.
 //!
 //! Security: objects outside the control plane's namespace are left out, except Applications and
 //! ApplicationSets. No finding contains a secret value.
@@ -10,7 +10,7 @@ use std::sync::Arc;
 use rustc_hash::FxBuildHasher;
 
 use super::agent::AgentObject;
-use super::{Application, Cluster, ClusterConfig, ObjectName, Resources, SetAside, destination};
+use super::{Application, Cluster, ClusterConfig, InvalidObject, ObjectName, Resources, destination};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 mod agent;
@@ -24,7 +24,7 @@ pub(crate) mod read;
 mod repository;
 mod secret;
 
-use read::{Content, Decoded, Kind, Object, Piece};
+use read::{Content, DecodedItem, DecodedObject, Kind, Object};
 
 /// Collects decoded objects into resources.
 #[derive(Debug)]
@@ -33,10 +33,10 @@ pub(crate) struct Collector<'p> {
     seen: HashMap<(Kind, &'p ObjectName), &'p Location, FxBuildHasher>,
     applications: Vec<(ObjectName, Arc<Application>)>,
     found_clusters: Vec<(Cluster, Location)>,
-    agents: agent::Draft,
-    people: Vec<Arc<people::Draft>>,
+    agents: agent::Unresolved,
+    people: Vec<Arc<people::Unresolved>>,
     /// Objects of tenants that are defined twice, so that nobody can say which one is meant.
-    twins: Vec<&'p Decoded>,
+    twins: Vec<&'p DecodedObject>,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
@@ -50,7 +50,7 @@ pub(super) fn is_configuration(path: &str) -> bool {
 /// Collects the objects of pieces and ignores their mistakes.
 ///
 /// - `memo`: of the load that the pieces belong to.
-pub(crate) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> Arc<Resources> {
+pub(crate) fn collected(said: &[mended::DecodedInput], namespace: &str, memo: &LoadMemo) -> Arc<Resources> {
     let mut collector = Collector::new(namespace);
     for said in said {
         collector.take(&said.pieces);
@@ -60,8 +60,8 @@ pub(crate) fn collected(said: &[mended::Said], namespace: &str, memo: &Memo) -> 
 
 /// What one source keeps from load to load of the parts that are made of several objects.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Memo {
-    people: people::Memo,
+pub(crate) struct LoadMemo {
+    people: people::LoadMemo,
     agents: BTreeMap<String, Arc<AgentObject>>,
     /// How the control plane's own cluster is reached when it has no Secret.
     own: Option<Arc<ClusterConfig>>,
@@ -79,7 +79,7 @@ impl<'p> Collector<'p> {
             seen: HashMap::default(),
             applications: Vec::new(),
             found_clusters: Vec::new(),
-            agents: agent::Draft::default(),
+            agents: agent::Unresolved::default(),
             people: Vec::new(),
             twins: Vec::new(),
             findings: Vec::new(),
@@ -87,12 +87,12 @@ impl<'p> Collector<'p> {
     }
 
     /// Adds what was read from one file or object.
-    pub(crate) fn take(&mut self, pieces: &'p [Piece]) {
+    pub(crate) fn take(&mut self, pieces: &'p [DecodedItem]) {
         for piece in pieces {
             match piece {
-                Piece::Finding(finding) => self.findings.push(finding.clone()),
-                Piece::Configuration(file) => self.agents.add_file(file.clone(), &mut self.findings),
-                Piece::Object(decoded) => {
+                DecodedItem::Finding(finding) => self.findings.push(finding.clone()),
+                DecodedItem::Configuration(file) => self.agents.add_file(file.clone(), &mut self.findings),
+                DecodedItem::Object(decoded) => {
                     if self.is_first(decoded) {
                         self.findings.extend_from_slice(&decoded.findings);
                         self.keep(decoded);
@@ -102,7 +102,7 @@ impl<'p> Collector<'p> {
         }
     }
 
-    fn is_first(&mut self, decoded: &'p Decoded) -> bool {
+    fn is_first(&mut self, decoded: &'p DecodedObject) -> bool {
         let (kind, name) = (decoded.kind, &decoded.name);
         match self.seen.entry((kind, name)) {
             Entry::Vacant(vacant) => {
@@ -134,12 +134,12 @@ impl<'p> Collector<'p> {
         }
     }
 
-    fn keep(&mut self, decoded: &Decoded) {
+    fn keep(&mut self, decoded: &DecodedObject) {
         let name = &decoded.name;
         let resources = &mut self.resources;
         match &decoded.content {
             Content::Nothing => {}
-            Content::SetAside(mistake) => resources.set_aside.push(SetAside {
+            Content::InvalidObject(mistake) => resources.set_aside.push(InvalidObject {
                 kind: decoded.kind.as_str(),
                 name: name.clone(),
                 location: decoded.location.clone(),
@@ -193,7 +193,7 @@ impl<'p> Collector<'p> {
                 Kind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
                 Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => continue,
             }
-            resources.set_aside.push(SetAside {
+            resources.set_aside.push(InvalidObject {
                 kind: twin.kind.as_str(),
                 name: name.clone(),
                 location: twin.location.clone(),
@@ -266,7 +266,7 @@ impl<'p> Collector<'p> {
     }
 
     /// The resources, with the clusters that the Secrets describe.
-    pub(crate) fn finish(mut self, memo: &mut Memo) -> (Resources, Vec<Diagnostic>) {
+    pub(crate) fn finish(mut self, memo: &mut LoadMemo) -> (Resources, Vec<Diagnostic>) {
         if !self
             .seen
             .keys()

@@ -156,13 +156,13 @@ pub fn permitted_with(
 
 /// The destinations of a project with their patterns compiled, for many questions.
 #[derive(Debug)]
-pub struct Places {
+pub struct CompiledDestinations {
     rules: Vec<Rule<Box<str>>>,
     /// The project whose clusters are the only ones permitted, if there is such a restriction.
     clusters_of: Option<String>,
 }
 
-impl Places {
+impl CompiledDestinations {
     /// Compiles the destinations of `project`.
     pub fn of(project: &Project) -> Self {
         Self {

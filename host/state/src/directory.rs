@@ -9,11 +9,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use futures_util::future::BoxFuture;
 
 use super::Resources;
-use super::decode::read::{Content as Said, Piece, Reader, configuration};
-use super::decode::{Collector, Memo, is_configuration};
-use super::fields::Source as Text;
-use super::source::{Error, Place, Source};
-use super::watch::{Events, Timing, Watch, watch};
+use super::decode::read::{Content as ObjectContent, DecodedItem, ObjectDecoder, configuration};
+use super::decode::{Collector, LoadMemo, is_configuration};
+use super::fields::Source as SourceMap;
+use super::source::{Error, Source, WriteTarget};
+use super::watch::{FileEvents, Timing, Watch, watch};
 use super::write::{for_load, version_of};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::yaml::{self, Content, Node, Style};
@@ -21,7 +21,7 @@ use tollgate_core::yaml::{self, Content, Node, Style};
 mod kept;
 mod walk;
 
-use kept::Kept;
+use kept::FolderCache;
 pub(crate) use walk::GITLAB;
 
 /// A folder that is loaded again and again.
@@ -29,7 +29,7 @@ pub(crate) use walk::GITLAB;
 pub struct Directory {
     folder: PathBuf,
     namespace: String,
-    kept: Mutex<Kept>,
+    kept: Mutex<FolderCache>,
 }
 
 impl Directory {
@@ -66,11 +66,11 @@ impl Source for Directory {
 
     fn watch(&self) -> BoxFuture<'_, Watch> {
         let paths = vec![self.folder.clone()];
-        Box::pin(watch(paths, Timing::default(), Events::WherePossible))
+        Box::pin(watch(paths, Timing::default(), FileEvents::WherePossible))
     }
 
-    fn place(&self) -> Result<Place, Error> {
-        Ok(Place::Folder(self.folder.clone()))
+    fn place(&self) -> Result<WriteTarget, Error> {
+        Ok(WriteTarget::Folder(self.folder.clone()))
     }
 }
 
@@ -96,7 +96,7 @@ pub fn load(folder: &Path, namespace: &str) -> Loaded<Resources> {
 
 /// A file as it would be after a change.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Draft<'a> {
+pub(crate) struct FileOverlay<'a> {
     /// Its path, starting with the folder's path as it was given.
     pub(crate) path: &'a Path,
     /// Its text; `None` if the file would be deleted.
@@ -104,8 +104,8 @@ pub(crate) struct Draft<'a> {
 }
 
 /// Reads the folder like [`load`], but with some files changed.
-pub(crate) fn load_with(folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Resources> {
-    let loaded = Kept::default().load(folder, namespace, drafts);
+pub(crate) fn load_with(folder: &Path, namespace: &str, drafts: &[FileOverlay<'_>]) -> Loaded<Resources> {
+    let loaded = FolderCache::default().load(folder, namespace, drafts);
     Loaded {
         value: loaded.value.map(Arc::unwrap_or_clone),
         diagnostics: loaded.diagnostics,
@@ -129,18 +129,18 @@ pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
     let pieces = read(text, (Arc::from(name), name), namespace);
     let mut collector = Collector::new(namespace);
     collector.take(&pieces);
-    let (resources, findings) = collector.finish(&mut Memo::default());
+    let (resources, findings) = collector.finish(&mut LoadMemo::default());
     Loaded::new(resources, findings)
 }
 
 /// What one file says; `inside` is its path in the folder.
-fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<Piece> {
-    let source = Text::file(name);
+fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<DecodedItem> {
+    let source = SourceMap::file(name);
     let parsed = yaml::parse(text);
     if let Some(pieces) = configuration(inside, &parsed, &source) {
         return pieces;
     }
-    let mut reader = Reader::new(namespace);
+    let mut reader = ObjectDecoder::new(namespace);
     for problem in parsed.problems {
         let location = source.at(problem.line, problem.column);
         reader.say(Diagnostic::error(location, problem.message));
@@ -163,11 +163,11 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<Pi
 }
 
 /// Adds to each ApplicationSet the version of its file.
-fn add_versions(pieces: &mut [Piece], text: &str) {
+fn add_versions(pieces: &mut [DecodedItem], text: &str) {
     let mut version = None;
     for piece in pieces {
-        let Piece::Object(decoded) = piece else { continue };
-        let Said::ApplicationSet(set) = &mut decoded.content else {
+        let DecodedItem::Object(decoded) = piece else { continue };
+        let ObjectContent::ApplicationSet(set) = &mut decoded.content else {
             continue;
         };
         let version = version.get_or_insert_with(|| version_of(text.as_bytes()));

@@ -9,7 +9,7 @@ use tollgate_core::diagnostic::Location;
 
 /// Why a text is not an entry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum EntryError {
+pub enum ParseDestinationServiceAccountError {
     /// It does not have three parts.
     #[error("`{text}` has {observed} parts between commas, the form is SERVER,NAMESPACE,ACCOUNT")]
     Parts {
@@ -21,7 +21,7 @@ pub enum EntryError {
 }
 
 impl FromStr for DestinationServiceAccount {
-    type Err = EntryError;
+    type Err = ParseDestinationServiceAccountError;
 
     /// Reads `SERVER,NAMESPACE,ACCOUNT`; parts may be empty and are kept as they are.
     ///
@@ -35,7 +35,7 @@ impl FromStr for DestinationServiceAccount {
                 default_service_account: (*account).to_owned(),
                 location: Location::default(),
             }),
-            parts => Err(EntryError::Parts {
+            parts => Err(ParseDestinationServiceAccountError::Parts {
                 text: text.to_owned(),
                 observed: parts.len(),
             }),

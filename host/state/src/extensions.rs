@@ -21,7 +21,7 @@ pub mod secrets;
 mod service;
 mod spec;
 
-use reader::{Found, Reader, View};
+use reader::{SettingNode, SettingsReader, TextValue};
 pub use secrets::UnknownSecret;
 pub use spec::{
     AssertionSpec, ClusterRef, ConnectionSpec, ExtensionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope,
@@ -108,7 +108,7 @@ impl ErrorClass {
 /// What to do with a setting that Argo CD accepts or ignores and Tollgate does not
 /// ([`ErrorClass::InvalidSetting`]).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum OwnRules {
+pub enum StricterRules {
     /// Refuse the configuration.
     #[default]
     Refuse,
@@ -123,14 +123,14 @@ pub struct Options {
     /// What to do with a `$key` that cannot be resolved.
     pub unknown_secret: UnknownSecret,
     /// Rules Argo CD does not have.
-    pub own_rules: OwnRules,
+    pub own_rules: StricterRules,
 }
 
 impl Options {
     /// As permissive as Argo CD, for comparing with it.
     pub const ARGOCD: Self = Self {
         unknown_secret: UnknownSecret::KeepLiteral,
-        own_rules: OwnRules::Warn,
+        own_rules: StricterRules::Warn,
     };
 }
 
@@ -163,8 +163,8 @@ pub fn parse(resources: &Resources) -> Loaded<Vec<ExtensionSpec>> {
 /// Every mistake is reported with its position. An extension that is not enabled
 /// is checked and left out.
 pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
-    let mut reader = Reader::new(&resources.secrets, options);
-    let mut registry = Registry {
+    let mut reader = SettingsReader::new(&resources.secrets, options);
+    let mut registry = ExtensionCollector {
         reader: &mut reader,
         names: BTreeMap::new(),
         specs: Vec::new(),
@@ -174,7 +174,7 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
         let Some(node) = document(registry.reader, &entry, &source) else {
             continue;
         };
-        let view = View {
+        let view = SettingNode {
             node: &node,
             source: &source,
         };
@@ -230,7 +230,11 @@ pub fn entries(argocd_cm: &ConfigMap) -> Vec<ConfigEntry<'_>> {
 }
 
 /// The first document of a text. Later ones are ignored, as in Argo CD.
-fn document(reader: &mut Reader<'_>, entry: &ConfigEntry<'_>, source: &Source) -> Option<std::rc::Rc<yaml::Node>> {
+fn document(
+    reader: &mut SettingsReader<'_>,
+    entry: &ConfigEntry<'_>,
+    source: &Source,
+) -> Option<std::rc::Rc<yaml::Node>> {
     if entry.key != KEY && !entry.key.starts_with("extension.config.") {
         let message = format!("key `{}` has no dot before the extension's name", entry.key);
         let hint = format!("write `{KEY}.{}`", entry.name);
@@ -272,27 +276,27 @@ fn is_safe(name: &str) -> bool {
 }
 
 /// State that all extensions share while they are read.
-struct Registry<'a, 'r> {
-    reader: &'r mut Reader<'a>,
+struct ExtensionCollector<'a, 'r> {
+    reader: &'r mut SettingsReader<'a>,
     names: BTreeMap<String, Location>,
     specs: Vec<ExtensionSpec>,
 }
 
-impl Registry<'_, '_> {
+impl ExtensionCollector<'_, '_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
-    fn main(&mut self, view: View<'_>) {
+    fn main(&mut self, view: SettingNode<'_>) {
         self.reader.known(view, "`extension.config`", &["extensions"]);
         for item in self.reader.list(view, "extensions") {
             self.reader.known(item, "an extension", &["name", "enabled", "backend"]);
             let name = match self.reader.text(item, "name") {
-                Found::Absent => {
+                TextValue::Absent => {
                     let message = "an extension has no `name`";
                     self.reader
                         .refuse(ErrorClass::MissingExtensionName, item.location(), message);
                     String::new()
                 }
-                Found::Refused => String::new(),
-                Found::Value(name) => {
+                TextValue::Refused => String::new(),
+                TextValue::Value(name) => {
                     self.check_name(&name.value, item.location());
                     name.value
                 }
@@ -311,7 +315,7 @@ impl Registry<'_, '_> {
     }
 
     /// `extension.config.<name>`: a backend object.
-    fn single(&mut self, view: View<'_>, entry: &ConfigEntry<'_>) {
+    fn single(&mut self, view: SettingNode<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
         self.reader.known(view, &format!("`{}`", entry.key), &known);
         self.check_name(&entry.name, entry.text.location.clone());
@@ -377,7 +381,7 @@ impl Registry<'_, '_> {
     }
 
     /// Reads one extension. `outer` is the node that has `enabled`.
-    fn extension(&mut self, backend: View<'_>, outer: View<'_>, name: String) {
+    fn extension(&mut self, backend: SettingNode<'_>, outer: SettingNode<'_>, name: String) {
         let reader = &mut *self.reader;
         let services = service::services(reader, backend, &name);
         let spec = ExtensionSpec {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::Text;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_core::yaml::{Entry, Meaning, Node};
+use tollgate_core::yaml::{Entry, Node, ScalarType};
 
 /// Turns positions of a text into places in a file.
 #[derive(Clone, Debug)]
@@ -213,7 +213,7 @@ impl<'a> Fields<'a> {
     /// A boolean under `key`; absent is `false`.
     pub fn boolean(&self, key: &str, findings: &mut Vec<Diagnostic>) -> bool {
         let Some(node) = self.node(key) else { return false };
-        if let Some(Meaning::Boolean(value)) = node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
+        if let Some(ScalarType::Boolean(value)) = node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
             return value;
         }
         let message = format!("`{}` must be true or false, found {}", self.path_of(key), node.kind());
@@ -224,7 +224,7 @@ impl<'a> Fields<'a> {
     /// A whole number under `key`; absent is 0.
     pub fn integer(&self, key: &str, findings: &mut Vec<Diagnostic>) -> i64 {
         let Some(node) = self.node(key) else { return 0 };
-        let number = node.scalar().filter(|scalar| scalar.meaning() == Meaning::Number);
+        let number = node.scalar().filter(|scalar| scalar.meaning() == ScalarType::Number);
         if let Some(value) = number.and_then(|scalar| scalar.text.parse().ok()) {
             return value;
         }
@@ -267,13 +267,13 @@ fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagno
         return None;
     };
     match scalar.meaning() {
-        Meaning::Null => Some(source.text(node, "")),
-        Meaning::Text if scalar.is_old_boolean() => {
+        ScalarType::Null => Some(source.text(node, "")),
+        ScalarType::Text if scalar.is_old_boolean() => {
             findings.push(refuse("what Kubernetes reads as a boolean"));
             None
         }
-        Meaning::Text => Some(source.text(node, &scalar.text)),
-        Meaning::Boolean(_) | Meaning::Number => {
+        ScalarType::Text => Some(source.text(node, &scalar.text)),
+        ScalarType::Boolean(_) | ScalarType::Number => {
             findings.push(refuse(node.kind()));
             None
         }

@@ -16,10 +16,10 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Resources;
-use super::decode::mended::{self, Said};
-use super::decode::read::Piece;
-use super::decode::{Collector, Memo, collected};
-use super::source::{Error, Place, Source};
+use super::decode::mended::{self, DecodedInput};
+use super::decode::read::DecodedItem;
+use super::decode::{Collector, LoadMemo, collected};
+use super::source::{Error, Source, WriteTarget};
 use super::watch::{Timing, Watch, follow as follow_count};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
@@ -34,11 +34,11 @@ mod shared;
 mod words;
 
 pub(crate) use connect::connect;
-use shared::Shared;
+use shared::SharedState;
 pub(crate) use words::of_client;
 
 /// Longest time the first load waits until every kind has been listed.
-pub const START: Duration = Duration::from_secs(30);
+pub const FIRST_LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// A storm of events causes one reload a second. A single event is seen at once.
 const TIMING: Timing = Timing {
@@ -50,9 +50,9 @@ const TIMING: Timing = Timing {
 /// The objects of one control plane, watched.
 pub struct Kubernetes {
     namespace: String,
-    shared: Arc<Shared>,
+    shared: Arc<SharedState>,
     deadline: Instant,
-    kept: Mutex<Kept>,
+    kept: Mutex<LoadCache>,
     _stop: DropGuard,
 }
 
@@ -66,16 +66,16 @@ impl fmt::Debug for Kubernetes {
 
 /// What is kept from load to load.
 #[derive(Default)]
-struct Kept {
-    memo: Memo,
-    last: Option<Last>,
+struct LoadCache {
+    memo: LoadMemo,
+    last: Option<LastLoad>,
     /// What each object last said without mistakes.
-    good: Vec<Said>,
+    good: Vec<DecodedInput>,
 }
 
 /// The result of the last load.
-struct Last {
-    said: Vec<Arc<[Piece]>>,
+struct LastLoad {
+    said: Vec<Arc<[DecodedItem]>>,
     resources: Option<Arc<Resources>>,
     /// The mended resources, if the load was refused.
     mended: Option<Arc<Resources>>,
@@ -83,14 +83,14 @@ struct Last {
 }
 
 impl Kubernetes {
-    /// Starts watching; `namespace` is the control plane's. The first load waits at most [`START`].
+    /// Starts watching; `namespace` is the control plane's. The first load waits at most [`FIRST_LOAD_TIMEOUT`].
     pub fn start(settings: KubernetesState, namespace: &str) -> Self {
-        Self::start_within(settings, namespace, START)
+        Self::start_within(settings, namespace, FIRST_LOAD_TIMEOUT)
     }
 
     /// Like [`Kubernetes::start`], with another bound on the first load.
     pub fn start_within(settings: KubernetesState, namespace: &str, bound: Duration) -> Self {
-        let shared = Arc::new(Shared::new(&settings, namespace));
+        let shared = Arc::new(SharedState::new(&settings, namespace));
         let stop = CancellationToken::new();
         let thread = std::thread::Builder::new().name("state".to_owned());
         let spawned = thread.spawn({
@@ -133,13 +133,16 @@ impl Source for Kubernetes {
         Box::pin(std::future::ready(follow_count(self.shared.count(), TIMING)))
     }
 
-    fn place(&self) -> Result<Place, Error> {
-        self.shared.client().map(Place::Cluster).ok_or(Error::NotConnected)
+    fn place(&self) -> Result<WriteTarget, Error> {
+        self.shared
+            .client()
+            .map(WriteTarget::Cluster)
+            .ok_or(Error::NotConnected)
     }
 }
 
-impl Kept {
-    fn load(&mut self, said: Vec<Arc<[Piece]>>, namespace: &str) -> Loaded<Arc<Resources>> {
+impl LoadCache {
+    fn load(&mut self, said: Vec<Arc<[DecodedItem]>>, namespace: &str) -> Loaded<Arc<Resources>> {
         if let Some(last) = &self.last
             && said.len() == last.said.len()
             && said.iter().zip(&last.said).all(|(now, then)| Arc::ptr_eq(now, then))
@@ -155,11 +158,11 @@ impl Kept {
         }
         let (resources, findings) = collector.finish(&mut self.memo);
         let loaded = Loaded::new(Arc::new(resources), findings);
-        let of = |pieces: &Arc<[Piece]>| Said {
+        let of = |pieces: &Arc<[DecodedItem]>| DecodedInput {
             file: None,
             pieces: Arc::clone(pieces),
         };
-        let now: Vec<Said> = said.iter().map(of).collect();
+        let now: Vec<DecodedInput> = said.iter().map(of).collect();
         let mended = match &loaded.value {
             Some(_) => {
                 self.good = now;
@@ -170,7 +173,7 @@ impl Kept {
                 Some(collected(&self.good, namespace, &self.memo))
             }
         };
-        self.last = Some(Last {
+        self.last = Some(LastLoad {
             said,
             mended,
             resources: loaded.value.clone(),

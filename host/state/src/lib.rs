@@ -27,8 +27,8 @@ pub mod source;
 pub mod watch;
 pub mod write;
 
-pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, Verification};
-pub use entry::EntryError;
+pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
+pub use entry::ParseDestinationServiceAccountError;
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
 /// A text value and its place.
@@ -210,7 +210,7 @@ pub struct ExtensionObject {
 
 /// A tenant's object that has a mistake and is not used. What needs it is denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SetAside {
+pub struct InvalidObject {
     /// Its `kind`.
     pub kind: &'static str,
     /// Namespace and name.
@@ -252,9 +252,9 @@ pub struct Resources {
     /// Agents of the Kubernetes front by name, including broken ones.
     pub agents: BTreeMap<String, Arc<agent::AgentObject>>,
     /// Users, groups and projects.
-    pub people: Arc<people::Directory>,
+    pub people: Arc<people::UserDirectory>,
     /// Objects of tenants that have mistakes, in no order.
-    pub set_aside: Vec<SetAside>,
+    pub set_aside: Vec<InvalidObject>,
 }
 
 impl Resources {

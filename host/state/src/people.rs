@@ -1,4 +1,4 @@
-//! The [`Directory`] of users, groups and projects from every `UserDirectory`, looked up by number,
+//! The [`UserDirectory`] of users, groups and projects from every `UserDirectory`, looked up by number,
 //! name and path.
 //!
 //! Security: roles are inherited downwards only. A group's roles count in what is below it.
@@ -32,7 +32,7 @@ pub type Members = BTreeMap<i64, Role>;
 
 /// A group or a project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Namespace {
+pub struct GitLabNamespace {
     /// Its number. Groups and projects are numbered separately.
     pub id: i64,
     /// Its path, in lower case.
@@ -43,18 +43,18 @@ pub struct Namespace {
 
 /// All people, groups and projects, and who is a member where.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Directory {
+pub struct UserDirectory {
     people: BTreeMap<i64, Person>,
     by_name: BTreeMap<String, i64>,
-    groups: BTreeMap<Arc<str>, Namespace>,
-    projects: BTreeMap<Arc<str>, Namespace>,
+    groups: BTreeMap<Arc<str>, GitLabNamespace>,
+    projects: BTreeMap<Arc<str>, GitLabNamespace>,
 }
 
-impl Directory {
+impl UserDirectory {
     /// Builds a directory from entries with unique numbers, names and paths. Of two entries with
     /// the same one the latter stays, and a person who is blocked in either is blocked.
-    pub(crate) fn new(people: Vec<Person>, groups: Vec<Namespace>, projects: Vec<Namespace>) -> Self {
-        let by_path = |spaces: Vec<Namespace>| {
+    pub(crate) fn new(people: Vec<Person>, groups: Vec<GitLabNamespace>, projects: Vec<GitLabNamespace>) -> Self {
+        let by_path = |spaces: Vec<GitLabNamespace>| {
             let keyed = spaces.into_iter().map(|space| (Arc::clone(&space.path), space));
             keyed.collect()
         };
@@ -95,28 +95,28 @@ impl Directory {
     }
 
     /// A group by its path in lower case.
-    pub fn group(&self, path: &str) -> Option<&Namespace> {
+    pub fn group(&self, path: &str) -> Option<&GitLabNamespace> {
         self.groups.get(path)
     }
 
     /// A project by its path in lower case.
-    pub fn project(&self, path: &str) -> Option<&Namespace> {
+    pub fn project(&self, path: &str) -> Option<&GitLabNamespace> {
         self.projects.get(path)
     }
 
     /// A group by number.
-    pub fn group_numbered(&self, id: i64) -> Option<&Namespace> {
+    pub fn group_numbered(&self, id: i64) -> Option<&GitLabNamespace> {
         self.groups.values().find(|group| group.id == id)
     }
 
     /// A project by number.
-    pub fn project_numbered(&self, id: i64) -> Option<&Namespace> {
+    pub fn project_numbered(&self, id: i64) -> Option<&GitLabNamespace> {
         self.projects.values().find(|project| project.id == id)
     }
 
     /// The groups above a path, nearest first, without the path itself. A folder that is not a
     /// group is skipped.
-    pub fn groups_above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a Namespace> {
+    pub fn groups_above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a GitLabNamespace> {
         let parent = |path: &'a str| path.rsplit_once('/').map(|(parent, _)| parent);
         std::iter::successors(parent(path), move |path| parent(path)).filter_map(|path| self.group(path))
     }

@@ -4,7 +4,7 @@
 
 use secrecy::SecretString;
 
-use super::Verification;
+use super::TlsVerification;
 use tollgate_core::diagnostic::Location;
 
 /// A git Secret of type `repository` or `repo-creds`.
@@ -25,7 +25,7 @@ pub struct Repository {
     /// `tlsClientCertData` and `tlsClientCertKey`, both PEM.
     pub client_certificate: Option<(SecretString, SecretString)>,
     /// Whether the server's certificate is verified (`insecure`).
-    pub verification: Verification,
+    pub verification: TlsVerification,
     /// Where the object starts.
     pub location: Location,
 }

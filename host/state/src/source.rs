@@ -2,7 +2,7 @@
 //! signals when they changed.
 //!
 //! Invariant: a source gives a complete state or none, and blocks its caller for at most
-//! [`super::kubernetes::START`].
+//! [`super::kubernetes::FIRST_LOAD_TIMEOUT`].
 
 use std::fmt;
 use std::path::PathBuf;
@@ -45,12 +45,12 @@ pub trait Source: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotConnected`] until the cluster was reached for the first time.
-    fn place(&self) -> Result<Place, Error>;
+    fn place(&self) -> Result<WriteTarget, Error>;
 }
 
 /// Where changes of objects are written.
 #[derive(Clone)]
-pub enum Place {
+pub enum WriteTarget {
     /// A folder of YAML files.
     Folder(PathBuf),
     /// The API server of the control plane's cluster. The client works from any
@@ -58,7 +58,7 @@ pub enum Place {
     Cluster(kube::Client),
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for WriteTarget {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Folder(folder) => f.debug_tuple("Folder").field(folder).finish(),

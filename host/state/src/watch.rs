@@ -39,7 +39,7 @@ impl Default for Timing {
 
 /// Whether the system's file events are used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Events {
+pub enum FileEvents {
     /// They are used where the system has them.
     WherePossible,
     /// They are not used: check every [`Timing::poll`], contents included.
@@ -67,11 +67,11 @@ impl Watch {
 /// Changes are compared with the state when this returns, so read the files *after* it: a change in
 /// between is reported. Hidden files and folders do not count. Must be called inside a Tokio
 /// runtime.
-pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: Events) -> Watch {
+pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> Watch {
     let (sender, changes) = mpsc::channel(1);
     let paths: Arc<[PathBuf]> = paths.into();
     let (hint, hints) = mpsc::channel(1);
-    let source = Source::start(&paths, hint.clone(), events);
+    let source = HintSource::start(&paths, hint.clone(), events);
     let last = look(&paths, &source).await;
     tokio::spawn(run(
         Task {
@@ -113,9 +113,9 @@ pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timin
 struct Task {
     paths: Arc<[PathBuf]>,
     timing: Timing,
-    events: Events,
+    events: FileEvents,
     hint: mpsc::Sender<()>,
-    source: Source,
+    source: HintSource,
     last: Option<Fingerprint>,
 }
 
@@ -131,7 +131,7 @@ async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sende
             continue;
         }
         // Folders may have been replaced; the old ones send no more events.
-        task.source = Source::start(&task.paths, task.hint.clone(), task.events);
+        task.source = HintSource::start(&task.paths, task.hint.clone(), task.events);
         task.last = now;
         // A full channel already says "changed"; a closed one ends the loop.
         let _ = changes.try_send(());
@@ -144,11 +144,11 @@ async fn settle(hints: &mut mpsc::Receiver<()>, timing: Timing) {
     let _ = tokio::time::timeout(timing.patience, quiet).await;
 }
 
-async fn look(paths: &Arc<[PathBuf]>, source: &Source) -> Option<Fingerprint> {
+async fn look(paths: &Arc<[PathBuf]>, source: &HintSource) -> Option<Fingerprint> {
     let paths = paths.clone();
     let depth = match source {
-        Source::Events(_) => Depth::Metadata,
-        Source::Polling => Depth::Contents,
+        HintSource::FileEvents(_) => Depth::Metadata,
+        HintSource::Polling => Depth::Contents,
     };
     // A failed check is not a change; the next one comes soon.
     tokio::task::spawn_blocking(move || fingerprint::take(&paths, depth))
@@ -157,19 +157,19 @@ async fn look(paths: &Arc<[PathBuf]>, source: &Source) -> Option<Fingerprint> {
 }
 
 /// Where hints come from.
-enum Source {
+enum HintSource {
     /// Kept alive for its events.
-    Events(#[expect(dead_code, reason = "events stop when it is dropped")] RecommendedWatcher),
+    FileEvents(#[expect(dead_code, reason = "events stop when it is dropped")] RecommendedWatcher),
     Polling,
 }
 
-impl Source {
-    fn start(paths: &[PathBuf], hint: mpsc::Sender<()>, events: Events) -> Self {
-        if events == Events::Never {
+impl HintSource {
+    fn start(paths: &[PathBuf], hint: mpsc::Sender<()>, events: FileEvents) -> Self {
+        if events == FileEvents::Never {
             return Self::Polling;
         }
         match listen(paths, hint) {
-            Ok(watcher) => Self::Events(watcher),
+            Ok(watcher) => Self::FileEvents(watcher),
             Err(error) => {
                 tracing::warn!(%error, "no file events, files are compared every few seconds instead");
                 Self::Polling

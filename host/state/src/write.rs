@@ -11,7 +11,7 @@ use std::sync::{Arc, LazyLock};
 use futures_util::future::join_all;
 use serde_json::Value;
 
-use super::source::{self, Place};
+use super::source::{self, WriteTarget};
 use super::{ObjectName, kubernetes};
 use tollgate_config::{Config, StateSource};
 use tollgate_core::diagnostic::Diagnostic;
@@ -81,14 +81,14 @@ impl fmt::Display for Kind {
 
 /// Identifies one object of the state.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Key {
+pub struct ObjectKey {
     /// Its kind.
     pub kind: Kind,
     /// Its namespace and name.
     pub name: ObjectName,
 }
 
-impl Key {
+impl ObjectKey {
     /// Checks that the names are valid.
     ///
     /// SECURITY: names become parts of paths, so only names that Kubernetes allows pass.
@@ -100,7 +100,7 @@ impl Key {
     }
 }
 
-impl fmt::Display for Key {
+impl fmt::Display for ObjectKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} `{}`", self.kind, self.name.name)
     }
@@ -109,9 +109,9 @@ impl fmt::Display for Key {
 /// Identifies the state of an object: `metadata.resourceVersion` in a cluster, a digest of the
 /// file's bytes in a folder. Opaque; only equality has a meaning.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Version(Arc<str>);
+pub struct ResourceVersion(Arc<str>);
 
-impl Version {
+impl ResourceVersion {
     /// A version from the text it was given out as.
     pub fn new(text: &str) -> Self {
         Self(text.into())
@@ -125,12 +125,12 @@ impl Version {
 
 /// An object as it is stored.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Stored {
+pub struct StoredObject {
     /// The whole object. Its version is `metadata.resourceVersion`, and `metadata.managedFields` is
     /// left out.
     pub object: Value,
     /// Its version.
-    pub version: Version,
+    pub version: ResourceVersion,
 }
 
 /// Why an object could not be read or written.
@@ -138,15 +138,15 @@ pub struct Stored {
 pub enum Error {
     /// The object does not exist.
     #[error("there is no {0}")]
-    NotFound(Key),
+    NotFound(ObjectKey),
     /// The object exists already.
     #[error("{0} exists already")]
-    Exists(Key),
+    Exists(ObjectKey),
     /// The write is based on a version that is not the stored one.
     #[error("{key} has changed since it was read: the write is based on version `{based_on}`, and `{found}` is stored")]
     Conflict {
         /// The object.
-        key: Key,
+        key: ObjectKey,
         /// The version the write is based on.
         based_on: String,
         /// The stored version.
@@ -154,17 +154,17 @@ pub enum Error {
     },
     /// Another manager of the object's fields owns what the write would change.
     #[error("{key} is managed by somebody else: {managers}")]
-    Managed {
+    ManagedElsewhere {
         /// The object.
-        key: Key,
+        key: ObjectKey,
         /// The cluster's message, with the manager's name.
         managers: String,
     },
     /// Two places of the folder define the object.
     #[error("{key} is defined twice, in `{first}` and `{second}`")]
-    Twice {
+    DefinedTwice {
         /// The object.
-        key: Key,
+        key: ObjectKey,
         /// One file.
         first: String,
         /// The other.
@@ -174,13 +174,13 @@ pub enum Error {
     #[error(
         "`{path}` is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps checkouts: a write would be lost with the next update, change it at its source"
     )]
-    Link {
+    SymbolicLink {
         /// The link.
         path: PathBuf,
     },
     /// The file cannot be edited without touching more than the object.
     #[error("`{path}`, line {line}: {why}; edit the file by hand")]
-    Layout {
+    UnsupportedLayout {
         /// The file.
         path: PathBuf,
         /// Line, from 1.
@@ -190,7 +190,7 @@ pub enum Error {
     },
     /// The state would not load with the change.
     #[error("the state would not load: {}", first(.0))]
-    Refused(Vec<Diagnostic>),
+    InvalidState(Vec<Diagnostic>),
     /// Another writer holds the folder's lock.
     #[error("another writer is at work in the state folder")]
     Busy,
@@ -215,7 +215,7 @@ pub enum Error {
     Source(#[from] source::Error),
     /// The work ended early.
     #[error("the write broke off")]
-    Broken,
+    Interrupted,
 }
 
 fn first(findings: &[Diagnostic]) -> String {
@@ -233,10 +233,10 @@ pub enum Writer {
 
 impl Writer {
     /// A writer for a source's state; `namespace` is the control plane's.
-    pub fn at(place: Place, namespace: &str) -> Self {
+    pub fn at(place: WriteTarget, namespace: &str) -> Self {
         match place {
-            Place::Folder(folder) => Self::Directory(Folder::new(&folder, namespace)),
-            Place::Cluster(client) => Self::Cluster(Cluster::new(client)),
+            WriteTarget::Folder(folder) => Self::Directory(Folder::new(&folder, namespace)),
+            WriteTarget::Cluster(client) => Self::Cluster(Cluster::new(client)),
         }
     }
 
@@ -247,11 +247,11 @@ impl Writer {
     /// [`Error::Cluster`] if the settings lead to no cluster.
     pub async fn open(config: &Config) -> Result<Self, Error> {
         let place = match &config.state {
-            StateSource::Directory(folder) => Place::Folder(folder.clone()),
+            StateSource::Directory(folder) => WriteTarget::Folder(folder.clone()),
             StateSource::Kubernetes(settings) => {
                 let connected = kubernetes::connect(settings).await;
                 let refused = |message| Error::Cluster { status: 0, message };
-                Place::Cluster(connected.map_err(refused)?)
+                WriteTarget::Cluster(connected.map_err(refused)?)
             }
         };
         Ok(Self::at(place, &config.control_plane_namespace))
@@ -260,8 +260,8 @@ impl Writer {
     /// The object as it is stored now.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Twice`], [`Error::Io`], [`Error::Cluster`].
-    pub async fn read(&self, key: &Key) -> Result<Stored, Error> {
+    /// [`Error::NotFound`], [`Error::DefinedTwice`], [`Error::Io`], [`Error::Cluster`].
+    pub async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
             Self::Directory(folder) => {
@@ -276,7 +276,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Io`], [`Error::Cluster`].
-    pub async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
+    pub async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         match self {
             Self::Directory(folder) => {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
@@ -321,7 +321,7 @@ impl Writer {
         kind: Kind,
         namespace: &str,
         is_wanted: &(dyn Fn(&Value) -> bool + Sync),
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredObject>, Error> {
         match self {
             Self::Directory(_) => {
                 let mut all = self.list(kind, namespace).await?;
@@ -336,7 +336,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::read`].
-    pub async fn read_each(&self, keys: &[Key]) -> Result<Vec<Stored>, Error> {
+    pub async fn read_each(&self, keys: &[ObjectKey]) -> Result<Vec<StoredObject>, Error> {
         let mut found = Vec::new();
         for group in keys.chunks(READ_AT_ONCE) {
             for read in join_all(group.iter().map(|key| self.read(key))).await {
@@ -359,7 +359,12 @@ impl Writer {
     /// [`Error::Conflict`] if the version is another one, and the other variants.
     ///
     /// Dropping the future does not stop a write that has begun.
-    pub async fn replace(&self, key: &Key, wanted: Value, based_on: &Version) -> Result<Stored, Error> {
+    pub async fn replace(
+        &self,
+        key: &ObjectKey,
+        wanted: Value,
+        based_on: &ResourceVersion,
+    ) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
             Self::Directory(folder) => {
@@ -374,7 +379,7 @@ impl Writer {
     ///
     /// # Errors
     /// [`Error::Exists`], and the other variants.
-    pub async fn create(&self, key: &Key, object: Value) -> Result<Stored, Error> {
+    pub async fn create(&self, key: &ObjectKey, object: Value) -> Result<StoredObject, Error> {
         key.check()?;
         match self {
             Self::Directory(folder) => {
@@ -389,7 +394,7 @@ impl Writer {
     ///
     /// # Errors
     /// As [`Writer::replace`].
-    pub async fn delete(&self, key: &Key, based_on: &Version) -> Result<(), Error> {
+    pub async fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
         key.check()?;
         match self {
             Self::Directory(folder) => {
@@ -414,15 +419,17 @@ pub fn documents(text: &str) -> Result<Vec<Value>, String> {
 }
 
 async fn blocking<T: Send + 'static>(work: impl FnOnce() -> Result<T, Error> + Send + 'static) -> Result<T, Error> {
-    tokio::task::spawn_blocking(work).await.unwrap_or(Err(Error::Broken))
+    tokio::task::spawn_blocking(work)
+        .await
+        .unwrap_or(Err(Error::Interrupted))
 }
 
 /// Keys that come before others in new files.
 static FIRST: LazyLock<[String; 5]> =
     LazyLock::new(|| ["apiVersion", "kind", "metadata", "name", "namespace"].map(str::to_owned));
 
-fn writing(texts: Option<value::Texts>) -> value::Writing<'static> {
-    value::Writing {
+fn writing(texts: Option<value::TextTransform>) -> value::YamlEmitter<'static> {
+    value::YamlEmitter {
         line_break: "\n",
         list_step: 2,
         order: &*FIRST,
@@ -441,7 +448,7 @@ pub fn yaml(object: &Value) -> String {
 
 /// Parts of an object as YAML, in the order of `parts`: a key with all of its value or with some of
 /// its members. Each text is written as `texts` gives it.
-pub fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::Texts) -> String {
+pub fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::TextTransform) -> String {
     let writing = writing(Some(texts));
     let mut lines = String::new();
     for (key, members) in parts {
@@ -478,7 +485,7 @@ fn forget_version(object: &mut Value) {
 
 #[cfg(test)]
 mod tests {
-    use super::{Error, Folder, Key, Kind, Writer};
+    use super::{Error, Folder, Kind, ObjectKey, Writer};
     use crate::ObjectName;
 
     /// SECURITY: names become parts of paths, in folders and at an API server.
@@ -494,7 +501,7 @@ mod tests {
             ("argocd", "a%2fb"),
             ("../x", "a"),
         ] {
-            let key = Key {
+            let key = ObjectKey {
                 kind: Kind::AppProject,
                 name: ObjectName {
                     namespace: namespace.to_owned(),

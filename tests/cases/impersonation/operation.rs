@@ -4,7 +4,7 @@ use serde::Deserialize;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_policy::applications::ENFORCED_KEY;
-use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_state::destination;
 
 use super::scene::Scene;
@@ -227,7 +227,7 @@ fn by_index(scene: &Scene, expected: &Expected, semantics: ServiceAccountSemanti
     let Some(patched) = &scene.patched else {
         if let Some(class) = &expected.error_class {
             let found = scene
-                .governed(&Rules::new(semantics))
+                .governed(&ImpersonationRules::new(semantics))
                 .acting
                 .as_ref()
                 .err()
@@ -243,7 +243,7 @@ fn by_index(scene: &Scene, expected: &Expected, semantics: ServiceAccountSemanti
 }
 
 fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
-    let rules = Rules::new(semantics);
+    let rules = ImpersonationRules::new(semantics);
     let index = scene.index(&rules);
     let governed = scene.governed(&rules);
     let refused = |message: String| Outcome::GatewayRefused { message };

@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
-use tollgate_policy::applications::{Applications, Governed};
-use tollgate_policy::impersonate::service_account::{Error, Fallback, List, Matched, Rules, Target};
+use tollgate_policy::applications::{Applications, IndexedApplication};
+use tollgate_policy::impersonate::service_account::{
+    DeployTarget, DestinationServiceAccounts, Error, Fallback, ImpersonationRules, PatternMatch,
+};
 use tollgate_state::{Application, Cluster, DestinationServiceAccount, ObjectName, Project, Resources, Text};
 
 /// The project of every Application.
@@ -172,7 +174,7 @@ impl Scene {
 
     /// The user that acts, empty where no entry matches.
     pub(super) fn derived(&self, semantics: ServiceAccountSemantics) -> Result<String, Error> {
-        let mut rules = Rules::new(semantics);
+        let mut rules = ImpersonationRules::new(semantics);
         rules.fallback = Fallback::Deny;
         let governed = self.governed(&rules);
         match &governed.acting {
@@ -187,13 +189,13 @@ impl Scene {
     }
 
     /// Mode and what governs the Application, by the index.
-    pub(super) fn governed(&self, rules: &Rules) -> Arc<Governed> {
+    pub(super) fn governed(&self, rules: &ImpersonationRules) -> Arc<IndexedApplication> {
         let index = self.index(rules);
         let found = index.find(&self.app.namespace, APPLICATION);
         Arc::clone(found.expect("the index has the Application"))
     }
 
-    pub(super) fn index(&self, rules: &Rules) -> Applications {
+    pub(super) fn index(&self, rules: &ImpersonationRules) -> Applications {
         let project = project(PROJECT, &self.accounts, &self.destinations);
         let application = Application {
             name: ObjectName {
@@ -233,8 +235,8 @@ impl Scene {
             written.server = entry.server.replace(&own.server, server);
             if asked(&written, &there.state(), semantics) != before {
                 written.server = match before {
-                    Matched::Yes => server.to_owned(),
-                    Matched::No | Matched::Broken => NOWHERE.to_owned(),
+                    PatternMatch::Yes => server.to_owned(),
+                    PatternMatch::No | PatternMatch::Broken => NOWHERE.to_owned(),
                 };
             }
             *entry = written;
@@ -245,15 +247,15 @@ impl Scene {
 }
 
 /// What the server pattern of an entry says of a cluster.
-fn asked(entry: &Entry, cluster: &Cluster, semantics: ServiceAccountSemantics) -> Matched {
-    let target = Target {
+fn asked(entry: &Entry, cluster: &Cluster, semantics: ServiceAccountSemantics) -> PatternMatch {
+    let target = DeployTarget {
         cluster,
         namespace: "",
         application_namespace: "",
         control_plane_namespace: "",
     };
-    let tried = List::compile(&[entry.written()], semantics).explain(&target);
-    tried.first().map_or(Matched::No, |tried| tried.server_matched)
+    let tried = DestinationServiceAccounts::compile(&[entry.written()], semantics).explain(&target);
+    tried.first().map_or(PatternMatch::No, |tried| tried.server_matched)
 }
 
 impl Known {
@@ -299,7 +301,7 @@ pub(super) fn merged(
         ..Resources::default()
     };
     set(&mut resources, "globalProjects", "- projectName: global\n");
-    let index = Applications::build(&resources, &Rules::new(semantics), None, None);
+    let index = Applications::build(&resources, &ImpersonationRules::new(semantics), None, None);
     let merged = index.project("own").ok_or("the project is gone")?;
     Ok(merged.destination_service_accounts.iter().map(Entry::of).collect())
 }

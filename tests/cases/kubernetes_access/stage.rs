@@ -13,7 +13,7 @@ use tempfile::TempDir;
 use tollgate_config::raw;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
-use tollgate_gateway::running::Running;
+use tollgate_gateway::running::RunningGateway;
 use tollgate_identity::clock::Clock;
 use tollgate_identity::store::{Actor, BrowserSession, SecretHash, Store, Token};
 use uuid::Uuid;
@@ -40,7 +40,7 @@ enum Seed {
 pub(super) struct Stage {
     pub(super) plan: Plan,
     pub(super) world: World,
-    pub(super) running: Running,
+    pub(super) running: RunningGateway,
     pub(super) clock: Clock,
     pub(super) store: Store,
     pub(super) cluster: Cluster,
@@ -80,7 +80,7 @@ impl Stage {
             .value
             .ok_or_else(|| format!("settings: {:?}", loaded.diagnostics))?;
         let clock = Clock::default();
-        let running = Running::start_with(Arc::new(config), checker(), clock.clone())
+        let running = RunningGateway::start_with(Arc::new(config), checker(), clock.clone())
             .await
             .map_err(|error| format!("the gateway cannot be started: {error:#}"))?;
         let url = SecretString::from(format!("sqlite:{}", root.join("tollgate.db").display()));

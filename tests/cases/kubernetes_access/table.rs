@@ -255,7 +255,7 @@ impl World {
             ));
         }
         let roles = &world.roles;
-        let fixed = (Role::LADDER.as_slice(), Role::Developer, Role::Reporter);
+        let fixed = (Role::ALL.as_slice(), Role::Developer, Role::Reporter);
         if (roles.ladder.as_slice(), roles.minimum, roles.emit_from) != fixed {
             return Err(
                 "the gateway's roles are guest to owner, developer is the least, reporter the first".to_owned(),

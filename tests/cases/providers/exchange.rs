@@ -8,7 +8,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate_plugin::ClusterName;
+use tollgate_plugin::ProviderCluster;
 use tollgate_plugin::credential::{Credential, MintError};
 
 use super::compare::{self, ExpectedRequest};
@@ -220,7 +220,7 @@ fn asked(exchange: &Exchange) -> Result<Asked, String> {
         plugin: plugin.to_owned(),
         config,
         secret: secret.collect(),
-        cluster: ClusterName {
+        cluster: ProviderCluster {
             name: cluster.map_or("c1", |cluster| cluster.name.as_str()).to_owned(),
             server: cluster
                 .map_or("https://cluster.example:6443", |cluster| cluster.server.as_str())

@@ -10,7 +10,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tollgate_config::EgressEntry;
 use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
-use tollgate_plugin::{ClusterName, Exchange, Material, Set, webapi_public_values};
+use tollgate_plugin::{EgressRecord, PluginSet, ProviderCluster, SecretValues, webapi_public_values};
 
 use super::world::{Script, World, guests};
 
@@ -32,7 +32,7 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// Plugins with one allow-list.
 pub(crate) struct Stage {
     pub(crate) world: World,
-    set: Set,
+    set: PluginSet,
     _guests: tempfile::TempDir,
 }
 
@@ -83,7 +83,11 @@ impl Stage {
 
     /// Checks and mints, as a load and a first request do. Gives the script back
     /// with what was seen.
-    pub(crate) fn mint(&self, asked: &Asked, script: Script) -> (Result<Credential, MintError>, Vec<Exchange>, Script) {
+    pub(crate) fn mint(
+        &self,
+        asked: &Asked,
+        script: Script,
+    ) -> (Result<Credential, MintError>, Vec<EgressRecord>, Script) {
         self.world.endpoint.play(script);
         let provider = self.set.provider(&asked.plugin).expect("the plugin is loaded");
         let public = match asked.plugin.as_str() {
@@ -94,7 +98,7 @@ impl Stage {
             .secret
             .iter()
             .map(|(name, value)| (name.clone(), value.clone().into()));
-        let material = Material {
+        let material = SecretValues {
             values: values.collect(),
             public,
         };
@@ -122,7 +126,7 @@ pub(crate) struct Asked {
     pub(crate) plugin: String,
     pub(crate) config: Value,
     pub(crate) secret: BTreeMap<String, String>,
-    pub(crate) cluster: ClusterName,
+    pub(crate) cluster: ProviderCluster,
 }
 
 impl Asked {
@@ -132,7 +136,7 @@ impl Asked {
             plugin: "webapi".to_owned(),
             config,
             secret,
-            cluster: ClusterName {
+            cluster: ProviderCluster {
                 name: "c1".to_owned(),
                 server: "https://cluster.example:6443".to_owned(),
             },

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_policy::rbac::{
-    Advice, Builtin, MatchMode, Outcome, PolicySource, Question, Rbac, TokenIssuer, Tuple, resolve_resource,
+    Advice, Builtin, CanQuery, MatchMode, Outcome, PolicySource, Rbac, RbacRequest, TokenIssuer, resolve_resource,
     validate_request, validate_text,
 };
 use tollgate_state::{Project, ProjectRole, RoleToken, Text};
@@ -140,12 +140,12 @@ pub(super) fn enforce(table: &Table, written: &Case, case: &Enforce) -> Result<(
         .expected
         .or(case.argocd_actual)
         .ok_or("neither `expected` nor `argocd_actual`")?;
-    let observed = judge(table, case, Semantics::Argocd)?;
+    let observed = judge(table, case, RbacSemantics::Argocd)?;
     same(&Judged::from(actual), &observed).map_err(|error| format!("semantics argocd: {error}"))?;
     let Some(recommended) = case.recommended.as_deref() else {
         return Ok(());
     };
-    let strict = judge(table, case, Semantics::Strict)?;
+    let strict = judge(table, case, RbacSemantics::Strict)?;
     let expected = match recommended {
         "allow" => Some(Judged::Allow),
         "deny" => Some(Judged::Deny),
@@ -160,7 +160,7 @@ pub(super) fn enforce(table: &Table, written: &Case, case: &Enforce) -> Result<(
     .map_err(|error| format!("semantics strict: {error}"))
 }
 
-fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Judged, String> {
+fn judge(table: &Table, case: &Enforce, semantics: RbacSemantics) -> Result<Judged, String> {
     if case.policy.enforcement_enabled == Some(false) {
         // The gateway has no such switch: whoever turns enforcement off does
         // not ask. The table only says that nothing is judged then.
@@ -168,15 +168,15 @@ fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Judged, 
     }
     let rbac = match (compile(table, &case.policy, semantics)?, semantics) {
         (Ok(rbac), _) => rbac,
-        (Err(_), Semantics::Strict) => return Ok(Judged::Refused),
-        (Err(refused), Semantics::Argocd) => return Err(refused),
+        (Err(_), RbacSemantics::Strict) => return Ok(Judged::Refused),
+        (Err(refused), RbacSemantics::Argocd) => return Err(refused),
     };
     let Request {
         resource,
         action,
         object,
     } = &case.request;
-    let tuple = Tuple {
+    let tuple = RbacRequest {
         resource,
         action,
         object,
@@ -201,7 +201,7 @@ fn judge(table: &Table, case: &Enforce, semantics: Semantics) -> Result<Judged, 
 fn claimed(
     rbac: &Rbac,
     claims: &Map<String, Value>,
-    tuple: Tuple<'_>,
+    tuple: RbacRequest<'_>,
 ) -> Result<tollgate_policy::rbac::Verdict, String> {
     let who = rbac.identify(claims);
     let verdict = rbac.decide(&who, tuple);
@@ -212,13 +212,13 @@ fn claimed(
 }
 
 /// The policy, or why it is refused.
-fn compile(table: &Table, policy: &Policy, semantics: Semantics) -> Result<Result<Rbac, String>, String> {
+fn compile(table: &Table, policy: &Policy, semantics: RbacSemantics) -> Result<Result<Rbac, String>, String> {
     let user = referenced(table, policy.user.as_deref().unwrap_or_default())?;
     let mut texts = vec![file("policy.csv", &user)];
     if let Some(runtime) = &policy.runtime_policy {
         // Argo CD drops a broken run-time policy and judges without it.
         let text = file("runtime.csv", &named(table, runtime)?);
-        if !validate_text(&text, Semantics::Argocd)
+        if !validate_text(&text, RbacSemantics::Argocd)
             .iter()
             .any(|finding| finding.is_error())
         {
@@ -341,7 +341,7 @@ struct CanRequest {
 
 /// Asks as the command line does.
 pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
-    let rbac = compile(table, &case.policy, Semantics::Argocd)??;
+    let rbac = compile(table, &case.policy, RbacSemantics::Argocd)??;
     let CanRequest {
         subject,
         action,
@@ -361,7 +361,7 @@ pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
         }
     }
     let sub_resource = sub_resource.as_deref().unwrap_or_default();
-    let (verdict, advice) = rbac.can(Question {
+    let (verdict, advice) = rbac.can(CanQuery {
         subject,
         action,
         resource,
@@ -370,7 +370,7 @@ pub(super) fn can(table: &Table, case: &Can) -> Result<(), String> {
     if let Some(expected) = case.expected {
         same(&expected, &Answer::from(verdict.outcome))?;
     }
-    let question = Question {
+    let question = CanQuery {
         subject,
         action,
         resource,

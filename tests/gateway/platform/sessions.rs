@@ -11,7 +11,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::User;
-use tollgate_identity::store::SeenSession;
+use tollgate_identity::store::ActiveSession;
 use uuid::Uuid;
 
 use super::{ORIGIN, Place, no, place, place_with, refused};
@@ -271,7 +271,7 @@ async fn sessions_of_others_hide_none_of_those_one_may_see() {
     let place = place().await;
     let store = &place.world.running.services().unwrap().store;
     let now = jiff::Timestamp::now();
-    let seen = |session: String, (id, username): (i64, &str), agent: i64| SeenSession {
+    let seen = |session: String, (id, username): (i64, &str), agent: i64| ActiveSession {
         session,
         replica: Uuid::from_u128(1),
         user: User {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 use tollgate_config::raw;
-use tollgate_gateway::running::Running;
+use tollgate_gateway::running::RunningGateway;
 use tollgate_policy::rego::Checker;
 
 use super::token;
@@ -59,7 +59,7 @@ impl Default for Setup {
 #[derive(Debug)]
 pub struct World {
     /// The gateway.
-    pub running: Running,
+    pub running: RunningGateway,
     folder: tempfile::TempDir,
 }
 
@@ -129,7 +129,7 @@ impl Setup {
         let Some(config) = loaded.value else {
             anyhow::bail!("settings: {:?}", loaded.diagnostics);
         };
-        let running = Running::start(Arc::new(config), checker()).await?;
+        let running = RunningGateway::start(Arc::new(config), checker()).await?;
         Ok(World { running, folder })
     }
 }

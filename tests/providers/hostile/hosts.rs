@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use serde_json::json;
-use tollgate_plugin::credential::Class::Config;
+use tollgate_plugin::credential::MintErrorClass::Config;
 
 use super::{Stage, always, answers, case, check, observed};
 use crate::world::{PUBLIC, Reply, Script};

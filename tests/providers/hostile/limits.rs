@@ -1,7 +1,7 @@
 //! More than a call may use.
 
 use serde_json::json;
-use tollgate_plugin::credential::Class::{Config, Permanent};
+use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 
 use super::{Stage, case, check, observed};
 

@@ -2,7 +2,7 @@
 
 use secrecy::SecretString;
 use serde_json::json;
-use tollgate_plugin::credential::Class::{Config, Permanent};
+use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 use tollgate_plugin::credential::{Mint as _, Reason};
 
 use super::{BOUND, Stage, always, case, check, observed};
@@ -90,7 +90,7 @@ async fn what_is_remembered_is_for_one_cluster_and_configuration() {
     );
     let both = json!({"attack": "reach-memo-unauthorized", "name": "bound"});
     let source = stage.source("a", &both);
-    let told = async |source: &tollgate_plugin::Source, reason| {
+    let told = async |source: &tollgate_plugin::ProviderMint, reason| {
         let outcome = stage.mint_for(source, reason, always(&json!({}))).await;
         outcome.message().to_owned()
     };

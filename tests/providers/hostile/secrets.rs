@@ -1,7 +1,7 @@
 //! Secrets to where they may not go, and into what can be read.
 
 use serde_json::{Value, json};
-use tollgate_plugin::credential::Class::{Config, Permanent};
+use tollgate_plugin::credential::MintErrorClass::{Config, Permanent};
 
 use super::{BOUND, DIGITS, MINTED, SHARED, Stage, always, answers, case, check, observed};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use serde_json::json;
-use tollgate_plugin::credential::Class;
+use tollgate_plugin::credential::MintErrorClass;
 
 use super::{BOTH, Stage, answer, granted, json_answer};
 use crate::world::Reply;
@@ -14,20 +14,30 @@ async fn statuses_decide_what_happens_next() {
     let said = r#"{"message":"not now","error_description":"not now"}"#;
     for name in BOTH {
         for (status, header, class, wait) in [
-            (401, None, Class::Denied, None),
-            (403, Some("7"), Class::Denied, None),
-            (307, None, Class::Config, None),
-            (302, None, Class::Config, None),
-            (404, None, Class::Config, None),
-            (501, None, Class::Permanent, None),
-            (429, Some("7"), Class::Retryable, Some(7)),
-            (503, Some("120"), Class::Retryable, Some(120)),
-            (503, Some("601"), Class::Retryable, Some(600)),
-            (503, Some("99999999999999999999"), Class::Retryable, Some(600)),
-            (503, Some("Fri, 02 Jan 2026 03:04:35 GMT"), Class::Retryable, Some(30)),
-            (503, Some("Fri, 02 Jan 2026 03:00:00 GMT"), Class::Retryable, Some(0)),
-            (500, Some("soon"), Class::Retryable, None),
-            (500, None, Class::Retryable, None),
+            (401, None, MintErrorClass::Denied, None),
+            (403, Some("7"), MintErrorClass::Denied, None),
+            (307, None, MintErrorClass::Config, None),
+            (302, None, MintErrorClass::Config, None),
+            (404, None, MintErrorClass::Config, None),
+            (501, None, MintErrorClass::Permanent, None),
+            (429, Some("7"), MintErrorClass::Retryable, Some(7)),
+            (503, Some("120"), MintErrorClass::Retryable, Some(120)),
+            (503, Some("601"), MintErrorClass::Retryable, Some(600)),
+            (503, Some("99999999999999999999"), MintErrorClass::Retryable, Some(600)),
+            (
+                503,
+                Some("Fri, 02 Jan 2026 03:04:35 GMT"),
+                MintErrorClass::Retryable,
+                Some(30),
+            ),
+            (
+                503,
+                Some("Fri, 02 Jan 2026 03:00:00 GMT"),
+                MintErrorClass::Retryable,
+                Some(0),
+            ),
+            (500, Some("soon"), MintErrorClass::Retryable, None),
+            (500, None, MintErrorClass::Retryable, None),
         ] {
             let mut headers = vec![("x-request-id", "r-1"), ("location", "https://other.example.com/")];
             headers.extend(header.map(|value| ("retry-after", value)));
@@ -51,28 +61,28 @@ async fn what_no_broker_should_answer_ends_in_words() {
     let stage = Stage::new(&BOTH).await;
     let deep = format!("{{\"message\":{}1{}}}", "[".repeat(20_000), "]".repeat(20_000));
     let odd = [
-        (200, "{}", Class::Permanent, "answer.incomplete"),
+        (200, "{}", MintErrorClass::Permanent, "answer.incomplete"),
         (
             200,
             r#"{"token":1,"access_token":{}}"#,
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "answer.incomplete",
         ),
-        (200, "token=tok.en-1", Class::Permanent, "answer.incomplete"),
-        (200, "", Class::Permanent, "answer.incomplete"),
-        (200, deep.as_str(), Class::Permanent, "answer.incomplete"),
+        (200, "token=tok.en-1", MintErrorClass::Permanent, "answer.incomplete"),
+        (200, "", MintErrorClass::Permanent, "answer.incomplete"),
+        (200, deep.as_str(), MintErrorClass::Permanent, "answer.incomplete"),
         (
             200,
             r#"{"token":"to ken","access_token":"to ken"}"#,
-            Class::Permanent,
+            MintErrorClass::Permanent,
             "token.bytes",
         ),
-        (500, deep.as_str(), Class::Retryable, "http.500"),
-        (500, "\u{0}\u{1}{", Class::Retryable, "http.500"),
+        (500, deep.as_str(), MintErrorClass::Retryable, "http.500"),
+        (500, "\u{0}\u{1}{", MintErrorClass::Retryable, "http.500"),
         (
             500,
             r#"{"message":["x"],"error":7,"error_description":{}}"#,
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "http.500",
         ),
     ];
@@ -88,8 +98,8 @@ async fn what_no_broker_should_answer_ends_in_words() {
             );
         }
         for (reply, class, code) in [
-            (Reply::Timeout, Class::Retryable, "egress.connect"),
-            (Reply::Untrusted, Class::Config, "egress.tls"),
+            (Reply::Timeout, MintErrorClass::Retryable, "egress.connect"),
+            (Reply::Untrusted, MintErrorClass::Config, "egress.tls"),
         ] {
             let error = stage.mint(name, reply).await.unwrap_err();
             assert_eq!((error.class, error.code.as_str()), (class, code), "{name}: {error:?}");

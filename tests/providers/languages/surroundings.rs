@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::Path;
 
 use serde_json::json;
-use tollgate_plugin::credential::{Class, Mint as _};
+use tollgate_plugin::credential::{Mint as _, MintErrorClass};
 
 use super::{Stage, mint};
 
@@ -35,6 +35,6 @@ async fn nothing_is_around_a_guest() {
     let refused = source.revoke(credential.revocation.unwrap()).await.unwrap_err();
     assert_eq!(
         (refused.class, refused.code.as_str()),
-        (Class::Permanent, "surroundings")
+        (MintErrorClass::Permanent, "surroundings")
     );
 }

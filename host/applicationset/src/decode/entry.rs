@@ -6,12 +6,12 @@
 use serde_json::{Map, Value};
 
 use super::fields::{below, list, member, object};
-use super::{Error, ORDER, settings};
-use crate::KindName;
+use super::{Error, KIND_ORDER, settings};
+use crate::GeneratorKind;
 
 /// The nesting level of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Level {
+pub(crate) enum NestingLevel {
     /// In `spec.generators`.
     Top,
     /// In a matrix or merge of [`Self::Top`].
@@ -20,7 +20,7 @@ pub(crate) enum Level {
     Terminal,
 }
 
-impl Level {
+impl NestingLevel {
     /// The level of the children of a matrix or merge at this level; `None` where there can be no
     /// matrix or merge.
     pub(crate) fn below(self) -> Option<Self> {
@@ -34,25 +34,25 @@ impl Level {
 
 /// A decoded entry.
 #[derive(Clone, Debug)]
-pub(crate) struct Entry<'v> {
-    /// The kinds and their settings, in [`ORDER`].
-    pub(crate) kinds: Vec<(KindName, &'v Value)>,
+pub(crate) struct GeneratorEntry<'v> {
+    /// The kinds and their settings, in [`KIND_ORDER`].
+    pub(crate) kinds: Vec<(GeneratorKind, &'v Value)>,
     /// `selector`.
     pub(crate) selector: Option<&'v Value>,
 }
 
-impl<'v> Entry<'v> {
+impl<'v> GeneratorEntry<'v> {
     /// Decodes an entry and checks the types of its settings, including those of its children.
-    pub(crate) fn read(raw: &'v Value, level: Level, path: &str) -> Result<Self, Error> {
+    pub(crate) fn read(raw: &'v Value, level: NestingLevel, path: &str) -> Result<Self, Error> {
         let entry = Self::open(raw, path)?;
         for (name, value) in &entry.kinds {
             let path = below(path, name.as_str());
             settings::check(*name, value, &path)?;
-            let (KindName::Matrix | KindName::Merge, Some(level)) = (name, level.below()) else {
+            let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.below()) else {
                 continue;
             };
             for (index, child) in list(object(value, &path)?, "generators", &path)?.iter().enumerate() {
-                Entry::read(child, level, &format!("{path}.generators[{index}]"))?;
+                GeneratorEntry::read(child, level, &format!("{path}.generators[{index}]"))?;
             }
         }
         Ok(entry)
@@ -61,13 +61,13 @@ impl<'v> Entry<'v> {
     /// Decodes an entry without checking its settings.
     pub(crate) fn open(raw: &'v Value, path: &str) -> Result<Self, Error> {
         let members = object(raw, path)?;
-        let kind = |name: &KindName| member(members, name.as_str()).map(|value| (*name, value));
+        let kind = |name: &GeneratorKind| member(members, name.as_str()).map(|value| (*name, value));
         let selector = member(members, "selector");
         if let Some(selector) = selector {
             object(selector, &below(path, "selector"))?;
         }
         Ok(Self {
-            kinds: ORDER.iter().filter_map(kind).collect(),
+            kinds: KIND_ORDER.iter().filter_map(kind).collect(),
             selector,
         })
     }
@@ -76,12 +76,12 @@ impl<'v> Entry<'v> {
 /// Removes keys that Argo CD does not know from the entry and its children, so that templates in
 /// keys cannot make generators. Nesting that is too deep is kept, so that it is reported as an
 /// error.
-pub(super) fn pruned(raw: &Value, level: Level, path: &str) -> Result<Value, Error> {
-    let entry = Entry::open(raw, path)?;
+pub(super) fn pruned(raw: &Value, level: NestingLevel, path: &str) -> Result<Value, Error> {
+    let entry = GeneratorEntry::open(raw, path)?;
     let mut kept = Map::new();
     for (name, value) in entry.kinds {
         let mut value = value.clone();
-        if let (KindName::Matrix | KindName::Merge, Some(level)) = (name, level.below()) {
+        if let (GeneratorKind::Matrix | GeneratorKind::Merge, Some(level)) = (name, level.below()) {
             let path = format!("{}.generators", below(path, name.as_str()));
             if let Some(Value::Array(children)) = value.get_mut("generators") {
                 for (index, child) in children.iter_mut().enumerate() {

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::Error;
 use super::fields::{flag, list, member, object, text, text_map, texts};
-use crate::KindName;
+use crate::GeneratorKind;
 
 /// `list`.
 #[derive(Debug)]
@@ -33,14 +33,14 @@ pub(crate) type Values<'v> = Vec<(&'v str, &'v str)>;
 pub(crate) struct Clusters<'v> {
     pub(crate) selector: Option<&'v Value>,
     pub(crate) values: Values<'v>,
-    pub(crate) shape: Shape,
+    pub(crate) shape: ClusterOutput,
 }
 
 /// How clusters become parameters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Shape {
+pub(crate) enum ClusterOutput {
     /// One set of parameters for each cluster.
-    Each,
+    PerCluster,
     /// `flatList`: one set of parameters with all clusters as `clusters`.
     FlatList,
 }
@@ -56,9 +56,9 @@ impl<'v> Clusters<'v> {
             selector,
             values: text_map(settings, "values", path)?,
             shape: if flag(settings, "flatList", path)? {
-                Shape::FlatList
+                ClusterOutput::FlatList
             } else {
-                Shape::Each
+                ClusterOutput::PerCluster
             },
         })
     }
@@ -79,12 +79,12 @@ pub(crate) struct Git<'v> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PathItem<'v> {
     pub(crate) path: &'v str,
-    pub(crate) effect: Effect,
+    pub(crate) effect: PathInclusion,
 }
 
 /// What an item does with the paths it matches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Effect {
+pub(crate) enum PathInclusion {
     /// The paths are included.
     Include,
     /// `exclude`: the paths are left out, whatever other items say.
@@ -100,8 +100,8 @@ impl<'v> Git<'v> {
                 let path = format!("{path}.{key}[{index}]");
                 let item = object(item, &path)?;
                 let effect = match flag(item, "exclude", &path)? {
-                    true => Effect::Exclude,
-                    false => Effect::Include,
+                    true => PathInclusion::Exclude,
+                    false => PathInclusion::Include,
                 };
                 let path = text(item, "path", &path)?;
                 Ok(PathItem { path, effect })
@@ -142,15 +142,16 @@ pub(crate) fn guest_values<'v>(settings: &'v Value, path: &str) -> Result<Values
 }
 
 /// Checks the types of settings; those of children are checked with their entry.
-pub(super) fn check(name: KindName, settings: &Value, path: &str) -> Result<(), Error> {
+pub(super) fn check(name: GeneratorKind, settings: &Value, path: &str) -> Result<(), Error> {
     match name {
-        KindName::List => List::read(settings, path).map(drop),
-        KindName::Clusters => Clusters::read(settings, path).map(drop),
-        KindName::Git => Git::read(settings, path).map(drop),
-        KindName::Matrix | KindName::Merge => Combination::read(settings, path).map(drop),
-        KindName::ScmProvider | KindName::PullRequest | KindName::ClusterDecisionResource | KindName::Plugin => {
-            guest_values(settings, path).map(drop)
-        }
+        GeneratorKind::List => List::read(settings, path).map(drop),
+        GeneratorKind::Clusters => Clusters::read(settings, path).map(drop),
+        GeneratorKind::Git => Git::read(settings, path).map(drop),
+        GeneratorKind::Matrix | GeneratorKind::Merge => Combination::read(settings, path).map(drop),
+        GeneratorKind::ScmProvider
+        | GeneratorKind::PullRequest
+        | GeneratorKind::ClusterDecisionResource
+        | GeneratorKind::Plugin => guest_values(settings, path).map(drop),
     }?;
     if let Some(template) = settings.get("template").filter(|template| !template.is_null()) {
         object(template, &format!("{path}.template"))?;

@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::Error;
-use crate::{ApplicationSet, ApplicationsSync, Engine, KindName, MissingKey};
+use crate::{ApplicationSet, ApplicationsSync, GeneratorKind, MissingKey, TemplateEngine};
 
 fn with_spec(spec: Value) -> Value {
     json!({"metadata": {"name": "test-app-set", "namespace": "argocd"}, "spec": spec})
@@ -37,7 +37,7 @@ fn everything_of_a_set_is_read() {
     assert_eq!(set.uid.as_deref(), Some("u"));
     assert_eq!((set.labels["l"].as_str(), set.annotations["n"].as_str()), ("1", "2"));
     let missing_key = MissingKey::Error;
-    assert_eq!(set.spec.engine, Engine::Go { missing_key });
+    assert_eq!(set.spec.engine, TemplateEngine::Go { missing_key });
     assert_eq!(set.spec.template, object["spec"]["template"]);
     assert_eq!(set.spec.template_patch.as_deref(), Some("spec: {}"));
     assert_eq!(set.spec.sync.applications, ApplicationsSync::CreateOnly);
@@ -47,7 +47,7 @@ fn everything_of_a_set_is_read() {
         (vec!["p".to_owned()], vec!["q".to_owned()])
     );
     let generator = &set.spec.generators[0];
-    assert_eq!(generator.kinds[0].name, KindName::List);
+    assert_eq!(generator.kinds[0].name, GeneratorKind::List);
     assert_eq!(generator.selector, Some(json!({"matchLabels": {"x": "y"}})));
     assert_eq!(set.object, object);
 }
@@ -63,7 +63,7 @@ fn what_is_absent_or_null_has_its_default() {
     ] {
         let set = ApplicationSet::read(object).unwrap();
         assert_eq!(set.uid, None);
-        assert_eq!(set.spec.engine, Engine::Fast);
+        assert_eq!(set.spec.engine, TemplateEngine::Fast);
         assert_eq!(set.spec.template, json!({}));
         assert_eq!(set.spec.template_patch, None);
         assert_eq!(set.spec.sync.applications, ApplicationsSync::Sync);

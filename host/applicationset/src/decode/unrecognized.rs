@@ -8,8 +8,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::ORDER;
-use crate::{ApplicationSet, Generator, KindName};
+use super::KIND_ORDER;
+use crate::{ApplicationSet, Generator, GeneratorKind};
 
 /// The annotation in which kubectl keeps what it applied.
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
@@ -52,5 +52,5 @@ fn name(entry: Option<&Map<String, Value>>) -> Option<String> {
 }
 
 fn is_known(key: &str) -> bool {
-    key == "selector" || ORDER.map(KindName::as_str).contains(&key)
+    key == "selector" || KIND_ORDER.map(GeneratorKind::as_str).contains(&key)
 }

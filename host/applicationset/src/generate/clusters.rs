@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::run::Run;
-use super::typed::Unclear;
+use super::run::GeneratorRun;
+use super::typed::TypeAmbiguity;
 use super::values::Values;
 use super::{Error, git};
-use crate::decode::settings::{Clusters, Shape};
+use crate::decode::settings::{ClusterOutput, Clusters};
 use crate::selector::{self, Selector};
-use crate::{ClusterInput, Engine, Params};
+use crate::{ClusterInput, Params, TemplateEngine};
 
 /// Annotations of Secrets that are internal state of Argo CD or kubectl and not parameters.
 const HIDDEN: [&str; 5] = [
@@ -27,7 +27,7 @@ const HIDDEN: [&str; 5] = [
 ];
 
 /// Label and value of every cluster Secret.
-const TYPE: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
+const SECRET_TYPE_LABEL: (&str, &str) = ("argocd.argoproj.io/secret-type", "cluster");
 
 /// The selector of a cluster generator. As upstream, another value for the label that marks
 /// cluster Secrets is ignored: every cluster Secret has that label.
@@ -41,9 +41,9 @@ pub(super) fn choice(settings: &Clusters<'_>, path: &str) -> Result<Selector, Er
     let mut selector = selector.clone();
     if let Some(value) = selector
         .get_mut("matchLabels")
-        .and_then(|labels| labels.get_mut(TYPE.0))
+        .and_then(|labels| labels.get_mut(SECRET_TYPE_LABEL.0))
     {
-        *value = Value::String(TYPE.1.to_owned());
+        *value = Value::String(SECRET_TYPE_LABEL.1.to_owned());
     }
     let read = Selector::read(&selector, selector::Values::Labels);
     read.map_err(|error| Error::selector(path, &error))
@@ -67,7 +67,7 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
 }
 
 /// Runs a cluster generator.
-pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Clusters::read(settings, path)?;
     let selector = choice(&settings, path)?;
     let values = Values::new(run, settings.values, path)?;
@@ -81,17 +81,17 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         run.charge_made(&params)?;
         made.push(params);
     }
-    if settings.shape == Shape::Each {
+    if settings.shape == ClusterOutput::PerCluster {
         return Ok(made);
     }
     run.charge(0)?;
     // A list of maps in Argo CD.
-    run.note(Unclear::Lists, path);
+    run.note(TypeAmbiguity::Lists, path);
     let all = made.into_iter().map(Value::Object).collect();
     Ok(vec![Params::from_iter([("clusters".to_owned(), Value::Array(all))])])
 }
 
-fn one(engine: Engine, cluster: &ClusterInput) -> Params {
+fn one(engine: TemplateEngine, cluster: &ClusterInput) -> Params {
     let mut params = Params::new();
     let mut put = |key: &str, value: &str| params.insert(key.to_owned(), Value::String(value.to_owned()));
     put("name", &cluster.name);
@@ -106,7 +106,7 @@ fn one(engine: Engine, cluster: &ClusterInput) -> Params {
         secret.annotations.iter().filter(move |(key, _)| !hidden(key))
     };
     match engine {
-        Engine::Go { .. } => {
+        TemplateEngine::Go { .. } => {
             let mut metadata = Map::new();
             // As upstream, the mapping is empty if all annotations are hidden.
             if !secret.annotations.is_empty() {
@@ -118,7 +118,7 @@ fn one(engine: Engine, cluster: &ClusterInput) -> Params {
             }
             params.insert("metadata".to_owned(), Value::Object(metadata));
         }
-        Engine::Fast => {
+        TemplateEngine::Fast => {
             for (key, value) in annotations() {
                 params.insert(format!("metadata.annotations.{key}"), Value::String(value.clone()));
             }

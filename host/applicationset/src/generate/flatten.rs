@@ -9,11 +9,11 @@ use std::fmt::Write as _;
 use serde_json::{Map, Value};
 
 use super::Error;
-use super::run::Run;
+use super::run::GeneratorRun;
 use crate::{Params, weight};
 
 /// Every leaf of `object` as a string, by its dotted path. Empty objects and lists have no leaves.
-pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params, Error> {
+pub(super) fn flat(run: &GeneratorRun<'_>, object: &Map<String, Value>) -> Result<Params, Error> {
     let mut params = Params::new();
     for (key, value) in object {
         leaves(run, key.clone(), value, &mut params)?;
@@ -21,7 +21,7 @@ pub(super) fn flat(run: &Run<'_>, object: &Map<String, Value>) -> Result<Params,
     Ok(params)
 }
 
-fn leaves(run: &Run<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
+fn leaves(run: &GeneratorRun<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
     // Keys repeat in every leaf below them, so they are charged before they are made.
     run.budget.bytes(weight::text(&key))?;
     match value {

@@ -5,18 +5,18 @@
 
 use serde_json::{Map, Value, json};
 
-use super::run::{Opened, Run};
-use super::typed::{self, Unclear};
+use super::run::{GeneratorRun, OpenTree};
+use super::typed::{self, TypeAmbiguity};
 use super::values::Values;
 use super::{Error, flatten, invalid};
-use crate::decode::settings::{Effect, Git, PathItem};
+use crate::decode::settings::{Git, PathInclusion, PathItem};
 use crate::inputs::InputError;
-use crate::{Engine, File, Params, weight};
+use crate::{File, Params, TemplateEngine, weight};
 
 mod directory;
 mod pathspec;
 
-use directory::Pattern;
+use directory::DirectoryPattern;
 use pathspec::Pathspec;
 
 /// Maximum length of a pattern, in bytes.
@@ -25,12 +25,12 @@ const LONGEST_PATTERN: usize = 4096;
 const LONGEST_NAME: usize = 253;
 
 /// Runs a git generator. If it has both directories and files, the directories are used.
-pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Git::read(settings, path)?;
     if settings.directories.is_empty() && settings.files.is_empty() {
         return Err(invalid(path, "has neither `directories` nor `files`"));
     }
-    let generator = Generator {
+    let generator = GitGeneratorRun {
         run,
         path,
         prefix: settings.prefix,
@@ -52,22 +52,22 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
     }
 }
 
-struct Generator<'g, 'r> {
-    run: &'g Run<'r>,
+struct GitGeneratorRun<'g, 'r> {
+    run: &'g GeneratorRun<'r>,
     path: &'g str,
     prefix: &'g str,
     values: Values<'g>,
     input: &'g dyn Fn(InputError) -> Error,
 }
 
-impl Generator<'_, '_> {
-    fn directories(&self, opened: &Opened, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
-        let patterns = self.compiled("directories", items, Pattern::new)?;
+impl GitGeneratorRun<'_, '_> {
+    fn directories(&self, opened: &OpenTree, items: &[PathItem<'_>]) -> Result<Vec<Params>, Error> {
+        let patterns = self.compiled("directories", items, DirectoryPattern::new)?;
         let budget = self.run.budget;
         let known = opened.directories(budget).map_err(self.input)?;
         for submodule in opened.tree.submodules(budget).map_err(self.input)? {
             budget.time()?;
-            let mut wanted = patterns.iter().filter(|(_, effect)| *effect == Effect::Include);
+            let mut wanted = patterns.iter().filter(|(_, effect)| *effect == PathInclusion::Include);
             if wanted.any(|(pattern, _)| pattern.reaches_below(&submodule)) {
                 return Err((self.input)(InputError(format!(
                     "`{submodule}` is a submodule, which the gateway does not read, and Argo CD takes directories \
@@ -80,7 +80,7 @@ impl Generator<'_, '_> {
             budget.time()?;
             // There can be many long patterns. Once time is up nothing matches here, and the
             // checks above or below return the error.
-            let matches = |pattern: &Pattern| budget.time().is_ok() && pattern.matches(directory);
+            let matches = |pattern: &DirectoryPattern| budget.time().is_ok() && pattern.matches(directory);
             if is_taken(&patterns, matches) {
                 chosen.push(directory.as_str());
             }
@@ -97,7 +97,7 @@ impl Generator<'_, '_> {
         Ok(made)
     }
 
-    fn files(&self, opened: &Opened, settings: &Git<'_>) -> Result<Vec<Params>, Error> {
+    fn files(&self, opened: &OpenTree, settings: &Git<'_>) -> Result<Vec<Params>, Error> {
         let patterns = self.compiled("files", &settings.files, Pathspec::new)?;
         let budget = self.run.budget;
         let matches = |path: &str| {
@@ -114,15 +114,15 @@ impl Generator<'_, '_> {
             for object in self.objects(&file, wrong)? {
                 // The parsed values were charged while parsing; a flattened copy was not.
                 let (mut params, counted) = match self.run.engine {
-                    Engine::Go { .. } => {
+                    TemplateEngine::Go { .. } => {
                         typed::written(&object).map_err(|what| wrong(&what))?;
                         if typed::is_unclear(&object, !self.values.is_empty()) {
-                            self.run.note(Unclear::Maps, self.path);
+                            self.run.note(TypeAmbiguity::Maps, self.path);
                         }
                         let counted = weight::of_members(&object);
                         (object, counted)
                     }
-                    Engine::Fast => (flatten::flat(self.run, &object)?, 0),
+                    TemplateEngine::Fast => (flatten::flat(self.run, &object)?, 0),
                 };
                 let (directory, name) = file.path.rsplit_once('/').unwrap_or((".", &file.path));
                 self.add_path(&mut params, directory, Some(name));
@@ -137,7 +137,7 @@ impl Generator<'_, '_> {
         key: &str,
         items: &[PathItem<'_>],
         compile: impl Fn(&str) -> Result<P, String>,
-    ) -> Result<Vec<(P, Effect)>, Error> {
+    ) -> Result<Vec<(P, PathInclusion)>, Error> {
         let items = items.iter().enumerate().map(|(index, item)| {
             let compiled = if item.path.len() > LONGEST_PATTERN {
                 let observed = item.path.len();
@@ -183,8 +183,8 @@ impl Generator<'_, '_> {
         }
         let segments = directory.split('/');
         match self.run.engine {
-            Engine::Go { .. } => {
-                self.run.note(Unclear::Lists, self.path);
+            TemplateEngine::Go { .. } => {
+                self.run.note(TypeAmbiguity::Lists, self.path);
                 let segments: Vec<&str> = segments.collect();
                 let mut members = Map::new();
                 members.insert("path".to_owned(), Value::String(directory.to_owned()));
@@ -201,7 +201,7 @@ impl Generator<'_, '_> {
                 };
                 params.insert(key.to_owned(), value);
             }
-            Engine::Fast => {
+            TemplateEngine::Fast => {
                 let name = match self.prefix {
                     "" => "path".to_owned(),
                     prefix => format!("{prefix}.path"),
@@ -228,13 +228,13 @@ impl Generator<'_, '_> {
 }
 
 /// Whether a pattern includes the path and none excludes it.
-fn is_taken<P>(patterns: &[(P, Effect)], matches: impl Fn(&P) -> bool) -> bool {
-    let any = |wanted: Effect| {
+fn is_taken<P>(patterns: &[(P, PathInclusion)], matches: impl Fn(&P) -> bool) -> bool {
+    let any = |wanted: PathInclusion| {
         patterns
             .iter()
             .any(|(pattern, effect)| *effect == wanted && matches(pattern))
     };
-    any(Effect::Include) && !any(Effect::Exclude)
+    any(PathInclusion::Include) && !any(PathInclusion::Exclude)
 }
 
 /// Turns a string into a valid name. Source: Argo CD, `SanitizeName`.

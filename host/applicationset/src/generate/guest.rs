@@ -5,19 +5,24 @@
 
 use serde_json::{Map, Value, json};
 
-use super::run::Run;
-use super::typed::{self, Unclear};
+use super::run::GeneratorRun;
+use super::typed::{self, TypeAmbiguity};
 use super::values::{self, Values};
 use super::{Error, flatten, invalid};
 use crate::decode::settings::guest_values;
-use crate::{Engine, KindName, Params};
+use crate::{GeneratorKind, Params, TemplateEngine};
 
 /// Runs a generator of `kind`.
-pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(
+    run: &GeneratorRun<'_>,
+    kind: GeneratorKind,
+    settings: &Value,
+    path: &str,
+) -> Result<Vec<Params>, Error> {
     let literal = guest_values(settings, path)?;
     // As upstream, `clusterDecisionResource` adds its values unrendered.
     let templates = match kind {
-        KindName::ClusterDecisionResource => None,
+        GeneratorKind::ClusterDecisionResource => None,
         _ => Some(Values::new(run, literal.clone(), path)?),
     };
     if !run.may_run(kind) {
@@ -31,9 +36,9 @@ pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: 
     // In Argo CD, lists and `values` contain strings.
     run.note(
         if literal.is_empty() {
-            Unclear::Lists
+            TypeAmbiguity::Lists
         } else {
-            Unclear::Maps
+            TypeAmbiguity::Maps
         },
         path,
     );
@@ -57,16 +62,16 @@ pub(super) fn parameters(run: &Run<'_>, kind: KindName, settings: &Value, path: 
 
 /// The plugin's parameters in the form that the kind gives to templates. Those of `plugin` can
 /// have any form, and include the plugin's input.
-fn shaped(run: &Run<'_>, kind: KindName, settings: &Value, made: Params) -> Result<Params, Error> {
-    if kind != KindName::Plugin {
+fn shaped(run: &GeneratorRun<'_>, kind: GeneratorKind, settings: &Value, made: Params) -> Result<Params, Error> {
+    if kind != GeneratorKind::Plugin {
         return Ok(made);
     }
     let mut params = match run.engine {
-        Engine::Go { .. } => {
+        TemplateEngine::Go { .. } => {
             typed::written(&made).map_err(|what| invalid(kind.as_str(), what))?;
             made
         }
-        Engine::Fast => flatten::flat(run, &made)?,
+        TemplateEngine::Fast => flatten::flat(run, &made)?,
     };
     let none = Value::Object(Map::new());
     let given = settings.pointer("/input/parameters").unwrap_or(&none);

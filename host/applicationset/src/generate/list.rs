@@ -4,14 +4,14 @@
 
 use serde_json::{Map, Value};
 
-use super::run::Run;
+use super::run::GeneratorRun;
 use super::{Error, invalid, typed};
 use crate::decode::fields::{below, object};
 use crate::decode::settings::List;
-use crate::{Engine, Params, weight};
+use crate::{Params, TemplateEngine, weight};
 
 /// Runs a list generator. Both engines take the items of `elementsYaml` unchanged.
-pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let list = List::read(settings, path)?;
     let mut made = Vec::new();
     for (index, element) in list.elements.iter().enumerate() {
@@ -20,12 +20,12 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         made.push(match element {
             Value::Null => Params::new(),
             element => match run.engine {
-                Engine::Go { .. } => {
+                TemplateEngine::Go { .. } => {
                     let element = object(element, &path())?;
                     typed::written(element).map_err(|what| invalid(&path(), what))?;
                     element.clone()
                 }
-                Engine::Fast => texts(object(element, &path())?, &path())?,
+                TemplateEngine::Fast => texts(object(element, &path())?, &path())?,
             },
         });
     }
@@ -34,7 +34,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
         for element in elements(run, list.elements_yaml, &path)? {
             // The bytes were charged while parsing.
             run.charge(0)?;
-            if matches!(run.engine, Engine::Go { .. }) {
+            if matches!(run.engine, TemplateEngine::Go { .. }) {
                 typed::written(&element).map_err(|what| invalid(&path, what))?;
             }
             made.push(element);
@@ -43,7 +43,7 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, path: &str) -> Result<
     Ok(made)
 }
 
-fn elements(run: &Run<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error> {
+fn elements(run: &GeneratorRun<'_>, text: &str, path: &str) -> Result<Vec<Params>, Error> {
     let wrong = || invalid(path, "is no list of mappings");
     match run.yaml(text, |what| invalid(path, what))? {
         Value::Null => Ok(Vec::new()),

@@ -5,19 +5,24 @@
 use serde_json::{Map, Value};
 
 use super::flatten::printed;
-use super::run::Run;
-use super::typed::{self, Unclear};
+use super::run::GeneratorRun;
+use super::typed::{self, TypeAmbiguity};
 use super::{Error, invalid};
-use crate::decode::entry::Level;
+use crate::decode::entry::NestingLevel;
 use crate::decode::settings::Combination;
-use crate::{Engine, Params, weight};
+use crate::{Params, TemplateEngine, weight};
 use tollgate_core::diagnostic::one_line;
 
 /// Maximum length of a parameter in an error, in bytes.
 const SHOWN_BYTES: usize = 240;
 
 /// Runs a matrix generator whose children are at `level`.
-pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(
+    run: &GeneratorRun<'_>,
+    settings: &Value,
+    level: NestingLevel,
+    path: &str,
+) -> Result<Vec<Params>, Error> {
     let children = Combination::read(settings, path)?.generators;
     let [first, second] = children else {
         let what = if children.len() < 2 { "less" } else { "more" };
@@ -44,15 +49,15 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
         for other in theirs {
             run.charge(weight::of_both(own, other))?;
             made.push(match run.engine {
-                Engine::Go { .. } => {
+                TemplateEngine::Go { .. } => {
                     if typed::are_unclear(own, other) {
-                        run.note(Unclear::Maps, path);
+                        run.note(TypeAmbiguity::Maps, path);
                     }
                     let mut both = other.clone();
                     overlay(&mut both, own);
                     both
                 }
-                Engine::Fast => combined(own, other).map_err(|what| invalid(path, what))?,
+                TemplateEngine::Fast => combined(own, other).map_err(|what| invalid(path, what))?,
             });
         }
     }

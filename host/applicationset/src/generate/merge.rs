@@ -9,15 +9,20 @@ use serde_json::Value;
 
 use super::flatten::printed;
 use super::matrix::{overlay, short};
-use super::run::Run;
-use super::typed::{self, Unclear};
+use super::run::GeneratorRun;
+use super::typed::{self, TypeAmbiguity};
 use super::{Error, invalid};
-use crate::decode::entry::Level;
+use crate::decode::entry::NestingLevel;
 use crate::decode::settings::Combination;
-use crate::{Engine, Params, weight};
+use crate::{Params, TemplateEngine, weight};
 
 /// Runs a merge generator whose children are at `level`.
-pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+pub(super) fn parameters(
+    run: &GeneratorRun<'_>,
+    settings: &Value,
+    level: NestingLevel,
+    path: &str,
+) -> Result<Vec<Params>, Error> {
     let settings = Combination::read(settings, path)?;
     if settings.generators.len() < 2 {
         return Err(invalid(
@@ -49,13 +54,13 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
             };
             run.budget.bytes(weight::of_members(over))?;
             match run.engine {
-                Engine::Go { .. } => {
+                TemplateEngine::Go { .. } => {
                     if typed::are_unclear(under, over) {
-                        run.note(Unclear::Maps, path);
+                        run.note(TypeAmbiguity::Maps, path);
                     }
                     overlay(under, over);
                 }
-                Engine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
+                TemplateEngine::Fast => under.extend(over.iter().map(|(key, value)| (key.clone(), value.clone()))),
             }
         }
     }
@@ -63,7 +68,11 @@ pub(super) fn parameters(run: &Run<'_>, settings: &Value, level: Level, path: &s
 }
 
 /// The index of the set of parameters with each combination of values.
-fn by_key(run: &Run<'_>, (keys, path): (&[&str], &str), sets: &[Params]) -> Result<HashMap<String, usize>, Error> {
+fn by_key(
+    run: &GeneratorRun<'_>,
+    (keys, path): (&[&str], &str),
+    sets: &[Params],
+) -> Result<HashMap<String, usize>, Error> {
     let names = keys.iter().map(|key| weight::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {

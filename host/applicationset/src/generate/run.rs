@@ -10,44 +10,45 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::flatten;
-use super::typed::{self, Unclear};
-use super::{Error, Made, clusters, git, guest, invalid, list, matrix, merge, unrendered};
-use crate::decode::entry::{Entry, Level};
+use super::typed::{self, TypeAmbiguity};
+use super::{Error, GeneratedParams, clusters, git, guest, invalid, list, matrix, merge, unrendered};
+use crate::decode::entry::{GeneratorEntry, NestingLevel};
 use crate::decode::fields::below;
 use crate::inputs::InputError;
 use crate::selector::{Selector, Values};
 use crate::{
-    Budget, ClusterInput, Engine, Generator, Inputs, KindName, Params, Refusal, Spec, Tree, template, weight, yaml,
+    ClusterInput, GenerationBudget, Generator, GeneratorKind, Inputs, Params, Refusal, Spec, TemplateEngine, Tree,
+    template, weight, yaml,
 };
 
 /// Maximum number of reported refusals.
-const REFUSALS: usize = 100;
+const MAX_REFUSALS: usize = 100;
 /// Maximum number of trees kept open.
-const TREES: usize = 64;
+const MAX_OPEN_TREES: usize = 64;
 
 /// Trees by repository and revision; `None` where reading was refused.
-type Trees = HashMap<(String, String), Option<Rc<Opened>>>;
+type Trees = HashMap<(String, String), Option<Rc<OpenTree>>>;
 
 /// State shared by all generators of one set.
-pub(super) struct Run<'a> {
-    pub(super) engine: Engine,
+pub(super) struct GeneratorRun<'a> {
+    pub(super) engine: TemplateEngine,
     pub(super) inputs: &'a Inputs<'a>,
-    pub(super) budget: &'a Budget,
+    pub(super) budget: &'a GenerationBudget,
     refused: RefCell<Vec<Refusal>>,
     /// What has, or may have, another type in Argo CD, and the first generator where it occurs.
-    unclear: RefCell<Option<(Unclear, String)>>,
+    unclear: RefCell<Option<(TypeAmbiguity, String)>>,
     trees: RefCell<Trees>,
 }
 
 /// An open tree.
-pub(super) struct Opened {
+pub(super) struct OpenTree {
     pub(super) tree: Box<dyn Tree>,
     directories: RefCell<Option<Rc<Vec<String>>>>,
 }
 
-impl Opened {
+impl OpenTree {
     /// [`Tree::directories`], read once.
-    pub(super) fn directories(&self, budget: &Budget) -> Result<Rc<Vec<String>>, InputError> {
+    pub(super) fn directories(&self, budget: &GenerationBudget) -> Result<Rc<Vec<String>>, InputError> {
         if let Some(known) = &*self.directories.borrow() {
             return Ok(Rc::clone(known));
         }
@@ -57,8 +58,8 @@ impl Opened {
     }
 }
 
-impl<'a> Run<'a> {
-    pub(super) fn new(engine: Engine, inputs: &'a Inputs<'a>, budget: &'a Budget) -> Self {
+impl<'a> GeneratorRun<'a> {
+    pub(super) fn new(engine: TemplateEngine, inputs: &'a Inputs<'a>, budget: &'a GenerationBudget) -> Self {
         Self {
             engine,
             inputs,
@@ -70,7 +71,7 @@ impl<'a> Run<'a> {
     }
 
     /// Records that some of a generator's parameters may have another type in Argo CD.
-    pub(super) fn note(&self, found: Unclear, path: &str) {
+    pub(super) fn note(&self, found: TypeAmbiguity, path: &str) {
         let mut unclear = self.unclear.borrow_mut();
         if unclear.as_ref().is_none_or(|(known, _)| *known < found) {
             *unclear = Some((found, path.to_owned()));
@@ -95,21 +96,21 @@ impl<'a> Run<'a> {
     }
 
     /// Runs each kind of each entry.
-    pub(super) fn all(&self, spec: &Spec) -> Result<Vec<Made>, Error> {
+    pub(super) fn all(&self, spec: &Spec) -> Result<Vec<GeneratedParams>, Error> {
         self.budget.generators(count(&spec.generators))?;
         let mut made = Vec::new();
         for (index, generator) in spec.generators.iter().enumerate() {
             let path = format!("spec.generators[{index}]");
-            let entry = Entry::open(&generator.raw, &path)?;
+            let entry = GeneratorEntry::open(&generator.raw, &path)?;
             if entry.kinds.is_empty() && entry.selector.is_none() {
                 return Err(invalid(&path, "the kind of this generator is not known"));
             }
             let selector = post_selector(&entry, &path)?;
             for (name, settings) in entry.kinds {
                 let path = below(&path, name.as_str());
-                let mut params = self.kind(name, settings, Level::Top, &path)?;
+                let mut params = self.kind(name, settings, NestingLevel::Top, &path)?;
                 self.keep_selected(&mut params, selector.as_ref())?;
-                made.push(Made { path, params });
+                made.push(GeneratedParams { path, params });
             }
         }
         Ok(made)
@@ -120,12 +121,12 @@ impl<'a> Run<'a> {
     pub(super) fn child(
         &self,
         raw: &Value,
-        level: Level,
+        level: NestingLevel,
         path: &str,
         given: Option<&Params>,
     ) -> Result<Vec<Params>, Error> {
         self.budget.time()?;
-        let entry = Entry::open(raw, path)?;
+        let entry = GeneratorEntry::open(raw, path)?;
         let name = match entry.kinds.as_slice() {
             [(name, _)] => *name,
             [] => {
@@ -150,20 +151,27 @@ impl<'a> Run<'a> {
         Ok(params)
     }
 
-    fn kind(&self, name: KindName, settings: &Value, level: Level, path: &str) -> Result<Vec<Params>, Error> {
+    fn kind(
+        &self,
+        name: GeneratorKind,
+        settings: &Value,
+        level: NestingLevel,
+        path: &str,
+    ) -> Result<Vec<Params>, Error> {
         let children = || {
             let deep = "child generator generated no parameters: matrix and merge can be nested only once";
             level.below().ok_or_else(|| invalid(path, deep))
         };
         match name {
-            KindName::List => list::parameters(self, settings, path),
-            KindName::Clusters => clusters::parameters(self, settings, path),
-            KindName::Git => git::parameters(self, settings, path),
-            KindName::Matrix => matrix::parameters(self, settings, children()?, path),
-            KindName::Merge => merge::parameters(self, settings, children()?, path),
-            KindName::ScmProvider | KindName::PullRequest | KindName::ClusterDecisionResource | KindName::Plugin => {
-                guest::parameters(self, name, settings, path)
-            }
+            GeneratorKind::List => list::parameters(self, settings, path),
+            GeneratorKind::Clusters => clusters::parameters(self, settings, path),
+            GeneratorKind::Git => git::parameters(self, settings, path),
+            GeneratorKind::Matrix => matrix::parameters(self, settings, children()?, path),
+            GeneratorKind::Merge => merge::parameters(self, settings, children()?, path),
+            GeneratorKind::ScmProvider
+            | GeneratorKind::PullRequest
+            | GeneratorKind::ClusterDecisionResource
+            | GeneratorKind::Plugin => guest::parameters(self, name, settings, path),
         }
     }
 
@@ -195,7 +203,7 @@ impl<'a> Run<'a> {
     pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
         self.budget.time()?;
         let mut take = |bytes| self.budget.bytes(bytes);
-        yaml::read(text, yaml::Twice::Refused, &mut take).map_err(|error| match error {
+        yaml::read(text, yaml::DuplicateKeys::Refused, &mut take).map_err(|error| match error {
             yaml::Error::Text(what) => wrong(&format!("cannot be read: {what}")),
             yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
         })
@@ -208,7 +216,7 @@ impl<'a> Run<'a> {
         };
         let refusal = refusal.short();
         let mut refused = self.refused.borrow_mut();
-        if refused.len() < REFUSALS && !refused.contains(&refusal) {
+        if refused.len() < MAX_REFUSALS && !refused.contains(&refusal) {
             refused.push(refusal);
         }
         false
@@ -220,19 +228,19 @@ impl<'a> Run<'a> {
     }
 
     /// Whether the caller may run a plugin's generator.
-    pub(super) fn may_run(&self, kind: KindName) -> bool {
+    pub(super) fn may_run(&self, kind: GeneratorKind) -> bool {
         self.passed(self.inputs.gate.guest(kind))
     }
 
     /// Opens the tree of a repository; `None` if the caller may not read it. The tree stays the
-    /// same for the whole run, unless the run opens more than [`TREES`] trees.
-    pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<Opened>>, InputError> {
+    /// same for the whole run, unless the run opens more than [`MAX_OPEN_TREES`] trees.
+    pub(super) fn tree(&self, url: &str, revision: &str) -> Result<Option<Rc<OpenTree>>, InputError> {
         let key = (url.to_owned(), revision.to_owned());
         if let Some(known) = self.trees.borrow().get(&key) {
             return Ok(known.clone());
         }
         let opened = if self.passed(self.inputs.gate.repository(url)) {
-            Some(Rc::new(Opened {
+            Some(Rc::new(OpenTree {
                 tree: self.inputs.repositories.open(url, revision, self.budget)?,
                 directories: RefCell::default(),
             }))
@@ -240,7 +248,7 @@ impl<'a> Run<'a> {
             None
         };
         let mut trees = self.trees.borrow_mut();
-        if trees.len() >= TREES {
+        if trees.len() >= MAX_OPEN_TREES {
             trees.clear();
         }
         trees.insert(key, opened.clone());
@@ -255,7 +263,7 @@ fn count(generators: &[Generator]) -> u64 {
 }
 
 fn count_entry(raw: &Value) -> u64 {
-    let combined = [KindName::Matrix, KindName::Merge].map(KindName::as_str);
+    let combined = [GeneratorKind::Matrix, GeneratorKind::Merge].map(GeneratorKind::as_str);
     let kinds = raw
         .as_object()
         .into_iter()
@@ -269,7 +277,7 @@ fn count_entry(raw: &Value) -> u64 {
     kinds.map(one).fold(0, u64::saturating_add)
 }
 
-fn post_selector(entry: &Entry<'_>, path: &str) -> Result<Option<Selector>, Error> {
+fn post_selector(entry: &GeneratorEntry<'_>, path: &str) -> Result<Option<Selector>, Error> {
     let read = entry.selector.map(|selector| Selector::read(selector, Values::Any));
     read.transpose().map_err(|error| Error::selector(path, &error))
 }

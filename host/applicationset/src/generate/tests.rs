@@ -11,8 +11,8 @@ use serde_json::{Value, json};
 use super::{Error, parameters};
 use crate::inputs::{InputError, Metadata};
 use crate::{
-    About, ApplicationSet, Budget, ClusterInput, File, Gate, Guests, Inputs, KindName, Params, Refusal, Repositories,
-    Tree,
+    ApplicationSet, ClusterInput, File, GenerationBudget, GeneratorKind, InputAuthorizer, Inputs, Params,
+    PluginGenerators, Refusal, RefusedResource, Repositories, Tree,
 };
 use tollgate_config::GenerationLimits;
 
@@ -32,7 +32,7 @@ struct World {
     clusters: Vec<ClusterInput>,
     files: Vec<(&'static str, &'static str)>,
     made: Vec<Params>,
-    forbidden: Vec<About>,
+    forbidden: Vec<RefusedResource>,
     /// What was opened or run, in order.
     read: Mutex<Vec<String>>,
     limits: GenerationLimits,
@@ -46,7 +46,7 @@ impl World {
     /// What the generators of the set make, in order.
     fn made(&self, spec: Value) -> Result<Vec<Value>, Error> {
         let inputs = self.inputs();
-        let made = parameters(&Self::set(spec).spec, &inputs, &Budget::new(self.limits))?;
+        let made = parameters(&Self::set(spec).spec, &inputs, &GenerationBudget::new(self.limits))?;
         Ok(made
             .into_iter()
             .flat_map(|made| made.params)
@@ -73,7 +73,7 @@ impl World {
         }
     }
 
-    fn allows(&self, about: About) -> Result<(), Refusal> {
+    fn allows(&self, about: RefusedResource) -> Result<(), Refusal> {
         if !self.forbidden.contains(&about) {
             return Ok(());
         }
@@ -89,22 +89,22 @@ impl World {
     }
 }
 
-impl Gate for World {
+impl InputAuthorizer for World {
     fn cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
-        self.allows(About::Cluster(cluster.name.clone()))
+        self.allows(RefusedResource::Cluster(cluster.name.clone()))
     }
 
     fn repository(&self, url: &str) -> Result<(), Refusal> {
-        self.allows(About::Repository(url.to_owned()))
+        self.allows(RefusedResource::Repository(url.to_owned()))
     }
 
-    fn guest(&self, kind: KindName) -> Result<(), Refusal> {
-        self.allows(About::Generator(kind.as_str()))
+    fn guest(&self, kind: GeneratorKind) -> Result<(), Refusal> {
+        self.allows(RefusedResource::Generator(kind.as_str()))
     }
 }
 
 impl Repositories for World {
-    fn open(&self, url: &str, revision: &str, _: &Budget) -> Result<Box<dyn Tree>, InputError> {
+    fn open(&self, url: &str, revision: &str, _: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
         self.note(format!("{url}@{revision}"));
         if url.contains("missing") {
             return Err(InputError(format!("there is no repository `{url}`")));
@@ -122,7 +122,7 @@ impl Repositories for World {
 struct Files(RefCell<Vec<File>>);
 
 impl Tree for Files {
-    fn directories(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+    fn directories(&self, _: &GenerationBudget) -> Result<Vec<String>, InputError> {
         let mut found = std::collections::BTreeSet::new();
         for file in self.0.borrow().iter() {
             let parts: Vec<&str> = file.path.split('/').collect();
@@ -134,13 +134,13 @@ impl Tree for Files {
     }
 
     /// The directories with a file of this name.
-    fn submodules(&self, _: &Budget) -> Result<Vec<String>, InputError> {
+    fn submodules(&self, _: &GenerationBudget) -> Result<Vec<String>, InputError> {
         let files = self.0.borrow();
         let parents = files.iter().filter_map(|file| file.path.strip_suffix("/SUBMODULE"));
         Ok(parents.map(str::to_owned).collect())
     }
 
-    fn files(&self, matches: &dyn Fn(&str) -> bool, _: &Budget) -> Result<Vec<File>, InputError> {
+    fn files(&self, matches: &dyn Fn(&str) -> bool, _: &GenerationBudget) -> Result<Vec<File>, InputError> {
         let files = self.0.borrow();
         let mut found: Vec<File> = files.iter().filter(|file| matches(&file.path)).cloned().collect();
         found.sort_by(|one, other| one.path.cmp(&other.path));
@@ -148,8 +148,8 @@ impl Tree for Files {
     }
 }
 
-impl Guests for World {
-    fn generate(&self, kind: KindName, _: &Value, _: &Budget) -> Result<Vec<Params>, InputError> {
+impl PluginGenerators for World {
+    fn generate(&self, kind: GeneratorKind, _: &Value, _: &GenerationBudget) -> Result<Vec<Params>, InputError> {
         self.note(kind.as_str().to_owned());
         if self.made.is_empty() {
             return Err(InputError(format!("no plugin provides `{}`", kind.as_str())));

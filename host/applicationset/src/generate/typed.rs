@@ -9,17 +9,17 @@
 
 use serde_json::{Map, Value};
 
-use crate::template::{Made, made};
-use crate::{Engine, MissingKey, Params, Spec};
+use crate::template::{ParamsOrigin, made};
+use crate::{MissingKey, Params, Spec, TemplateEngine};
 
 /// Keys that identify which generator made a set of parameters.
-const MARKS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
+const RESERVED_KEYS: [&str; 3] = ["nameNormalized", "basenameNormalized", "head_short_sha"];
 
 /// Refuses such keys in parameters that were written by hand and not made by a generator.
 pub(super) fn written(params: &Params) -> Result<(), String> {
     let mut open: Vec<&Map<String, Value>> = vec![params];
     while let Some(members) = open.pop() {
-        if let Some(key) = MARKS.into_iter().find(|key| members.contains_key(*key)) {
+        if let Some(key) = RESERVED_KEYS.into_iter().find(|key| members.contains_key(*key)) {
             return Err(format!(
                 "has the key `{key}`, by which parameters of another generator are known: call it otherwise"
             ));
@@ -58,17 +58,18 @@ pub(super) fn is_unclear(object: &Params, has_values: bool) -> bool {
 /// which generator made them.
 pub(super) fn are_unclear(one: &Params, other: &Params) -> bool {
     let sides = [(one, made(one)), (other, made(other))];
-    let is_foreign = |key: &str, makers: &[Made]| {
+    let is_foreign = |key: &str, makers: &[ParamsOrigin]| {
         let is_made = sides.iter().any(|(_, made)| makers.contains(made));
         let mut foreign = sides.iter().filter(|(_, made)| !makers.contains(made));
         is_made && foreign.any(|(params, _)| params.get(key).is_some_and(Value::is_object))
     };
-    is_foreign("values", &[Made::Clusters, Made::Git]) || is_foreign("metadata", &[Made::Clusters])
+    is_foreign("values", &[ParamsOrigin::Clusters, ParamsOrigin::Git])
+        || is_foreign("metadata", &[ParamsOrigin::Clusters])
 }
 
 /// Which parameters have, or may have, another type in Argo CD.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Unclear {
+pub(super) enum TypeAmbiguity {
     /// Lists of strings: the segments of paths, and labels.
     Lists,
     /// Maps of strings as well; these give something else for a missing key.
@@ -78,11 +79,11 @@ pub(super) enum Unclear {
 /// Whether a template of the set could tell the types apart.
 ///
 /// Functions for maps of any type fail on maps of strings, here as in Argo CD.
-pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
-    let Engine::Go { missing_key } = spec.engine else {
+pub(super) fn is_asked_for(spec: &Spec, unclear: TypeAmbiguity) -> bool {
+    let TemplateEngine::Go { missing_key } = spec.engine else {
         return false;
     };
-    let is_map = unclear == Unclear::Maps;
+    let is_map = unclear == TypeAmbiguity::Maps;
     let tells = |text: &str| text.contains("{{") && tells(text, unclear);
     let settings = || {
         let kinds = spec.generators.iter().flat_map(|generator| &generator.kinds);
@@ -97,7 +98,7 @@ pub(super) fn is_asked_for(spec: &Spec, unclear: Unclear) -> bool {
 }
 
 /// Functions whose result depends on the types of lists and maps.
-const OF_TYPES: [&str; 10] = [
+const TYPE_SENSITIVE_FUNCTIONS: [&str; 10] = [
     "deepEqual",
     "has",
     "mustHas",
@@ -110,12 +111,14 @@ const OF_TYPES: [&str; 10] = [
     "without",
 ];
 /// Functions whose result depends on the types of maps only.
-const OF_MAPS: [&str; 2] = ["index", "printf"];
+const MAP_TYPE_SENSITIVE_FUNCTIONS: [&str; 2] = ["index", "printf"];
 
-fn tells(text: &str, unclear: Unclear) -> bool {
+fn tells(text: &str, unclear: TypeAmbiguity) -> bool {
     let mut names = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    names.any(|name| OF_TYPES.contains(&name) || (unclear == Unclear::Maps && OF_MAPS.contains(&name)))
-        || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
+    names.any(|name| {
+        TYPE_SENSITIVE_FUNCTIONS.contains(&name)
+            || (unclear == TypeAmbiguity::Maps && MAP_TYPE_SENSITIVE_FUNCTIONS.contains(&name))
+    }) || text.split("printf").skip(1).any(|rest| !is_plain_format(rest))
 }
 
 /// Whether `printf` is followed by a literal format that does not print a type: neither `%T` nor
@@ -155,7 +158,7 @@ fn depth(settings: &Value) -> usize {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Unclear, are_unclear, is_asked_for, is_unclear, written};
+    use super::{TypeAmbiguity, are_unclear, is_asked_for, is_unclear, written};
     use crate::{ApplicationSet, Params};
 
     fn params(value: &Value) -> Params {
@@ -237,7 +240,7 @@ mod tests {
             (two("{{ .name }}"), "a", json!([]), true),
         ] {
             let spec = set(generators, template, options);
-            assert_eq!(is_asked_for(&spec, Unclear::Maps), expected, "{spec:?}");
+            assert_eq!(is_asked_for(&spec, TypeAmbiguity::Maps), expected, "{spec:?}");
         }
         let list = || json!([{"list": {"elements": []}}]);
         for (template, expected) in [
@@ -254,7 +257,7 @@ mod tests {
             ("{{ has (list \"a\") (list .path.segments) }}", true),
         ] {
             let spec = set(list(), template, json!(["missingkey=zero"]));
-            assert_eq!(is_asked_for(&spec, Unclear::Lists), expected, "{template}");
+            assert_eq!(is_asked_for(&spec, TypeAmbiguity::Lists), expected, "{template}");
         }
     }
 }

@@ -4,27 +4,27 @@
 
 use serde_json::{Map, Value};
 
-use super::run::Run;
-use super::typed::Unclear;
+use super::run::GeneratorRun;
+use super::typed::TypeAmbiguity;
 use super::{Error, unrendered};
 use crate::decode::fields::below;
 use crate::decode::settings;
-use crate::template::{Compiled, Made, made};
-use crate::{Engine, Params};
+use crate::template::{CompiledTemplate, ParamsOrigin, made};
+use crate::{Params, TemplateEngine};
 
 /// `values`, parsed once for all sets of parameters.
 pub(super) struct Values<'v> {
-    entries: Vec<(&'v str, Compiled)>,
+    entries: Vec<(&'v str, CompiledTemplate)>,
     path: String,
 }
 
 impl<'v> Values<'v> {
     /// Parses them; `path` is that of the generator.
-    pub(super) fn new(run: &Run<'_>, values: settings::Values<'v>, path: &str) -> Result<Self, Error> {
+    pub(super) fn new(run: &GeneratorRun<'_>, values: settings::Values<'v>, path: &str) -> Result<Self, Error> {
         let path = below(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
             // Names and projects depend on parameters.
-            let compiled = Compiled::judged(run.engine, &Value::String(text.to_owned()));
+            let compiled = CompiledTemplate::judged(run.engine, &Value::String(text.to_owned()));
             Ok((key, compiled.map_err(|error| unrendered(&below(&path, key), error))?))
         };
         let entries = values.into_iter().map(entry).collect::<Result<_, Error>>()?;
@@ -37,7 +37,7 @@ impl<'v> Values<'v> {
     }
 
     /// Renders each entry with the parameters as they are, then adds all of them.
-    pub(super) fn append(&self, run: &Run<'_>, params: &mut Params) -> Result<(), Error> {
+    pub(super) fn append(&self, run: &GeneratorRun<'_>, params: &mut Params) -> Result<(), Error> {
         let mut rendered = Map::new();
         for (key, compiled) in &self.entries {
             let value = compiled.render(params, run.budget);
@@ -45,21 +45,21 @@ impl<'v> Values<'v> {
             rendered.insert((*key).to_owned(), value);
         }
         add(run.engine, rendered, params);
-        if !self.is_empty() && made(params) == Made::Others {
-            run.note(Unclear::Maps, &self.path);
+        if !self.is_empty() && made(params) == ParamsOrigin::Others {
+            run.note(TypeAmbiguity::Maps, &self.path);
         }
         Ok(())
     }
 }
 
 /// Adds `values` in the engine's form.
-pub(super) fn add(engine: Engine, values: Map<String, Value>, params: &mut Params) {
+pub(super) fn add(engine: TemplateEngine, values: Map<String, Value>, params: &mut Params) {
     match engine {
-        Engine::Go { .. } if values.is_empty() => {}
-        Engine::Go { .. } => {
+        TemplateEngine::Go { .. } if values.is_empty() => {}
+        TemplateEngine::Go { .. } => {
             params.insert("values".to_owned(), Value::Object(values));
         }
-        Engine::Fast => {
+        TemplateEngine::Fast => {
             let values = values.into_iter();
             params.extend(values.map(|(key, value)| (format!("values.{key}"), value)));
         }

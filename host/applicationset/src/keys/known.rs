@@ -3,7 +3,7 @@
 /// All fields of ApplicationSets and Applications that users write.
 ///
 /// Source: Argo CD 3.5.7, `manifests/crds`; metadata: Kubernetes.
-pub(super) const KNOWN: [&str; 207] = [
+pub(super) const FIELD_NAMES: [&str; 207] = [
     "accessTokenRef",
     "allBranches",
     "allowEmpty",

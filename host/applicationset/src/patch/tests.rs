@@ -5,11 +5,11 @@
 use serde_json::{Value, json};
 
 use super::{Error, LONGEST_LIST};
-use crate::{Budget, Exceeded};
+use crate::{Exceeded, GenerationBudget};
 use tollgate_config::GenerationLimits;
 
 fn apply(parts: Value, text: &str) -> Result<Value, Error> {
-    super::apply(parts, text, &Budget::new(GenerationLimits::default()))
+    super::apply(parts, text, &GenerationBudget::new(GenerationLimits::default()))
 }
 
 fn base() -> Value {
@@ -159,7 +159,7 @@ fn what_a_patch_stands_for_is_taken_from_the_budget() {
             bytes,
             ..GenerationLimits::default()
         };
-        super::apply(base(), text, &Budget::new(limits))
+        super::apply(base(), text, &GenerationBudget::new(limits))
     };
     let aliases = |levels: usize| {
         let mut text = "status:\n  x0: &x0 [a]\n".to_owned();

@@ -3,8 +3,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ignore::Rules;
-use super::{Action, Change, Owner, linked, may_delete, same};
+use super::ignore::IgnoreRules;
+use super::{Action, Owner, PlannedChange, linked, may_delete, same};
 use crate::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
 use tollgate_state::write::same::is_nothing;
@@ -35,7 +35,7 @@ fn may_update(sync: ApplicationsSync) -> bool {
 pub(super) struct Planner<'a> {
     pub(super) set: &'a ApplicationSet,
     pub(super) owner: Owner,
-    pub(super) rules: Rules,
+    pub(super) rules: IgnoreRules,
 }
 
 impl Planner<'_> {
@@ -46,8 +46,8 @@ impl Planner<'_> {
         }
     }
 
-    pub(super) fn create(&self, name: String, generated: Value) -> Change {
-        Change {
+    pub(super) fn create(&self, name: String, generated: Value) -> PlannedChange {
+        PlannedChange {
             name: self.named(name),
             action: Action::Create,
             before: None,
@@ -57,9 +57,9 @@ impl Planner<'_> {
         }
     }
 
-    pub(super) fn delete(&self, name: String, before: Value) -> Change {
+    pub(super) fn delete(&self, name: String, before: Value) -> PlannedChange {
         let allowed = may_delete(self.set.sync());
-        Change {
+        PlannedChange {
             name: self.named(name),
             action: if allowed { Action::Delete } else { Action::Keep },
             before: Some(before),
@@ -69,7 +69,7 @@ impl Planner<'_> {
         }
     }
 
-    pub(super) fn update(&self, name: String, before: Value, generated: Value) -> Change {
+    pub(super) fn update(&self, name: String, before: Value, generated: Value) -> PlannedChange {
         let after = self.wanted(&name, &before, &generated);
         let differs = after.is_some();
         let allowed = may_update(self.set.sync());
@@ -82,7 +82,7 @@ impl Planner<'_> {
         let may_differ = held_back.is_some() || self.rules.is_for(&name);
         let stays = after.as_ref().unwrap_or(&before);
         let differs = may_differ && !same::generated(stays, &generated);
-        Change {
+        PlannedChange {
             name: self.named(name),
             action,
             before: Some(before),

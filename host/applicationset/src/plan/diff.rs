@@ -7,7 +7,7 @@ use std::borrow::Cow;
 use serde_json::Value;
 use similar::{Algorithm, TextDiff};
 
-use super::{Action, Change};
+use super::{Action, PlannedChange};
 use tollgate_state::{ObjectName, write};
 
 /// Lines of context around a change.
@@ -33,7 +33,7 @@ const SHOWN: [(&str, Option<&[&str]>); 5] = [
 ];
 
 /// The diff of a change; empty if nothing changes.
-pub(super) fn unified(change: &Change) -> String {
+pub(super) fn unified(change: &PlannedChange) -> String {
     let text = |object: Option<&Value>| object.map(shown).unwrap_or_default();
     let (before, after) = match change.action {
         Action::Keep => return String::new(),

@@ -10,13 +10,13 @@
 
 use serde_json::{Map, Value};
 
-use super::Problem;
+use super::PlanProblem;
 use tollgate_state::write::same::is_distinct;
 use tollgate_state::write::{merge, merge_patch};
 
 /// One rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Rule {
+struct IgnoreRule {
     /// Name of the Application; empty for all Applications.
     name: String,
     /// JSON pointers, split into their parts.
@@ -25,11 +25,11 @@ struct Rule {
 
 /// The rules of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Rules(Vec<Rule>);
+pub(super) struct IgnoreRules(Vec<IgnoreRule>);
 
-impl Rules {
+impl IgnoreRules {
     /// Reads the rules of a set, and the problems of those that cannot be applied.
-    pub(super) fn of(set: &Value) -> (Self, Vec<Problem>) {
+    pub(super) fn of(set: &Value) -> (Self, Vec<PlanProblem>) {
         let listed = set
             .pointer("/spec/ignoreApplicationDifferences")
             .and_then(Value::as_array);
@@ -42,20 +42,20 @@ impl Rules {
             };
             for expression in texts("jqPathExpressions") {
                 let why = format!("`jqPathExpressions` has `{expression}`; only `jsonPointers` are allowed here");
-                problems.push(Problem::Ignore { number, why });
+                problems.push(PlanProblem::InvalidIgnoreRule { number, why });
             }
             let mut pointers = Vec::new();
             for pointer in texts("jsonPointers") {
                 match taken_apart(&pointer) {
                     Some(path) => pointers.push(path),
-                    None => problems.push(Problem::Ignore {
+                    None => problems.push(PlanProblem::InvalidIgnoreRule {
                         number,
                         why: format!("`{pointer}` is no JSON pointer, which begins with `/` and names a field"),
                     }),
                 }
             }
             let name = entry.get("name").and_then(Value::as_str).unwrap_or_default().to_owned();
-            rules.push(Rule { name, pointers });
+            rules.push(IgnoreRule { name, pointers });
         }
         (Self(rules), problems)
     }

@@ -5,12 +5,12 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Action, ApplicationSet, Change, PROJECTS, put_or_remove};
+use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, put_or_remove};
 use crate::fleeting;
-use tollgate_state::write::same::Rules;
+use tollgate_state::write::same::EquivalenceRules;
 
 /// Metadata that only the store sets; values that are sent are ignored.
-const IDENTITY: [&str; 5] = [
+const SERVER_SET_METADATA: [&str; 5] = [
     "uid",
     "creationTimestamp",
     "generation",
@@ -21,7 +21,7 @@ const IDENTITY: [&str; 5] = [
 /// How the specs of two sets are compared. Clients fill in what others omit, so one set comes in
 /// several shapes. Elements, values and parameters belong to the user and are compared as they
 /// are; a kind of generator is either present or not.
-const SPEC: Rules = Rules {
+const SPEC: EquivalenceRules = EquivalenceRules {
     distinct: &[
         "automated",
         "awsCodeCommit",
@@ -101,7 +101,7 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
         let mut annotations = fleeting::lasting(texts(sent, "annotations"));
         annotations.extend(fleeting::only(texts(stored, "annotations")));
         put_annotations(metadata, annotations);
-        for key in IDENTITY {
+        for key in SERVER_SET_METADATA {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
         }
         if !is_sent {
@@ -134,7 +134,7 @@ fn texts(object: &Value, key: &str) -> Map<String, Value> {
 pub fn is_same(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
         let mut all = fleeting::lasting(texts(object, "annotations"));
-        all.remove(PROJECTS);
+        all.remove(PROJECTS_ANNOTATION);
         all
     };
     let finalizers = |object: &Value| {
@@ -148,7 +148,7 @@ pub fn is_same(stored: &Value, sent: &Value) -> bool {
 }
 
 /// The change of the set itself, including the annotation with the projects of its Applications.
-pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> Change {
+pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> PlannedChange {
     let mut after = match &before {
         Some(stored) => replaced(stored, &set.object),
         None => fresh(&set.object),
@@ -160,13 +160,13 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
             Some(Value::Object(annotations)) => annotations,
             Some(_) | None => Map::new(),
         };
-        put_or_remove(&mut annotations, PROJECTS, projects.map(Value::from));
+        put_or_remove(&mut annotations, PROJECTS_ANNOTATION, projects.map(Value::from));
         if !annotations.is_empty() {
             metadata.insert("annotations".to_owned(), Value::Object(annotations));
         }
     }
     let is_kept = before.as_ref().is_some_and(|before| {
-        let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS).cloned();
+        let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS_ANNOTATION).cloned();
         is_same(before, &after) && annotation(before) == annotation(&after)
     });
     let action = match (&before, is_kept) {
@@ -174,7 +174,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
         (Some(_), true) => Action::Keep,
         (Some(_), false) => Action::Update,
     };
-    Change {
+    PlannedChange {
         name: set.name.clone(),
         action,
         before,
@@ -193,7 +193,7 @@ fn fresh(sent: &Value) -> Value {
         members.remove("status");
     }
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-        for key in IDENTITY
+        for key in SERVER_SET_METADATA
             .into_iter()
             .chain(["resourceVersion", "managedFields", "selfLink"])
         {

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde_json::{Value, json};
 
-use super::{Action, Cascade, Existing, PROJECTS, Plan, is_same, replaced, upserted};
-use crate::{ApplicationSet, ApplicationsSync, Engine, Preserved, Spec, SyncPolicy};
+use super::{Action, Cascade, PROJECTS_ANNOTATION, Plan, StoredState, is_same, replaced, upserted};
+use crate::{ApplicationSet, ApplicationsSync, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_state::ObjectName;
 
 mod generated;
@@ -29,12 +29,12 @@ fn set(object: &Value, sync: ApplicationsSync) -> ApplicationSet {
             generators: Vec::new(),
             template: Value::Null,
             template_patch: None,
-            engine: Engine::Fast,
+            engine: TemplateEngine::Fast,
             sync: SyncPolicy {
                 applications: sync,
                 preserve_resources: false,
             },
-            preserved: Preserved {
+            preserved: PreservedFields {
                 annotations: texts("/spec/preservedFields/annotations"),
                 labels: texts("/spec/preservedFields/labels"),
             },
@@ -46,7 +46,7 @@ fn set(object: &Value, sync: ApplicationsSync) -> ApplicationSet {
 fn sent() -> Value {
     json!({
         "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
-        "metadata": {"name": "web", "annotations": {PROJECTS: "mine"}},
+        "metadata": {"name": "web", "annotations": {PROJECTS_ANNOTATION: "mine"}},
         "spec": {"generators": [], "template": {}},
     })
 }
@@ -56,7 +56,7 @@ fn stored() -> Value {
         "apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet",
         "metadata": {
             "name": "web", "namespace": "argocd", "uid": "u1", "resourceVersion": "7", "generation": 2,
-            "annotations": {PROJECTS: "shop"},
+            "annotations": {PROJECTS_ANNOTATION: "shop"},
         },
         "spec": {"generators": [], "template": {}},
         "status": {"resources": []},
@@ -95,26 +95,26 @@ fn owned(name: &str) -> Value {
     object
 }
 
-fn existing(applications: Vec<Value>) -> Existing {
-    Existing {
+fn existing(applications: Vec<Value>) -> StoredState {
+    StoredState {
         set: Some(stored()),
         applications,
     }
 }
 
-fn plan(existing: Existing, generated: Vec<Value>) -> Plan {
+fn plan(existing: StoredState, generated: Vec<Value>) -> Plan {
     Plan::new(&set(&sent(), ApplicationsSync::Sync), existing, generated)
 }
 
 fn actions(plan: &Plan) -> Vec<(&str, Action, Option<Action>)> {
-    let of = |change: &'_ super::Change| (change.action, change.held_back);
+    let of = |change: &'_ super::PlannedChange| (change.action, change.held_back);
     let all = plan.changes.iter();
     all.map(|change| (change.name.name.as_str(), of(change).0, of(change).1))
         .collect()
 }
 
 /// The change of the only Application, `a`, which is stored as `before`.
-fn change(before: Value, after: Value) -> super::Change {
+fn change(before: Value, after: Value) -> super::PlannedChange {
     let mut plan = plan(existing(vec![before]), vec![after]);
     assert_eq!(plan.problems, []);
     plan.changes.remove(0)
@@ -122,7 +122,7 @@ fn change(before: Value, after: Value) -> super::Change {
 
 #[test]
 fn a_new_set_has_references_and_our_annotation() {
-    let plan = plan(Existing::default(), vec![generated("b"), generated("a")]);
+    let plan = plan(StoredState::default(), vec![generated("b"), generated("a")]);
     assert_eq!(
         actions(&plan),
         [("a", Action::Create, None), ("b", Action::Create, None)]
@@ -140,7 +140,7 @@ fn a_new_set_has_references_and_our_annotation() {
     );
     let set = plan.set.after.as_ref().unwrap();
     assert_eq!(plan.set.action, Action::Create);
-    assert_eq!(set["metadata"]["annotations"], json!({PROJECTS: "shop"}));
+    assert_eq!(set["metadata"]["annotations"], json!({PROJECTS_ANNOTATION: "shop"}));
     assert_eq!(set["metadata"]["namespace"], json!("argocd"));
     assert!(!plan.is_empty());
 }
@@ -233,7 +233,7 @@ fn an_update_keeps_what_is_not_the_sets() {
 #[test]
 fn names_are_there_and_differ() {
     let nameless = json!({"metadata": {}, "spec": {}});
-    let plan = plan(Existing::default(), vec![generated("a"), nameless, generated("a")]);
+    let plan = plan(StoredState::default(), vec![generated("a"), nameless, generated("a")]);
     let said: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
     assert_eq!(
         said,
@@ -272,11 +272,9 @@ fn policies_hold_back_what_they_do_not_name() {
         );
         assert_eq!(plan.deletions(), u64::from(delete.1.is_none()));
         // An Application that is held back counts with its stored project.
-        let projects = plan
-            .set
-            .after
-            .as_ref()
-            .map_or(json!("shop"), |set| set["metadata"]["annotations"][PROJECTS].clone());
+        let projects = plan.set.after.as_ref().map_or(json!("shop"), |set| {
+            set["metadata"]["annotations"][PROJECTS_ANNOTATION].clone()
+        });
         let expected = if update.1.is_none() { "other,shop" } else { "shop" };
         assert_eq!(projects, json!(expected), "{sync:?}");
     }
@@ -313,7 +311,11 @@ fn rules_that_cannot_be_followed_stand_in_the_way() {
     let mut object = sent();
     object["spec"]["ignoreApplicationDifferences"] =
         json!([{"jqPathExpressions": [".spec"], "jsonPointers": ["spec"]}]);
-    let plan = Plan::new(&set(&object, ApplicationsSync::Sync), Existing::default(), Vec::new());
+    let plan = Plan::new(
+        &set(&object, ApplicationsSync::Sync),
+        StoredState::default(),
+        Vec::new(),
+    );
     let said: Vec<String> = plan.problems.iter().map(ToString::to_string).collect();
     assert_eq!(said.len(), 2);
     assert!(

@@ -6,20 +6,22 @@ use std::net::{IpAddr, SocketAddr};
 use reqwest::dns::{Addrs, Name, Resolve, Resolving};
 use url::{Host, Url};
 
-use tollgate_core::address::Range;
+use tollgate_core::address::SpecialPurposeRange;
 
 /// The kind of special address this is; `None` for addresses where a repository may be without an
 /// entry naming them. Private networks are not special, because people keep repositories there.
 pub(super) fn special(address: IpAddr) -> Option<&'static str> {
-    match Range::of(address)? {
-        Range::Private | Range::SharedSpace => None,
-        Range::Metadata => Some("it is at a cloud's metadata service"),
-        Range::Loopback => Some("it is on the gateway's own machine"),
-        Range::LinkLocal => Some("it is at a link-local address, where metadata services are"),
-        Range::Embedded => Some("it is at an address that stands for another"),
-        Range::Unspecified | Range::Multicast | Range::Broadcast | Range::Documentation | Range::Reserved => {
-            Some("it is at an address no server has")
-        }
+    match SpecialPurposeRange::of(address)? {
+        SpecialPurposeRange::Private | SpecialPurposeRange::SharedSpace => None,
+        SpecialPurposeRange::Metadata => Some("it is at a cloud's metadata service"),
+        SpecialPurposeRange::Loopback => Some("it is on the gateway's own machine"),
+        SpecialPurposeRange::LinkLocal => Some("it is at a link-local address, where metadata services are"),
+        SpecialPurposeRange::Embedded => Some("it is at an address that stands for another"),
+        SpecialPurposeRange::Unspecified
+        | SpecialPurposeRange::Multicast
+        | SpecialPurposeRange::Broadcast
+        | SpecialPurposeRange::Documentation
+        | SpecialPurposeRange::Reserved => Some("it is at an address no server has"),
     }
 }
 
@@ -46,7 +48,7 @@ pub(super) struct Resolver {
 /// A name resolves to a forbidden address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
-pub(super) struct Forbidden(pub(super) &'static str);
+pub(super) struct ForbiddenAddress(pub(super) &'static str);
 
 impl Resolve for Resolver {
     fn resolve(&self, name: Name) -> Resolving {
@@ -55,7 +57,7 @@ impl Resolve for Resolver {
             let found: Vec<SocketAddr> = tokio::net::lookup_host((name.as_str(), 0)).await?.collect();
             let forbidden = found.iter().find_map(|address| special(address.ip()));
             match forbidden {
-                Some(what) if !named => Err(Forbidden(what).into()),
+                Some(what) if !named => Err(ForbiddenAddress(what).into()),
                 Some(_) | None => Ok(Box::new(found.into_iter()) as Addrs),
             }
         })

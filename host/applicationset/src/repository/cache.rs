@@ -11,14 +11,14 @@ use std::time::Duration;
 use gix::ObjectId;
 use tokio::time::Instant;
 
-use super::disk::Part;
-use super::flight::Asked;
+use super::disk::DiskReservation;
+use super::flight::FetchKey;
 use super::tree::CommitTree;
 use super::{Error, MAX_CACHED_COMMITS};
 
 /// How long a failure is cached: long enough that a set with many generators fails only once, and
 /// short enough not to delay whoever fixes the cause.
-const FAILURE_FRESH: Duration = Duration::from_secs(3);
+const FAILURE_TTL: Duration = Duration::from_secs(3);
 
 /// Maximum number of cached revisions.
 const MAX_REVISIONS: usize = 4096;
@@ -30,7 +30,7 @@ pub(super) struct Checkout {
     pub(super) commit: ObjectId,
     pub(super) folder: PathBuf,
     /// The disk space it uses, released after the folder is removed.
-    pub(super) _part: Part,
+    pub(super) _part: DiskReservation,
 }
 
 impl Checkout {
@@ -54,20 +54,20 @@ impl Drop for Checkout {
 /// The cached commits and revisions.
 #[derive(Debug, Default)]
 pub(super) struct Cache {
-    commits: HashMap<([u8; 32], ObjectId), Kept>,
-    revisions: HashMap<Asked, Known>,
+    commits: HashMap<([u8; 32], ObjectId), CachedCheckout>,
+    revisions: HashMap<FetchKey, ResolvedRevision>,
     uses: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct CachedCheckout {
     checkout: Arc<Checkout>,
     used: u64,
     at: Instant,
 }
 
 #[derive(Debug)]
-struct Known {
+struct ResolvedRevision {
     at: Instant,
     outcome: Result<ObjectId, Error>,
 }
@@ -77,7 +77,7 @@ impl Cache {
     /// id never expires.
     pub(super) fn fresh(
         &mut self,
-        asked: &Asked,
+        asked: &FetchKey,
         (now, fresh): (Instant, Duration),
     ) -> Option<Result<Arc<Checkout>, Error>> {
         if let Ok(commit) = asked.revision.parse::<ObjectId>()
@@ -88,7 +88,7 @@ impl Cache {
         let known = self.revisions.get(asked)?;
         let age = now.saturating_duration_since(known.at);
         match known.outcome.clone() {
-            Err(error) => (age < FAILURE_FRESH.min(fresh)).then_some(Err(error)),
+            Err(error) => (age < FAILURE_TTL.min(fresh)).then_some(Err(error)),
             Ok(commit) if age < fresh => self.commit(&asked.repository, commit).map(Ok),
             Ok(_) => None,
         }
@@ -108,7 +108,7 @@ impl Cache {
     #[must_use]
     pub(super) fn learn(
         &mut self,
-        asked: &Asked,
+        asked: &FetchKey,
         outcome: &Result<Arc<Checkout>, Error>,
         at: Instant,
     ) -> Vec<Arc<Checkout>> {
@@ -116,7 +116,7 @@ impl Cache {
             self.revisions.clear();
         }
         let known = outcome.as_ref().map(|checkout| checkout.commit);
-        let outcome_known = Known {
+        let outcome_known = ResolvedRevision {
             at,
             outcome: known.map_err(Clone::clone),
         };
@@ -125,7 +125,7 @@ impl Cache {
             return Vec::new();
         };
         self.uses = self.uses.saturating_add(1);
-        let kept = Kept {
+        let kept = CachedCheckout {
             checkout: Arc::clone(checkout),
             used: self.uses,
             at,
@@ -142,7 +142,7 @@ impl Cache {
     /// dropped outside the lock.
     #[must_use]
     pub(super) fn evict(&mut self) -> Option<Arc<Checkout>> {
-        let is_read = |kept: &Kept| Arc::strong_count(&kept.checkout) > 1;
+        let is_read = |kept: &CachedCheckout| Arc::strong_count(&kept.checkout) > 1;
         let oldest = self.commits.iter().min_by_key(|(_, kept)| (is_read(kept), kept.used));
         let key = *oldest?.0;
         self.commits.remove(&key).map(|kept| kept.checkout)
@@ -151,7 +151,7 @@ impl Cache {
     /// Removes what nobody has requested for `keep` before `now`.
     #[must_use]
     pub(super) fn expire(&mut self, now: Instant, keep: Duration) -> Vec<Arc<Checkout>> {
-        let is_old = |kept: &Kept| now.saturating_duration_since(kept.at) >= keep;
+        let is_old = |kept: &CachedCheckout| now.saturating_duration_since(kept.at) >= keep;
         let gone = self.commits.extract_if(|_, kept| is_old(kept));
         gone.map(|(_, kept)| kept.checkout).collect()
     }

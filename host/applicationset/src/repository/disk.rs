@@ -21,13 +21,13 @@ const TRIES: u32 = 5;
 
 /// This process's folder, locked while the process lives.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct FetchDirectory {
     folder: tempfile::TempDir,
     /// The kernel releases it when the process dies.
     _lock: File,
 }
 
-impl Home {
+impl FetchDirectory {
     /// Creates a folder below `parent`, and removes those that killed processes left there.
     pub(super) fn make(parent: &Path) -> Result<Self, Error> {
         clear_left(parent);
@@ -78,12 +78,12 @@ fn clear_left(parent: &Path) {
 
 /// The disk space used in the folder, and its limit.
 #[derive(Debug)]
-pub(super) struct Room {
+pub(super) struct DiskQuota {
     used: AtomicU64,
     allowed: u64,
 }
 
-impl Room {
+impl DiskQuota {
     pub(super) fn new(allowed: u64) -> Arc<Self> {
         Arc::new(Self {
             used: AtomicU64::new(0),
@@ -99,13 +99,13 @@ impl Room {
 
 /// A share of the space, released when it is dropped.
 #[derive(Debug)]
-pub(super) struct Part {
-    room: Arc<Room>,
+pub(super) struct DiskReservation {
+    room: Arc<DiskQuota>,
     bytes: u64,
 }
 
-impl Part {
-    pub(super) fn none(room: &Arc<Room>) -> Self {
+impl DiskReservation {
+    pub(super) fn none(room: &Arc<DiskQuota>) -> Self {
         Self {
             room: Arc::clone(room),
             bytes: 0,
@@ -124,7 +124,7 @@ impl Part {
     }
 }
 
-impl Drop for Part {
+impl Drop for DiskReservation {
     fn drop(&mut self) {
         self.set(0);
     }
@@ -175,7 +175,7 @@ pub(super) fn bytes_below(folder: &Path) -> u64 {
 /// Converts an error of the file system, without its path.
 pub(super) fn failed(error: &io::Error) -> Error {
     match error.kind() {
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::Full,
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull,
         kind => Error::Disk {
             reason: kind.to_string(),
         },
@@ -188,7 +188,7 @@ pub(super) fn failed(error: &io::Error) -> Error {
 /// for `EDQUOT`.
 pub(super) fn failed_in_library(text: &str) -> Error {
     if ["(os error 28)", "(os error 122)"].iter().any(|end| text.contains(end)) {
-        return Error::Full;
+        return Error::DiskFull;
     }
     Error::Disk { reason: quoted(text) }
 }
@@ -197,7 +197,7 @@ pub(super) fn failed_in_library(text: &str) -> Error {
 mod tests {
     use std::fs;
 
-    use super::{Home, PREFIX, Part, Room, failed, failed_in_library};
+    use super::{DiskQuota, DiskReservation, FetchDirectory, PREFIX, failed, failed_in_library};
     use crate::repository::Error;
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
         }
         let link = parent.path().join(format!("{PREFIX}link"));
         std::os::unix::fs::symlink(&other, &link).unwrap();
-        let first = Home::make(parent.path()).unwrap();
+        let first = FetchDirectory::make(parent.path()).unwrap();
         assert!(!left.exists());
-        let second = Home::make(parent.path()).unwrap();
+        let second = FetchDirectory::make(parent.path()).unwrap();
         assert!(first.path().exists() && second.path().exists());
         assert!(other.join("1").exists() && link.exists(), "nothing else is touched");
         let path = first.path().to_owned();
@@ -222,8 +222,8 @@ mod tests {
 
     #[test]
     fn parts_are_counted_and_given_back() {
-        let room = Room::new(10);
-        let (mut one, mut other) = (Part::none(&room), Part::none(&room));
+        let room = DiskQuota::new(10);
+        let (mut one, mut other) = (DiskReservation::none(&room), DiskReservation::none(&room));
         one.set(6);
         other.set(4);
         assert!(!room.is_exceeded());
@@ -237,8 +237,8 @@ mod tests {
     #[test]
     fn a_full_disk_is_told_from_a_broken_one() {
         let full = std::io::Error::from_raw_os_error(28);
-        assert_eq!(failed(&full), Error::Full);
-        assert_eq!(failed_in_library(&format!("cannot write: {full}")), Error::Full);
+        assert_eq!(failed(&full), Error::DiskFull);
+        assert_eq!(failed_in_library(&format!("cannot write: {full}")), Error::DiskFull);
         let broken = std::io::Error::from_raw_os_error(5);
         assert!(matches!(failed(&broken), Error::Disk { .. }));
         assert!(matches!(failed_in_library(&broken.to_string()), Error::Disk { .. }));

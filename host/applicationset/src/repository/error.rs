@@ -108,7 +108,7 @@ pub enum Error {
     },
     /// Nobody waits for the result any more.
     #[error("nobody waits for repository `{url}` any more")]
-    GivenUp {
+    Cancelled {
         /// The requested URL.
         url: String,
     },
@@ -146,7 +146,7 @@ pub enum Error {
     #[error(
         "the gateway has no room for what it fetches: raise `applicationSets.git.cacheBytes`, or the size of the disk that has its folder"
     )]
-    Full,
+    DiskFull,
     /// The gateway's own folder cannot be used.
     #[error("the gateway cannot keep what it fetches: {reason}")]
     Disk {

@@ -12,7 +12,7 @@ use super::error::quoted;
 
 /// The limits of one fetch, and why it failed.
 #[derive(Debug)]
-pub(super) struct Exchange {
+pub(super) struct FetchContext {
     url: String,
     ends: Instant,
     time: Duration,
@@ -22,7 +22,7 @@ pub(super) struct Exchange {
     failure: Mutex<Option<Error>>,
 }
 
-impl Exchange {
+impl FetchContext {
     pub(super) fn new(url: &str, (ends, time): (Instant, Duration)) -> Self {
         Self {
             url: url.to_owned(),

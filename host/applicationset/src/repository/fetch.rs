@@ -23,15 +23,15 @@ use gix::protocol::{Handshake, LsRefsCommand};
 use tokio::time::Instant;
 
 use super::cache::Checkout;
-use super::disk::{Folder, Part, bytes_below, failed, failed_in_library};
-use super::exchange::{Exchange, with_causes};
-use super::flight::{Asked, Flight};
-use super::listing::{Target, choose, prefixes};
+use super::disk::{DiskReservation, Folder, bytes_below, failed, failed_in_library};
+use super::exchange::{FetchContext, with_causes};
+use super::flight::{FetchKey, InFlightFetch};
+use super::listing::{FetchTarget, choose, prefixes};
 use super::pack::needed;
-use super::permission::Permitted;
-use super::store::Shared;
+use super::permission::AllowedRepository;
+use super::store::StoreInner;
 use super::tree::open_options;
-use super::wire::Wire;
+use super::wire::GitHttpClient;
 use super::{Error, MAX_LISTING_BYTES, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
 /// Extra time that a fetch may take to end cleanly.
@@ -40,12 +40,16 @@ pub(super) const GRACE: Duration = Duration::from_millis(500);
 /// Larger files are not sent, if the server supports filters.
 const BLOB_FILTER: &str = "blob:limit=10m";
 
-type Http = Transport<Wire>;
+type Http = Transport<GitHttpClient>;
 
 /// Starts a fetch on its own thread; all who wait are notified when it ends.
-pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted), flight: &Flight) {
+pub(super) fn begin(
+    shared: &Arc<StoreInner>,
+    (asked, permitted): (FetchKey, AllowedRepository),
+    flight: &InFlightFetch,
+) {
     let ends = flight.begun() + shared.limits.time;
-    let landing = Landing {
+    let landing = FetchCompletion {
         shared: Arc::clone(shared),
         asked,
         outcome: None,
@@ -57,7 +61,7 @@ pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted)
         let asked = (&landing.asked, &permitted);
         let mut outcome = fly(&landing.shared, asked, ends);
         // Free the space of what nobody reads and retry.
-        if matches!(outcome, Err(Error::Full)) && landing.shared.evict_all() {
+        if matches!(outcome, Err(Error::DiskFull)) && landing.shared.evict_all() {
             outcome = fly(&landing.shared, asked, ends);
         }
         landing.outcome = Some(outcome);
@@ -65,13 +69,13 @@ pub(super) fn begin(shared: &Arc<Shared>, (asked, permitted): (Asked, Permitted)
 }
 
 /// Ends the flight, even if its thread panics or never starts.
-struct Landing {
-    shared: Arc<Shared>,
-    asked: Asked,
+struct FetchCompletion {
+    shared: Arc<StoreInner>,
+    asked: FetchKey,
     outcome: Option<Result<Arc<Checkout>, Error>>,
 }
 
-impl Drop for Landing {
+impl Drop for FetchCompletion {
     fn drop(&mut self) {
         let broken = || {
             let reason = "the fetch broke off".to_owned();
@@ -87,18 +91,22 @@ impl Drop for Landing {
     }
 }
 
-fn fly(shared: &Shared, (asked, permitted): (&Asked, &Permitted), ends: Instant) -> Result<Arc<Checkout>, Error> {
-    let exchange = Arc::new(Exchange::new(permitted.url(), (ends, shared.limits.time)));
-    let mut line = Line::open(permitted, &exchange)?;
+fn fly(
+    shared: &StoreInner,
+    (asked, permitted): (&FetchKey, &AllowedRepository),
+    ends: Instant,
+) -> Result<Arc<Checkout>, Error> {
+    let exchange = Arc::new(FetchContext::new(permitted.url(), (ends, shared.limits.time)));
+    let mut line = RemoteConnection::open(permitted, &exchange)?;
     let target = line.target(&asked.revision)?;
-    if let Target::Commit(commit) = target
+    if let FetchTarget::Commit(commit) = target
         && let Some(kept) = shared.state().cache.commit(&asked.repository, commit)
     {
         return Ok(kept);
     }
     let id = target.id();
     let folder = Folder::make(shared.home.path())?;
-    let mut part = Part::none(&shared.room);
+    let mut part = DiskReservation::none(&shared.room);
     let repository = empty(folder.path())?;
     line.receive(&repository, id, (shared, &mut part))?;
     let commit = commit_of(&repository, id, (permitted.url(), &asked.revision))?;
@@ -155,16 +163,16 @@ pub(super) fn references(
 }
 
 /// A connection to a repository, after the greeting.
-struct Line {
+struct RemoteConnection {
     transport: Http,
-    exchange: Arc<Exchange>,
+    exchange: Arc<FetchContext>,
     handshake: Handshake,
 }
 
-impl Line {
-    fn open(permitted: &Permitted, exchange: &Arc<Exchange>) -> Result<Self, Error> {
+impl RemoteConnection {
+    fn open(permitted: &AllowedRepository, exchange: &Arc<FetchContext>) -> Result<Self, Error> {
         exchange.allow(MAX_LISTING_BYTES);
-        let (wire, url) = Wire::new(permitted, exchange)?;
+        let (wire, url) = GitHttpClient::new(permitted, exchange)?;
         let url = gix::url::parse(url.as_str()).map_err(|error| exchange.fail(&error))?;
         let mut transport = Transport::new_http(wire, url, Protocol::V2, false);
         let handshake = greeting(&mut transport).map_err(|error| exchange.fail(&error))?;
@@ -176,9 +184,9 @@ impl Line {
     }
 
     /// Resolves a revision to a commit or tag.
-    fn target(&mut self, revision: &str) -> Result<Target, Error> {
+    fn target(&mut self, revision: &str) -> Result<FetchTarget, Error> {
         if let Ok(id) = revision.to_lowercase().parse::<ObjectId>() {
-            return Ok(Target::Object(id));
+            return Ok(FetchTarget::Object(id));
         }
         let listed = references(&mut self.handshake, &mut self.transport, revision);
         let refs = listed.map_err(|error| self.exchange.fail(&error))?;
@@ -194,7 +202,7 @@ impl Line {
         &mut self,
         into: &gix::Repository,
         wanted: ObjectId,
-        (shared, part): (&Shared, &mut Part),
+        (shared, part): (&StoreInner, &mut DiskReservation),
     ) -> Result<(), Error> {
         self.exchange.allow(shared.limits.bytes);
         let exchange = Arc::clone(&self.exchange);
@@ -218,8 +226,8 @@ impl Line {
                 let reader = counted(reader, &exchange)?;
                 let refused = |error| gix::Error::from_error(exchange.refuse(error));
                 let mut pack = spool(reader, &folder, (shared, part)).map_err(|error| match error {
-                    Spooling::Reading(error) => gix::Error::from_error(error),
-                    Spooling::Writing(error) => refused(error),
+                    SpoolError::Reading(error) => gix::Error::from_error(error),
+                    SpoolError::Writing(error) => refused(error),
                 })?;
                 let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(failed(&error)));
                 rewound(&mut pack)?;
@@ -229,7 +237,7 @@ impl Line {
                 write(BufReader::new(pack), &folder, (progress, interrupt)).map_err(|error| {
                     // The pack was complete and valid, so what fails now is the disk.
                     match failed_in_library(&with_causes(&error)) {
-                        Error::Full => refused(Error::Full),
+                        Error::DiskFull => refused(Error::DiskFull),
                         _ => error,
                     }
                 })?;
@@ -255,7 +263,7 @@ fn agent() -> (&'static str, Option<String>) {
 }
 
 /// Checks the pack's header and passes it on with the rest.
-fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &Exchange) -> gix::Result<impl BufRead + use<'r>> {
+fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &FetchContext) -> gix::Result<impl BufRead + use<'r>> {
     let mut header = [0; 12];
     reader.read_exact(&mut header).map_err(gix::Error::from_error)?;
     let (_, objects) = pack::data::header::decode(&header)?;
@@ -272,10 +280,14 @@ fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &Exchange) -> gix::Result<
     Ok(Cursor::new(header).chain(reader))
 }
 
-type Watched<'w> = (&'w mut dyn gix::DynNestedProgress, &'w std::sync::atomic::AtomicBool);
+type ProgressAndInterrupt<'w> = (&'w mut dyn gix::DynNestedProgress, &'w std::sync::atomic::AtomicBool);
 
 /// Unpacks and checks a pack, and writes it with an index.
-pub(super) fn write(mut reader: impl BufRead, folder: &Path, (progress, interrupt): Watched<'_>) -> gix::Result<()> {
+pub(super) fn write(
+    mut reader: impl BufRead,
+    folder: &Path,
+    (progress, interrupt): ProgressAndInterrupt<'_>,
+) -> gix::Result<()> {
     let options = pack::bundle::write::Options {
         thread_limit: Some(1),
         iteration_mode: pack::data::input::Mode::Verify,
@@ -332,18 +344,22 @@ impl fetch::Negotiate for Want {
 }
 
 /// Why a pack was not written to disk.
-enum Spooling {
+enum SpoolError {
     Reading(std::io::Error),
     Writing(Error),
 }
 
 /// Writes a pack to an unnamed file as it arrives: what unpacking takes is only known once the
 /// pack is complete.
-fn spool(mut reader: impl BufRead, folder: &Path, (shared, part): (&Shared, &mut Part)) -> Result<File, Spooling> {
-    let writing = |error: std::io::Error| Spooling::Writing(failed(&error));
+fn spool(
+    mut reader: impl BufRead,
+    folder: &Path,
+    (shared, part): (&StoreInner, &mut DiskReservation),
+) -> Result<File, SpoolError> {
+    let writing = |error: std::io::Error| SpoolError::Writing(failed(&error));
     let mut file = tempfile::tempfile_in(folder).map_err(writing)?;
     loop {
-        let chunk = reader.fill_buf().map_err(Spooling::Reading)?;
+        let chunk = reader.fill_buf().map_err(SpoolError::Reading)?;
         if chunk.is_empty() {
             return Ok(file);
         }
@@ -353,7 +369,7 @@ fn spool(mut reader: impl BufRead, folder: &Path, (shared, part): (&Shared, &mut
         part.set(part.bytes().saturating_add(bytes));
         while shared.room.is_exceeded() {
             if !shared.evict() {
-                return Err(Spooling::Writing(Error::Full));
+                return Err(SpoolError::Writing(Error::DiskFull));
             }
         }
         file.write_all(chunk).map_err(writing)?;

@@ -8,12 +8,12 @@ use std::sync::{Arc, OnceLock};
 use tokio::time::Instant;
 
 use super::cache::Checkout;
-use super::permission::Permitted;
+use super::permission::AllowedRepository;
 use super::{Error, MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
 
 /// A revision of a repository, read with certain credentials.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Asked {
+pub(super) struct FetchKey {
     /// Fingerprint of repository and credentials.
     pub(super) repository: [u8; 32],
     host: String,
@@ -21,8 +21,8 @@ pub(super) struct Asked {
     pub(super) revision: String,
 }
 
-impl Asked {
-    pub(super) fn new(permitted: &Permitted, revision: &str) -> Self {
+impl FetchKey {
+    pub(super) fn new(permitted: &AllowedRepository, revision: &str) -> Self {
         Self {
             repository: permitted.fingerprint(),
             host: permitted.location().host(),
@@ -33,12 +33,12 @@ impl Asked {
 
 /// One fetch, and its outcome.
 #[derive(Debug)]
-pub(super) struct Flight {
+pub(super) struct InFlightFetch {
     begun: Instant,
     outcome: OnceLock<Result<Arc<Checkout>, Error>>,
 }
 
-impl Flight {
+impl InFlightFetch {
     pub(super) fn begun(&self) -> Instant {
         self.begun
     }
@@ -50,13 +50,13 @@ impl Flight {
 
 /// All fetches in progress.
 #[derive(Debug, Default)]
-pub(super) struct Flights {
-    flying: HashMap<Asked, Arc<Flight>>,
+pub(super) struct InFlightFetches {
+    flying: HashMap<FetchKey, Arc<InFlightFetch>>,
     begun: u64,
 }
 
-impl Flights {
-    pub(super) fn of(&self, asked: &Asked) -> Option<Arc<Flight>> {
+impl InFlightFetches {
+    pub(super) fn of(&self, asked: &FetchKey) -> Option<Arc<InFlightFetch>> {
         self.flying.get(asked).cloned()
     }
 
@@ -69,15 +69,15 @@ impl Flights {
     }
 
     /// Whether one more may start.
-    pub(super) fn has_room(&self, asked: &Asked) -> bool {
-        let same = |of: fn(&Asked, &Asked) -> bool| self.flying.keys().filter(|other| of(other, asked)).count();
+    pub(super) fn has_room(&self, asked: &FetchKey) -> bool {
+        let same = |of: fn(&FetchKey, &FetchKey) -> bool| self.flying.keys().filter(|other| of(other, asked)).count();
         self.flying.len() < MAX_FETCHES
             && same(|a, b| a.host == b.host) < MAX_FETCHES_OF_HOST
             && same(|a, b| a.repository == b.repository) < MAX_FETCHES_OF_REPOSITORY
     }
 
-    pub(super) fn begin(&mut self, asked: &Asked) -> Arc<Flight> {
-        let flight = Arc::new(Flight {
+    pub(super) fn begin(&mut self, asked: &FetchKey) -> Arc<InFlightFetch> {
+        let flight = Arc::new(InFlightFetch {
             begun: Instant::now(),
             outcome: OnceLock::new(),
         });
@@ -86,7 +86,7 @@ impl Flights {
         flight
     }
 
-    pub(super) fn end(&mut self, asked: &Asked, outcome: Result<Arc<Checkout>, Error>) {
+    pub(super) fn end(&mut self, asked: &FetchKey, outcome: Result<Arc<Checkout>, Error>) {
         if let Some(flight) = self.flying.remove(asked) {
             // It is set nowhere else.
             let _ = flight.outcome.set(outcome);
@@ -96,11 +96,11 @@ impl Flights {
 
 #[cfg(test)]
 mod tests {
-    use super::{Asked, Flights};
+    use super::{FetchKey, InFlightFetches};
     use crate::repository::{MAX_FETCHES, MAX_FETCHES_OF_HOST, MAX_FETCHES_OF_REPOSITORY};
 
-    fn asked(host: usize, repository: u8, revision: usize) -> Asked {
-        Asked {
+    fn asked(host: usize, repository: u8, revision: usize) -> FetchKey {
+        FetchKey {
             repository: [repository; 32],
             host: format!("host{host}"),
             revision: revision.to_string(),
@@ -109,7 +109,7 @@ mod tests {
 
     #[test]
     fn a_repository_takes_its_places_only() {
-        let mut flights = Flights::default();
+        let mut flights = InFlightFetches::default();
         for revision in 0..MAX_FETCHES_OF_REPOSITORY {
             assert!(flights.has_room(&asked(0, 0, revision)));
             flights.begin(&asked(0, 0, revision));
@@ -120,7 +120,7 @@ mod tests {
 
     #[test]
     fn a_host_takes_its_places_only() {
-        let mut flights = Flights::default();
+        let mut flights = InFlightFetches::default();
         for repository in (0u8..).take(MAX_FETCHES_OF_HOST) {
             assert!(flights.has_room(&asked(0, repository, 0)));
             flights.begin(&asked(0, repository, 0));
@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn all_places_are_counted_and_given_back() {
-        let mut flights = Flights::default();
+        let mut flights = InFlightFetches::default();
         for number in 0..MAX_FETCHES {
             flights.begin(&asked(number, u8::try_from(number).unwrap(), 0));
         }

@@ -16,14 +16,14 @@ pub(super) const TAGS: &str = "refs/tags/";
 
 /// The object to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Target {
+pub(super) enum FetchTarget {
     /// A commit, according to the list.
     Commit(ObjectId),
     /// An object of unknown type.
     Object(ObjectId),
 }
 
-impl Target {
+impl FetchTarget {
     pub(super) fn id(self) -> ObjectId {
         match self {
             Self::Commit(id) | Self::Object(id) => id,
@@ -74,7 +74,7 @@ pub(super) fn prefixes(revision: &str) -> Option<RefPrefixes> {
 ///
 /// # Errors
 /// What to do, as the end of a sentence.
-pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static str> {
+pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<FetchTarget, &'static str> {
     let known = refs.iter().filter_map(named);
     let tags = known.filter_map(|(name, _)| name.strip_prefix(TAGS.as_bytes())?.to_str().ok());
     let revision = highest(revision, tags).unwrap_or(revision);
@@ -84,7 +84,7 @@ pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static st
             .filter_map(named)
             .find(|(known, _)| *known == name.as_bytes());
         if let Some((_, id)) = found {
-            return Ok(Target::Commit(id));
+            return Ok(FetchTarget::Commit(id));
         }
     }
     if !is_short_commit(revision) {
@@ -96,7 +96,7 @@ pub(super) fn choose(refs: &[Ref], revision: &str) -> Result<Target, &'static st
     fitting.sort_unstable();
     fitting.dedup();
     match fitting.as_slice() {
-        [id] => Ok(Target::Commit(*id)),
+        [id] => Ok(FetchTarget::Commit(*id)),
         [] => Err("; of commits that no branch or tag is at, give all 40 characters"),
         _ => Err("; several begin so, give all 40 characters"),
     }
@@ -118,7 +118,7 @@ fn named(entry: &Ref) -> Option<(&[u8], ObjectId)> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Target, choose, is_short_commit, names};
+    use super::{FetchTarget, choose, is_short_commit, names};
     use gix::ObjectId;
     use gix::protocol::handshake::Ref;
 
@@ -171,7 +171,11 @@ mod tests {
             ("ccccccc", C),
             ("CCCCCCC3", C),
         ] {
-            assert_eq!(choose(&refs(), revision), Ok(Target::Commit(id(hex))), "{revision}");
+            assert_eq!(
+                choose(&refs(), revision),
+                Ok(FetchTarget::Commit(id(hex))),
+                "{revision}"
+            );
         }
     }
 
@@ -189,10 +193,10 @@ mod tests {
             direct("refs/tags/v1.10.0", C),
             direct("refs/tags/v2.0.0", A),
         ];
-        assert_eq!(choose(&refs, "1.x"), Ok(Target::Commit(id(C))));
-        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(Target::Commit(id(A))));
+        assert_eq!(choose(&refs, "1.x"), Ok(FetchTarget::Commit(id(C))));
+        assert_eq!(choose(&refs, "refs/heads/1.x"), Ok(FetchTarget::Commit(id(A))));
         // Without a tag in the range, the name is that of a branch.
-        assert_eq!(choose(&[branch()], "1.x"), Ok(Target::Commit(id(A))));
+        assert_eq!(choose(&[branch()], "1.x"), Ok(FetchTarget::Commit(id(A))));
         assert_eq!(choose(&refs, "3.x"), Err(""));
     }
 

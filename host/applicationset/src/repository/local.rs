@@ -10,13 +10,13 @@ use gix::hash::Prefix;
 
 use super::Error;
 use super::listing::{TAGS, is_short_commit, names};
-use super::permission::{Permitted, local_permitted};
+use super::permission::{AllowedRepository, local_permitted};
 use super::tree::{CommitTree, open_options};
 use crate::template::{highest, is_range};
 
 /// Opens a repository and resolves the revision in it.
 pub(super) fn open(
-    permitted: &Permitted,
+    permitted: &AllowedRepository,
     (path, patterns): (&Path, &[String]),
     revision: &str,
 ) -> Result<CommitTree, Error> {

@@ -15,7 +15,7 @@ use gix::odb::pack::data::{Entry, header};
 use gix::zlib::Decompress;
 use gix::zlib::stream::inflate;
 
-use super::exchange::Exchange;
+use super::exchange::FetchContext;
 use super::{Error, MAX_DELTA_DEPTH, MAX_OBJECTS, MAX_UNPACKED_BYTES};
 
 /// Size of the pack header, in bytes.
@@ -29,23 +29,23 @@ const OBJECT_BYTES: u64 = 128;
 
 /// An object that was read, as a base of others.
 #[derive(Clone, Copy, Debug)]
-struct Node {
+struct PackObject {
     /// Its offset in the pack.
     offset: u64,
     /// Total size of it and all its bases, in bytes.
     path: u64,
     /// Number of its bases.
     depth: u32,
-    /// Index in [`Counted::segments`] of the delta by id that its chain begins with; `None` if the
+    /// Index in [`PackTotals::segments`] of the delta by id that its chain begins with; `None` if the
     /// chain begins with a whole object.
     segment: Option<usize>,
 }
 
 /// The totals so far.
 #[derive(Debug, Default)]
-struct Counted {
+struct PackTotals {
     /// Sorted by offset, because a pack is read in order.
-    nodes: Vec<Node>,
+    nodes: Vec<PackObject>,
     /// The longest path that begins with a whole object, in bytes.
     path: u64,
     /// The longest path below each delta that names its base by id, in bytes. Which object that is
@@ -71,13 +71,13 @@ struct Inflated {
 /// # Errors
 /// An object is larger than [`MAX_UNPACKED_BYTES`]; a chain of deltas is longer than
 /// [`MAX_DELTA_DEPTH`]; the pack is broken; time is over.
-pub(super) fn needed(pack: &mut impl BufRead, exchange: &Exchange) -> Result<u64, Error> {
+pub(super) fn needed(pack: &mut impl BufRead, exchange: &FetchContext) -> Result<u64, Error> {
     let broken = |error: io::Error| exchange.fail(&error);
     let mut start = [0; HEADER_BYTES];
     pack.read_exact(&mut start).map_err(broken)?;
     let (_, objects) = header::decode(&start).map_err(|error| exchange.fail(&error))?;
     bounded(exchange, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
-    let mut counted = Counted::default();
+    let mut counted = PackTotals::default();
     let mut state = Decompress::new();
     let mut offset = count(HEADER_BYTES);
     for _ in 0..objects {
@@ -95,12 +95,17 @@ pub(super) fn needed(pack: &mut impl BufRead, exchange: &Exchange) -> Result<u64
     Ok(counted.total())
 }
 
-impl Counted {
-    fn add(&mut self, (entry, offset): (&Entry, u64), inflated: &Inflated, exchange: &Exchange) -> Result<(), Error> {
+impl PackTotals {
+    fn add(
+        &mut self,
+        (entry, offset): (&Entry, u64),
+        inflated: &Inflated,
+        exchange: &FetchContext,
+    ) -> Result<(), Error> {
         self.compressed = self.compressed.max(inflated.compressed);
         let size = entry.decompressed_size;
         let node = match entry.header {
-            Header::Commit | Header::Tree | Header::Blob | Header::Tag => Node {
+            Header::Commit | Header::Tree | Header::Blob | Header::Tag => PackObject {
                 offset,
                 path: size,
                 depth: 0,
@@ -111,7 +116,7 @@ impl Counted {
                 let base = base.and_then(|base| self.at(base));
                 let base = base.ok_or_else(|| exchange.protocol("a delta of its pack has no base"))?;
                 let result = self.result(size, inflated, exchange)?;
-                Node {
+                PackObject {
                     offset,
                     path: base.path.saturating_add(result),
                     depth: base.depth.saturating_add(1),
@@ -121,7 +126,7 @@ impl Counted {
             Header::RefDelta { .. } => {
                 let result = self.result(size, inflated, exchange)?;
                 self.segments.push(0);
-                Node {
+                PackObject {
                     offset,
                     path: result,
                     depth: 1,
@@ -143,7 +148,7 @@ impl Counted {
     }
 
     /// The size of the object that a delta makes, in bytes.
-    fn result(&mut self, instructions: u64, inflated: &Inflated, exchange: &Exchange) -> Result<u64, Error> {
+    fn result(&mut self, instructions: u64, inflated: &Inflated, exchange: &FetchContext) -> Result<u64, Error> {
         let start = inflated.start.get(..inflated.length).unwrap_or_default();
         let sizes = number(start).and_then(|(_, rest)| number(rest));
         let (result, _) = sizes.ok_or_else(|| exchange.protocol("a delta of its pack has no sizes"))?;
@@ -153,7 +158,7 @@ impl Counted {
         Ok(result)
     }
 
-    fn at(&self, offset: u64) -> Option<Node> {
+    fn at(&self, offset: u64) -> Option<PackObject> {
         let found = self.nodes.binary_search_by_key(&offset, |node| node.offset).ok()?;
         self.nodes.get(found).copied()
     }
@@ -211,11 +216,11 @@ fn number(bytes: &[u8]) -> Option<(u64, &[u8])> {
     None
 }
 
-fn object_bounded(exchange: &Exchange, size: u64) -> Result<(), Error> {
+fn object_bounded(exchange: &FetchContext, size: u64) -> Result<(), Error> {
     bounded(exchange, "bytes of one object, unpacked,", (size, MAX_UNPACKED_BYTES))
 }
 
-fn bounded(exchange: &Exchange, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
+fn bounded(exchange: &FetchContext, what: &'static str, (observed, allowed): (u64, u64)) -> Result<(), Error> {
     if observed <= allowed {
         return Ok(());
     }

@@ -1,5 +1,5 @@
 //! Decides whether the gateway may read a repository, and with which credentials. Only a
-//! [`Permitted`] lets a fetch begin.
+//! [`AllowedRepository`] lets a fetch begin.
 //!
 //! A `repository` Secret with that URL allows it, and so does a pattern of the settings.
 //! `repo-creds` Secrets do not: they only say how to log in below a prefix.
@@ -16,11 +16,11 @@ use url::Url;
 use super::location::{Location, without_user};
 use super::{Error, address, spelling};
 use tollgate_core::glob::{Pattern, normalize_repository, source_permitted};
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 /// A repository the gateway may read.
 #[derive(Clone, Debug)]
-pub struct Permitted {
+pub struct AllowedRepository {
     object: String,
     spelled: Vec<String>,
     urls: Vec<String>,
@@ -30,7 +30,7 @@ pub struct Permitted {
     named: bool,
 }
 
-impl Permitted {
+impl AllowedRepository {
     /// The object a caller needs `repositories, get` on: the URL as in its Secret, with
     /// `<project>/` in front if the Secret belongs to a project; without a Secret, the URL as
     /// requested.
@@ -94,8 +94,8 @@ impl Permitted {
                 }
             }
             part(match secret.verification {
-                Verification::On => "verified",
-                Verification::Off => "insecure",
+                TlsVerification::On => "verified",
+                TlsVerification::Off => "insecure",
             });
             if let Some((chain, key)) = &secret.client_certificate {
                 part(chain.expose_secret());
@@ -116,7 +116,11 @@ impl Permitted {
 ///
 /// Source: Argo CD's `getRepositorySecret` (the project's own Secret, else one of no project) and
 /// `getRepoCredsSecret` (the longest prefix); here a prefix ends at a `/` and never within a host.
-pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&str, &str)) -> Result<Permitted, Error> {
+pub fn permitted(
+    resources: &Resources,
+    patterns: &[String],
+    (project, url): (&str, &str),
+) -> Result<AllowedRepository, Error> {
     let location = Location::parse(url)?;
     // SECURITY: not shortened, because rules and the cache depend on it.
     let shown = without_user(url);
@@ -164,7 +168,7 @@ pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&s
         .chain([&shown])
         .map(|spelling| format!("{prefix}{spelling}"));
     let spelled = others(&object, equal.into_iter().chain(spelled));
-    Ok(Permitted {
+    Ok(AllowedRepository {
         object,
         spelled,
         urls: urls(&shown, &location),
@@ -176,7 +180,7 @@ pub fn permitted(resources: &Resources, patterns: &[String], (project, url): (&s
     })
 }
 
-fn local(location: Location, patterns: &[String], shown: String) -> Result<Permitted, Error> {
+fn local(location: Location, patterns: &[String], shown: String) -> Result<AllowedRepository, Error> {
     let Location::Local(path) = &location else {
         return Err(Error::NotListed { url: shown });
     };
@@ -184,7 +188,7 @@ fn local(location: Location, patterns: &[String], shown: String) -> Result<Permi
     if !local_permitted(patterns, &text) {
         return Err(Error::NotListed { url: shown });
     }
-    Ok(Permitted {
+    Ok(AllowedRepository {
         object: shown.clone(),
         spelled: others(&shown, spelling::spellings(&location)),
         urls: urls(&shown, &location),

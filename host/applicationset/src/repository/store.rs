@@ -1,4 +1,4 @@
-//! The store of fetched repositories, shared by all requests. Each request gets a [`Reader`].
+//! The store of fetched repositories, shared by all requests. Each request gets a [`RepositoryReader`].
 //!
 //! Invariant: no lock is held while reading from the network or the disk.
 
@@ -10,39 +10,39 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::cache::{Cache, Checkout};
-use super::disk::{Home, Room};
+use super::disk::{DiskQuota, FetchDirectory};
 use super::error::quoted;
-use super::exchange::Exchange;
-use super::flight::{Asked, Flights};
+use super::exchange::FetchContext;
+use super::flight::{FetchKey, InFlightFetches};
 use super::location::Location;
-use super::permission::{Permitted, permitted};
+use super::permission::{AllowedRepository, permitted};
 use super::tree::CommitTree;
 use super::{Error, MAX_PATH_BYTES, MAX_UNPACKING_BYTES, fetch, local};
 use crate::inputs::InputError;
-use crate::{Budget, Exceeded, Repositories, Tree};
+use crate::{Exceeded, GenerationBudget, Repositories, Tree};
 use tollgate_config::{GitCache, GitLimits};
 use tollgate_state::Resources;
 
 /// How often a waiting request checks whether its client still waits. The fetch itself goes on
 /// without it.
-const STEP: Duration = Duration::from_millis(100);
+const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// The repositories of all requests: what was fetched, and what is being fetched. There is one
 /// store for the process, and its folder is removed with it.
-pub struct Store {
+pub struct RepositoryStore {
     patterns: Vec<String>,
-    shared: Arc<Shared>,
+    shared: Arc<StoreInner>,
 }
 
 /// What the fetching threads share.
-pub(super) struct Shared {
+pub(super) struct StoreInner {
     pub(super) limits: GitLimits,
     /// How long a commit is kept that nobody requests.
     keep: Duration,
     /// Private to this user.
-    pub(super) home: Home,
+    pub(super) home: FetchDirectory,
     /// The disk space in it.
-    pub(super) room: Arc<Room>,
+    pub(super) room: Arc<DiskQuota>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,12 +51,12 @@ pub(super) struct Shared {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) cache: Cache,
-    pub(super) flights: Flights,
+    pub(super) flights: InFlightFetches,
     /// Memory that fetches use for unpacking, in bytes.
     unpacking: u64,
 }
 
-impl Shared {
+impl StoreInner {
     pub(super) fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// Waits until there is memory to unpack `needed` bytes at once.
-    pub(super) fn unpacking(&self, needed: u64, exchange: &Exchange) -> Result<Unpacking<'_>, Error> {
+    pub(super) fn unpacking(&self, needed: u64, exchange: &FetchContext) -> Result<UnpackReservation<'_>, Error> {
         if needed > MAX_UNPACKING_BYTES {
             return Err(Error::TooLarge {
                 url: exchange.url().to_owned(),
@@ -94,24 +94,24 @@ impl Shared {
             state = self.wait(state, exchange.ends());
         }
         state.unpacking = state.unpacking.saturating_add(needed);
-        Ok(Unpacking { shared: self, needed })
+        Ok(UnpackReservation { shared: self, needed })
     }
 
-    /// Waits for a change, for at most one [`STEP`].
+    /// Waits for a change, for at most one [`POLL_INTERVAL`].
     pub(super) fn wait<'s>(&'s self, state: MutexGuard<'s, State>, until: Instant) -> MutexGuard<'s, State> {
         let left = until.saturating_duration_since(Instant::now());
-        let waited = self.changed.wait_timeout(state, left.min(STEP));
+        let waited = self.changed.wait_timeout(state, left.min(POLL_INTERVAL));
         waited.unwrap_or_else(PoisonError::into_inner).0
     }
 }
 
 /// Memory that a fetch uses for unpacking, released when it is dropped.
-pub(super) struct Unpacking<'s> {
-    shared: &'s Shared,
+pub(super) struct UnpackReservation<'s> {
+    shared: &'s StoreInner,
     needed: u64,
 }
 
-impl Drop for Unpacking<'_> {
+impl Drop for UnpackReservation<'_> {
     fn drop(&mut self) {
         let mut state = self.shared.state();
         state.unpacking = state.unpacking.saturating_sub(self.needed);
@@ -120,14 +120,14 @@ impl Drop for Unpacking<'_> {
     }
 }
 
-impl fmt::Debug for Store {
+impl fmt::Debug for RepositoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut shown = f.debug_struct("Store");
         shown.field("limits", &self.shared.limits).finish_non_exhaustive()
     }
 }
 
-impl Drop for Store {
+impl Drop for RepositoryStore {
     fn drop(&mut self) {
         // Fetches in progress also hold the folder, and may outlive the process's orderly
         // shutdown.
@@ -137,7 +137,7 @@ impl Drop for Store {
     }
 }
 
-impl Store {
+impl RepositoryStore {
     /// Creates an empty store below the system's folder for temporary files.
     ///
     /// - `patterns`: `applicationSets.repositories`.
@@ -148,19 +148,19 @@ impl Store {
         Self::kept(limits, &GitCache::default(), patterns)
     }
 
-    /// Creates a store as [`Store::new`] does, with the cache settings `cache`.
+    /// Creates a store as [`RepositoryStore::new`] does, with the cache settings `cache`.
     ///
     /// # Errors
-    /// As [`Store::new`].
+    /// As [`RepositoryStore::new`].
     pub fn kept(limits: GitLimits, cache: &GitCache, patterns: &[String]) -> Result<Self, Error> {
         let parent = cache.directory.clone().unwrap_or_else(std::env::temp_dir);
         Ok(Self {
             patterns: patterns.to_vec(),
-            shared: Arc::new(Shared {
+            shared: Arc::new(StoreInner {
                 limits,
                 keep: cache.keep,
-                home: Home::make(&parent)?,
-                room: Room::new(cache.bytes),
+                home: FetchDirectory::make(&parent)?,
+                room: DiskQuota::new(cache.bytes),
                 state: Mutex::default(),
                 changed: Condvar::new(),
             }),
@@ -170,8 +170,8 @@ impl Store {
     /// Returns a reader for a request that uses `resources`, for a set of `project` (its
     /// `spec.template.spec.project`; empty if that is templated, in which case only Secrets of no
     /// project are used).
-    pub fn with<'r>(&'r self, resources: &'r Resources, project: &'r str) -> Reader<'r> {
-        Reader {
+    pub fn with<'r>(&'r self, resources: &'r Resources, project: &'r str) -> RepositoryReader<'r> {
+        RepositoryReader {
             store: self,
             resources,
             project,
@@ -183,7 +183,7 @@ impl Store {
     ///
     /// # Errors
     /// As [`permitted`].
-    pub fn permitted(&self, resources: &Resources, (project, url): (&str, &str)) -> Result<Permitted, Error> {
+    pub fn permitted(&self, resources: &Resources, (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
         permitted(resources, &self.patterns, (project, url))
     }
 
@@ -197,7 +197,12 @@ impl Store {
         self.shared.state().flights.begun()
     }
 
-    fn open(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<CommitTree, Error> {
+    fn open(
+        &self,
+        permitted: &AllowedRepository,
+        revision: &str,
+        budget: &GenerationBudget,
+    ) -> Result<CommitTree, Error> {
         let revision = match revision.trim() {
             "" => "HEAD",
             named => named,
@@ -220,8 +225,13 @@ impl Store {
     }
 
     /// The checkout of a revision; waits for a fetch if necessary.
-    fn fetched(&self, permitted: &Permitted, revision: &str, budget: &Budget) -> Result<Arc<Checkout>, Error> {
-        let asked = Asked::new(permitted, revision);
+    fn fetched(
+        &self,
+        permitted: &AllowedRepository,
+        revision: &str,
+        budget: &GenerationBudget,
+    ) -> Result<Arc<Checkout>, Error> {
+        let asked = FetchKey::new(permitted, revision);
         let now = Instant::now();
         let old = self.shared.state().cache.expire(now, self.shared.keep);
         drop(old);
@@ -239,7 +249,12 @@ impl Store {
 
     /// Waits for the checkout of a revision, from an own fetch or one that another request
     /// started.
-    fn waited(&self, permitted: &Permitted, asked: Asked, budget: &Budget) -> Result<Arc<Checkout>, Error> {
+    fn waited(
+        &self,
+        permitted: &AllowedRepository,
+        asked: FetchKey,
+        budget: &GenerationBudget,
+    ) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
         loop {
             waited_for(permitted.url(), budget)?;
@@ -270,8 +285,8 @@ impl Store {
     fn join<'s>(
         &'s self,
         mut state: MutexGuard<'s, State>,
-        (flight, url): (&super::flight::Flight, &str),
-        budget: &Budget,
+        (flight, url): (&super::flight::InFlightFetch, &str),
+        budget: &GenerationBudget,
     ) -> Result<Arc<Checkout>, Error> {
         // A fetch ends by itself. The wait lasts a little longer, so that the caller gets the
         // fetch's own, more precise error.
@@ -294,13 +309,13 @@ impl Store {
 
 /// The repositories one request may read. Blocks; call it off the runtime.
 #[derive(Clone, Copy)]
-pub struct Reader<'r> {
-    store: &'r Store,
+pub struct RepositoryReader<'r> {
+    store: &'r RepositoryStore,
     resources: &'r Resources,
     project: &'r str,
 }
 
-impl fmt::Debug for Reader<'_> {
+impl fmt::Debug for RepositoryReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Reader")
             .field("project", &self.project)
@@ -308,8 +323,8 @@ impl fmt::Debug for Reader<'_> {
     }
 }
 
-impl Repositories for Reader<'_> {
-    fn open(&self, url: &str, revision: &str, budget: &Budget) -> Result<Box<dyn Tree>, InputError> {
+impl Repositories for RepositoryReader<'_> {
+    fn open(&self, url: &str, revision: &str, budget: &GenerationBudget) -> Result<Box<dyn Tree>, InputError> {
         let permitted = self.store.permitted(self.resources, (self.project, url))?;
         Ok(Box::new(self.store.open(&permitted, revision, budget)?))
     }
@@ -317,9 +332,9 @@ impl Repositories for Reader<'_> {
 
 /// Fails if nobody waits for the result any more. A deadline that has passed is reported
 /// elsewhere, with a more precise error.
-fn waited_for(url: &str, budget: &Budget) -> Result<(), Error> {
+fn waited_for(url: &str, budget: &GenerationBudget) -> Result<(), Error> {
     match budget.time() {
-        Err(Exceeded::Cancelled) => Err(Error::GivenUp { url: url.to_owned() }),
+        Err(Exceeded::Cancelled) => Err(Error::Cancelled { url: url.to_owned() }),
         _ => Ok(()),
     }
 }
@@ -328,41 +343,41 @@ fn waited_for(url: &str, budget: &Budget) -> Result<(), Error> {
 mod tests {
     use std::sync::Arc;
 
-    use super::{Asked, Checkout, Error, Store, permitted};
-    use crate::Budget;
+    use super::{Checkout, Error, FetchKey, RepositoryStore, permitted};
+    use crate::GenerationBudget;
     use tollgate_config::GenerationLimits;
     use tollgate_config::GitLimits;
     use tollgate_state::Resources;
 
     const URL: &str = "https://git.example/app";
 
-    fn ask(store: &Store, budget: &Budget) -> Result<Arc<Checkout>, Error> {
+    fn ask(store: &RepositoryStore, budget: &GenerationBudget) -> Result<Arc<Checkout>, Error> {
         let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
         store.fetched(&permitted, "main", budget)
     }
 
     /// A store in which another request's fetch of the same revision is in progress, and a
     /// function that ends that fetch.
-    fn busy() -> (Store, fn(&Store)) {
-        let store = Store::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
+    fn busy() -> (RepositoryStore, fn(&RepositoryStore)) {
+        let store = RepositoryStore::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
         store.shared.state().flights.begin(&asked());
-        let end = |store: &Store| {
+        let end = |store: &RepositoryStore| {
             let url = "ended".to_owned();
             store.shared.state().flights.end(&asked(), Err(Error::Absent { url }));
             store.shared.wake();
         };
-        (store, end as fn(&Store))
+        (store, end as fn(&RepositoryStore))
     }
 
     #[test]
     fn a_revision_longer_than_any_name_is_not_asked_for() {
         let (store, _end) = busy();
         let permitted = permitted(&Resources::default(), &store.patterns, ("", URL)).unwrap();
-        let budget = Budget::new(GenerationLimits::default());
+        let budget = GenerationBudget::new(GenerationLimits::default());
         budget.cancel();
         let open = |length: usize| store.open(&permitted, &"x".repeat(length), &budget).unwrap_err();
         assert!(
-            matches!(open(super::MAX_PATH_BYTES), Error::GivenUp { .. }),
+            matches!(open(super::MAX_PATH_BYTES), Error::Cancelled { .. }),
             "asked for"
         );
         let refused = open(super::MAX_PATH_BYTES + 1).to_string();
@@ -377,19 +392,19 @@ mod tests {
     #[test]
     fn who_went_away_waits_for_no_fetch() {
         let (store, _end) = busy();
-        let budget = Budget::new(GenerationLimits::default());
+        let budget = GenerationBudget::new(GenerationLimits::default());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
             until_joined(&store);
             budget.cancel();
-            assert_eq!(waiting.join().unwrap(), Error::GivenUp { url: URL.to_owned() });
+            assert_eq!(waiting.join().unwrap(), Error::Cancelled { url: URL.to_owned() });
         });
     }
 
     #[test]
     fn who_stays_has_what_came_of_it() {
         let (store, end) = busy();
-        let budget = Budget::new(GenerationLimits::default());
+        let budget = GenerationBudget::new(GenerationLimits::default());
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| ask(&store, &budget).unwrap_err());
             until_joined(&store);
@@ -400,14 +415,14 @@ mod tests {
     }
 
     /// Waits until another request has joined the fetch.
-    fn until_joined(store: &Store) {
+    fn until_joined(store: &RepositoryStore) {
         while Arc::strong_count(&store.shared.state().flights.of(&asked()).unwrap()) < 3 {
             std::thread::yield_now();
         }
     }
 
-    fn asked() -> Asked {
+    fn asked() -> FetchKey {
         let patterns = ["https://git.example/*".to_owned()];
-        Asked::new(&permitted(&Resources::default(), &patterns, ("", URL)).unwrap(), "main")
+        FetchKey::new(&permitted(&Resources::default(), &patterns, ("", URL)).unwrap(), "main")
     }
 }

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use secrecy::{ExposeSecret as _, SecretString};
 
 use super::location::{Location, shown};
-use super::{Error, Permitted, address, permitted};
+use super::{AllowedRepository, Error, address, permitted};
 use tollgate_core::diagnostic::Location as Place;
-use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, Verification};
+use tollgate_state::{Repository, RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 const URL: &str = "https://git.example/team/app";
 
@@ -19,7 +19,7 @@ fn secret(name: &str, kind: RepositoryKind, (url, project): (&str, &str)) -> Rep
         project: project.to_owned(),
         auth: RepositoryAuth::Anonymous,
         client_certificate: None,
-        verification: Verification::On,
+        verification: TlsVerification::On,
         location: Place::default(),
     }
 }
@@ -41,12 +41,12 @@ fn resources(secrets: Vec<Repository>) -> Resources {
     }
 }
 
-fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<Permitted, Error> {
+fn ask(resources: &Resources, patterns: &[&str], (project, url): (&str, &str)) -> Result<AllowedRepository, Error> {
     let patterns: Vec<String> = patterns.iter().map(|&pattern| pattern.to_owned()).collect();
     permitted(resources, &patterns, (project, url))
 }
 
-fn token(permitted: &Permitted) -> &str {
+fn token(permitted: &AllowedRepository) -> &str {
     match permitted.secret().map(|secret| &secret.auth) {
         Some(RepositoryAuth::Bearer(token)) => token.expose_secret(),
         _ => "",
@@ -331,7 +331,7 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     let asked = "https://git.example:443/Team/app";
     let without = ask(&all, &["https://**"], ("", asked)).unwrap();
     assert_eq!(without.object(), asked);
-    let has = |permitted: &Permitted, object: &str| permitted.spelled().iter().any(|known| known == object);
+    let has = |permitted: &AllowedRepository, object: &str| permitted.spelled().iter().any(|known| known == object);
     for object in [
         "https://git.example/Team/app",
         "https://git.example/team/app",

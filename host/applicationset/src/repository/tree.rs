@@ -23,14 +23,14 @@ use super::{
     Error, MAX_DEPTH, MAX_ENTRIES, MAX_FILE_BYTES, MAX_FILES, MAX_LISTED_BYTES, MAX_OBJECT_BYTES, MAX_PATH_BYTES,
 };
 use crate::inputs::InputError;
-use crate::{Budget, File, Tree};
+use crate::{File, GenerationBudget, Tree};
 
 mod links;
 mod reading;
 #[cfg(test)]
 mod tests;
 
-use reading::Reading;
+use reading::ReadCounter;
 
 /// Memory that a path takes in addition to its characters, in bytes.
 const PATH_BYTES: u64 = 48;
@@ -109,7 +109,7 @@ impl CommitTree {
     }
 
     /// The entries of a directory, sorted by name.
-    fn entries(&self, id: ObjectId, path: &str, reading: &mut Reading<'_>) -> Result<Vec<Entry>, Error> {
+    fn entries(&self, id: ObjectId, path: &str, reading: &mut ReadCounter<'_>) -> Result<Vec<Entry>, Error> {
         let data = self.object(id, (path, MAX_OBJECT_BYTES))?;
         reading.bytes = reading.bytes.saturating_add(count(data.len()));
         if reading.bytes > MAX_LISTED_BYTES {
@@ -156,8 +156,8 @@ impl CommitTree {
     /// directory.
     fn walk(
         &self,
-        reading: &mut Reading<'_>,
-        visit: &mut dyn FnMut(&str, &Entry) -> Result<Into, InputError>,
+        reading: &mut ReadCounter<'_>,
+        visit: &mut dyn FnMut(&str, &Entry) -> Result<Descend, InputError>,
     ) -> Result<(), InputError> {
         let mut open = vec![(String::new(), self.entries(self.root, "", reading)?.into_iter())];
         while let Some((parent, entries)) = open.last_mut() {
@@ -173,7 +173,7 @@ impl CommitTree {
                     .into());
             }
             let into = visit(&path, &entry)?;
-            if into == Into::Yes && entry.kind == EntryKind::Tree {
+            if into == Descend::Yes && entry.kind == EntryKind::Tree {
                 if open.len() >= MAX_DEPTH {
                     let observed = count(open.len()).saturating_add(1);
                     return Err(self
@@ -191,30 +191,30 @@ impl CommitTree {
 
 /// Whether to visit the content of a directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Into {
+enum Descend {
     Yes,
     No,
 }
 
 impl Tree for CommitTree {
-    fn directories(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
+    fn directories(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
         let mut found = Vec::new();
-        self.walk(&mut Reading::new(budget), &mut |path, entry| {
+        self.walk(&mut ReadCounter::new(budget), &mut |path, entry| {
             match entry.kind {
-                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Into::No),
+                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
                 EntryKind::Tree | EntryKind::Commit => {
                     keep(budget, path)?;
                     found.push(path.to_owned());
                 }
                 EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
             }
-            Ok(Into::Yes)
+            Ok(Descend::Yes)
         })?;
         Ok(found)
     }
 
-    fn submodules(&self, budget: &Budget) -> Result<Vec<String>, InputError> {
-        let mut reading = Reading::new(budget);
+    fn submodules(&self, budget: &GenerationBudget) -> Result<Vec<String>, InputError> {
+        let mut reading = ReadCounter::new(budget);
         // Source: Argo CD, `nativeGitClient.Checkout`: without the file there are no submodules,
         // and the directory stays empty.
         let root = self.entries(self.root, "", &mut reading)?;
@@ -224,31 +224,31 @@ impl Tree for CommitTree {
         let mut found = Vec::new();
         self.walk(&mut reading, &mut |path, entry| {
             match entry.kind {
-                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Into::No),
+                EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
                 EntryKind::Commit => {
                     keep(budget, path)?;
                     found.push(path.to_owned());
                 }
                 EntryKind::Tree | EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
             }
-            Ok(Into::Yes)
+            Ok(Descend::Yes)
         })?;
         Ok(found)
     }
 
-    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &Budget) -> Result<Vec<File>, InputError> {
+    fn files(&self, matches: &dyn Fn(&str) -> bool, budget: &GenerationBudget) -> Result<Vec<File>, InputError> {
         // Links are followed after everything is listed; until then they have no content.
         let mut found: Vec<(String, Option<ObjectId>)> = Vec::new();
-        let mut reading = Reading::new(budget);
+        let mut reading = ReadCounter::new(budget);
         self.walk(&mut reading, &mut |path, entry| {
             let id = match entry.kind {
-                EntryKind::Tree => return Ok(Into::Yes),
+                EntryKind::Tree => return Ok(Descend::Yes),
                 // Argo CD lists it but cannot read it.
                 EntryKind::Commit if matches(path) => {
                     return Err(self.wrong(path, "is a submodule, and no file").into());
                 }
-                EntryKind::Commit => return Ok(Into::Yes),
-                _ if !matches(path) => return Ok(Into::Yes),
+                EntryKind::Commit => return Ok(Descend::Yes),
+                _ if !matches(path) => return Ok(Descend::Yes),
                 EntryKind::Blob | EntryKind::BlobExecutable => Some(entry.id),
                 EntryKind::Link => None,
             };
@@ -258,7 +258,7 @@ impl Tree for CommitTree {
             }
             keep(budget, path)?;
             found.push((path.to_owned(), id));
-            Ok(Into::Yes)
+            Ok(Descend::Yes)
         })?;
         found.sort_unstable();
         let mut files = Vec::with_capacity(found.len());
@@ -286,7 +286,7 @@ impl Tree for CommitTree {
 }
 
 /// Charges a kept path to the budget.
-fn keep(budget: &Budget, path: &str) -> Result<(), InputError> {
+fn keep(budget: &GenerationBudget, path: &str) -> Result<(), InputError> {
     let bytes = count(path.len()).saturating_add(PATH_BYTES);
     budget.bytes(bytes).map_err(|exceeded| InputError(exceeded.to_string()))
 }

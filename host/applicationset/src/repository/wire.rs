@@ -23,13 +23,13 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::Error;
-use super::address::{Forbidden, Resolver};
+use super::address::{ForbiddenAddress, Resolver};
 use super::error::quoted;
-use super::exchange::{Exchange, with_causes};
+use super::exchange::{FetchContext, with_causes};
 use super::location::Location;
-use super::permission::Permitted;
+use super::permission::AllowedRepository;
 use tollgate_core::glob::normalize_repository;
-use tollgate_state::{RepositoryAuth, Verification};
+use tollgate_state::{RepositoryAuth, TlsVerification};
 
 /// Maximum size of a request's body, in bytes; the library only writes a few lines.
 const MAX_REQUEST_BYTES: usize = 64 * 1024;
@@ -41,20 +41,20 @@ const MAX_REDIRECTS: usize = 3;
 const CONNECT_TIME: Duration = Duration::from_secs(10);
 
 /// A client for one repository and one fetch.
-pub(super) struct Wire {
-    line: Arc<Sender>,
+pub(super) struct GitHttpClient {
+    line: Arc<RequestSender>,
     base: Option<String>,
 }
 
 /// Sends requests.
-struct Sender {
+struct RequestSender {
     runtime: Option<Runtime>,
     client: Client,
-    exchange: Arc<Exchange>,
+    exchange: Arc<FetchContext>,
     authorization: Option<HeaderValue>,
 }
 
-impl Drop for Sender {
+impl Drop for RequestSender {
     fn drop(&mut self) {
         // A name that is still being resolved must not block the thread.
         if let Some(runtime) = self.runtime.take() {
@@ -63,9 +63,9 @@ impl Drop for Sender {
     }
 }
 
-impl Wire {
+impl GitHttpClient {
     /// Creates a client, and the URL it starts at.
-    pub(super) fn new(permitted: &Permitted, exchange: &Arc<Exchange>) -> Result<(Self, Url), Error> {
+    pub(super) fn new(permitted: &AllowedRepository, exchange: &Arc<FetchContext>) -> Result<(Self, Url), Error> {
         let Location::Remote(url) = permitted.location() else {
             return Err(exchange.protocol("it is not remote"));
         };
@@ -81,7 +81,7 @@ impl Wire {
             tokio::time::sleep_until(ends).await;
             interrupt.store(true, Ordering::Relaxed);
         });
-        let line = Sender {
+        let line = RequestSender {
             runtime: Some(runtime),
             client: client(permitted)?,
             exchange: Arc::clone(exchange),
@@ -94,9 +94,9 @@ impl Wire {
         Ok((wire, url.clone()))
     }
 
-    fn call(&mut self, (method, url): (Method, &str), headers: HeaderMap) -> io::Result<Arc<Mutex<Call>>> {
+    fn call(&mut self, (method, url): (Method, &str), headers: HeaderMap) -> io::Result<Arc<Mutex<HttpCall>>> {
         let url = Url::parse(url).map_err(io::Error::other)?;
-        Ok(Arc::new(Mutex::new(Call {
+        Ok(Arc::new(Mutex::new(HttpCall {
             line: Arc::clone(&self.line),
             method,
             url,
@@ -108,7 +108,7 @@ impl Wire {
     }
 }
 
-fn client(permitted: &Permitted) -> Result<Client, Error> {
+fn client(permitted: &AllowedRepository) -> Result<Client, Error> {
     let mut builder = Client::builder()
         .redirect(reqwest::redirect::Policy::none())
         .referer(false)
@@ -124,7 +124,7 @@ fn client(permitted: &Permitted) -> Result<Client, Error> {
         reason: reason.to_owned(),
     };
     if let Some(secret) = permitted.secret() {
-        if secret.verification == Verification::Off {
+        if secret.verification == TlsVerification::Off {
             builder = builder.tls_danger_accept_invalid_certs(true);
         }
         if let Some((chain, key)) = &secret.client_certificate {
@@ -136,7 +136,7 @@ fn client(permitted: &Permitted) -> Result<Client, Error> {
     builder.build().map_err(|_| unusable("its TLS settings are not usable"))
 }
 
-fn authorization(permitted: &Permitted) -> Result<Option<HeaderValue>, Error> {
+fn authorization(permitted: &AllowedRepository) -> Result<Option<HeaderValue>, Error> {
     let text = match permitted.secret().map(|secret| &secret.auth) {
         None | Some(RepositoryAuth::Anonymous) => return Ok(None),
         Some(RepositoryAuth::Unusable { reason }) => {
@@ -160,7 +160,7 @@ fn authorization(permitted: &Permitted) -> Result<Option<HeaderValue>, Error> {
     Ok(Some(value))
 }
 
-impl Sender {
+impl RequestSender {
     /// Runs on the calling thread until the work is done or time is over.
     fn wait<T>(&self, work: impl Future<Output = reqwest::Result<T>>) -> io::Result<T> {
         let Some(runtime) = &self.runtime else {
@@ -179,7 +179,7 @@ impl Sender {
         let url = self.exchange.url().to_owned();
         let mut cause: Option<&dyn std::error::Error> = Some(&error);
         while let Some(current) = cause {
-            if let Some(Forbidden(what)) = current.downcast_ref::<Forbidden>() {
+            if let Some(ForbiddenAddress(what)) = current.downcast_ref::<ForbiddenAddress>() {
                 let hint = "; that is where its name leads";
                 return Error::Address { url, what, hint };
             }
@@ -191,7 +191,7 @@ impl Sender {
         }
     }
 
-    fn send(&self, call: &mut Call) -> io::Result<Response> {
+    fn send(&self, call: &mut HttpCall) -> io::Result<Response> {
         let mut headers = call.headers.clone();
         if let Some(authorization) = &self.authorization {
             headers.insert(AUTHORIZATION, authorization.clone());
@@ -251,8 +251,8 @@ fn spelling(url: &Url) -> Option<String> {
 const REFS: &str = "/info/refs";
 
 /// A request that is sent when its answer is first read.
-struct Call {
-    line: Arc<Sender>,
+struct HttpCall {
+    line: Arc<RequestSender>,
     method: Method,
     url: Url,
     headers: HeaderMap,
@@ -261,7 +261,7 @@ struct Call {
     piece: Bytes,
 }
 
-impl Call {
+impl HttpCall {
     fn answer(&mut self) -> io::Result<&mut Response> {
         if self.answer.is_none() {
             let line = Arc::clone(&self.line);
@@ -295,13 +295,13 @@ impl Call {
     }
 }
 
-fn held(call: &Mutex<Call>) -> MutexGuard<'_, Call> {
+fn held(call: &Mutex<HttpCall>) -> MutexGuard<'_, HttpCall> {
     call.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Header fields of an answer as text.
 pub(super) struct HeaderLines {
-    call: Arc<Mutex<Call>>,
+    call: Arc<Mutex<HttpCall>>,
     text: Option<Cursor<Vec<u8>>>,
 }
 
@@ -335,7 +335,7 @@ impl BufRead for HeaderLines {
 
 /// The body of an answer.
 pub(super) struct AnswerBody {
-    call: Arc<Mutex<Call>>,
+    call: Arc<Mutex<HttpCall>>,
     piece: Bytes,
 }
 
@@ -363,7 +363,7 @@ impl BufRead for AnswerBody {
 }
 
 /// The body of a request, collected before it is sent.
-pub(super) struct RequestBody(Arc<Mutex<Call>>);
+pub(super) struct RequestBody(Arc<Mutex<HttpCall>>);
 
 impl Write for RequestBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -380,7 +380,7 @@ impl Write for RequestBody {
     }
 }
 
-impl Http for Wire {
+impl Http for GitHttpClient {
     type Headers = HeaderLines;
     type ResponseBody = AnswerBody;
     type PostBody = RequestBody;
@@ -431,7 +431,7 @@ impl Http for Wire {
     }
 }
 
-fn answered(call: &Arc<Mutex<Call>>) -> (HeaderLines, AnswerBody) {
+fn answered(call: &Arc<Mutex<HttpCall>>) -> (HeaderLines, AnswerBody) {
     let headers = HeaderLines {
         call: Arc::clone(call),
         text: None,

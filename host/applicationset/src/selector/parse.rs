@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::iter::Peekable;
 use std::vec::IntoIter;
 
-use super::{Requirement, Rule, Values, requirement};
+use super::{LabelOperator, Requirement, Values, requirement};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Token<'t> {
@@ -60,22 +60,22 @@ fn one(tokens: &mut Tokens<'_>) -> Result<Requirement, String> {
         other => return Err(format!("found '{}', expected: identifier", found(other))),
     };
     let rule = match (negated, tokens.peek()) {
-        (true, None | Some(Token::Comma)) => Rule::DoesNotExist,
-        (false, None | Some(Token::Comma)) => Rule::Exists,
+        (true, None | Some(Token::Comma)) => LabelOperator::DoesNotExist,
+        (false, None | Some(Token::Comma)) => LabelOperator::Exists,
         // Kubernetes reads `!key = value` as `key = value`.
         (_, Some(_)) => operation(tokens)?,
     };
     requirement(key, rule, Values::Labels)
 }
 
-fn operation(tokens: &mut Tokens<'_>) -> Result<Rule, String> {
+fn operation(tokens: &mut Tokens<'_>) -> Result<LabelOperator, String> {
     let rule = match tokens.next() {
-        Some(Token::Word("in")) => Rule::In(set(tokens)?),
-        Some(Token::Word("notin")) => Rule::NotIn(set(tokens)?),
-        Some(Token::Equal) => Rule::In(vec![value(tokens)?]),
-        Some(Token::NotEqual) => Rule::NotIn(vec![value(tokens)?]),
-        Some(Token::Greater) => Rule::Greater(integer(&value(tokens)?)?),
-        Some(Token::Less) => Rule::Less(integer(&value(tokens)?)?),
+        Some(Token::Word("in")) => LabelOperator::In(set(tokens)?),
+        Some(Token::Word("notin")) => LabelOperator::NotIn(set(tokens)?),
+        Some(Token::Equal) => LabelOperator::In(vec![value(tokens)?]),
+        Some(Token::NotEqual) => LabelOperator::NotIn(vec![value(tokens)?]),
+        Some(Token::Greater) => LabelOperator::Greater(integer(&value(tokens)?)?),
+        Some(Token::Less) => LabelOperator::Less(integer(&value(tokens)?)?),
         other => {
             return Err(format!(
                 "found '{}', expected: in, notin, =, ==, !=, gt, lt",

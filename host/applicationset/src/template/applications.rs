@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{Error, Render, Role, Text, merge, role_of, told, tree};
-use crate::{Budget, Engine, Params, Spec, fleeting, patch, weight};
+use super::{AuthorizationImpact, Error, RenderContext, Text, merge, role_of, told, tree};
+use crate::{GenerationBudget, Params, Spec, TemplateEngine, fleeting, patch, weight};
 
 /// The finalizer that makes Argo CD's controller delete an Application's resources.
 const CASCADE: &str = "resources-finalizer.argocd.argoproj.io";
@@ -15,17 +15,17 @@ const METADATA: [&str; 4] = ["name", "labels", "annotations", "finalizers"];
 
 /// The parsed template of one generator.
 #[derive(Debug)]
-pub struct Applications {
-    engine: Engine,
+pub struct ApplicationTemplate {
+    engine: TemplateEngine,
     namespace: String,
     /// The merged template as written, which empty parameters give.
     written: Value,
-    template: tree::Tree,
+    template: tree::TemplateTree,
     patch: Option<Text>,
     cascade: bool,
 }
 
-impl Applications {
+impl ApplicationTemplate {
     /// Parses the set's template, with `generator_template` merged over it, and its patch.
     ///
     /// - `generator_template`: `template` of the generator, if it has one.
@@ -44,7 +44,7 @@ impl Applications {
         Ok(Self {
             engine: spec.engine,
             namespace: namespace.to_owned(),
-            template: tree::Tree::new(spec.engine, &written, role_of)?,
+            template: tree::TemplateTree::new(spec.engine, &written, role_of)?,
             written,
             patch: patch.map(|text| patch_of(spec.engine, text)).transpose()?,
             cascade: !spec.sync.preserve_resources,
@@ -52,7 +52,7 @@ impl Applications {
     }
 
     /// The engine it was parsed for.
-    pub fn engine(&self) -> Engine {
+    pub fn engine(&self) -> TemplateEngine {
         self.engine
     }
 
@@ -66,8 +66,8 @@ impl Applications {
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
     /// [`Error::Exceeded`], [`Error::Patch`]; [`Error::Field`]: a field that the gateway bases a
     /// decision on has the wrong type.
-    pub fn render(&self, params: &Params, budget: &Budget) -> Result<Value, Error> {
-        let mut with = Render::new(params, budget);
+    pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
+        let mut with = RenderContext::new(params, budget);
         let mut parts = if params.is_empty() {
             budget.bytes(weight::of(&self.written))?;
             self.written.clone()
@@ -87,8 +87,8 @@ impl Applications {
 }
 
 /// SECURITY: any part of a patch can set a name or a destination.
-fn patch_of(engine: Engine, text: &str) -> Result<Text, Error> {
-    Text::new(engine, text, Role::Judged).map_err(|error| error.in_field("templatePatch"))
+fn patch_of(engine: TemplateEngine, text: &str) -> Result<Text, Error> {
+    Text::new(engine, text, AuthorizationImpact::Direct).map_err(|error| error.in_field("templatePatch"))
 }
 
 /// The `metadata` and `spec` of a template, without its other members.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode, SmolStr, TemplateNode};
 
 use super::value::{Heap, Value, size};
-use super::{Fault, TEXT_BYTES, fields, functions, print};
+use super::{ExecError, TEXT_BYTES, fields, functions, print};
 use crate::MissingKey;
 
 /// Maximum nesting of template calls and blocks.
@@ -57,7 +57,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     ///
     /// # Errors
     /// The template's mistake, or the limit it exceeds.
-    pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, Fault> {
+    pub(super) fn run(mut self, body: &ListNode, dot: &Value) -> Result<String, ExecError> {
         self.variables.push(("$".into(), dot.clone()));
         match self.walk(body, dot)? {
             Flow::Next => Ok(self.output),
@@ -65,7 +65,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    fn walk(&mut self, list: &ListNode, dot: &Value) -> Result<Flow, Fault> {
+    fn walk(&mut self, list: &ListNode, dot: &Value) -> Result<Flow, ExecError> {
         for node in &list.nodes {
             self.heap.step()?;
             match self.node(node, dot)? {
@@ -76,7 +76,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         Ok(Flow::Next)
     }
 
-    fn node(&mut self, node: &Node, dot: &Value) -> Result<Flow, Fault> {
+    fn node(&mut self, node: &Node, dot: &Value) -> Result<Flow, ExecError> {
         match node {
             Node::Text(text) => self.write(&text.text)?,
             Node::Action(action) => {
@@ -98,10 +98,10 @@ impl<'r, 'a> Executor<'r, 'a> {
         Ok(Flow::Next)
     }
 
-    fn write(&mut self, text: &str) -> Result<(), Fault> {
+    fn write(&mut self, text: &str) -> Result<(), ExecError> {
         let observed = size(self.output.len()).saturating_add(size(text.len()));
         if observed > TEXT_BYTES {
-            return Err(Fault::Output {
+            return Err(ExecError::Output {
                 observed,
                 allowed: TEXT_BYTES,
             });
@@ -111,7 +111,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         Ok(())
     }
 
-    fn write_value(&mut self, value: &Value) -> Result<(), Fault> {
+    fn write_value(&mut self, value: &Value) -> Result<(), ExecError> {
         match value {
             Value::Missing | Value::Nil => self.write("<no value>"),
             Value::Text(text) => self.write(text),
@@ -123,9 +123,9 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     /// Runs in a new scope; variables that it declares end with the scope.
-    fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, Fault>) -> Result<T, Fault> {
+    fn nested<T>(&mut self, run: impl FnOnce(&mut Self) -> Result<T, ExecError>) -> Result<T, ExecError> {
         if self.depth >= DEPTH {
-            return Err(Fault::Depth { allowed: DEPTH });
+            return Err(ExecError::Depth { allowed: DEPTH });
         }
         self.depth += 1;
         let mark = self.variables.len();
@@ -135,7 +135,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         result
     }
 
-    fn branch(&mut self, branch: &BranchNode, dot: &Value, with: bool) -> Result<Flow, Fault> {
+    fn branch(&mut self, branch: &BranchNode, dot: &Value, with: bool) -> Result<Flow, ExecError> {
         self.nested(|this| {
             let value = this.pipeline(&branch.pipe, dot)?;
             if value.truth() {
@@ -149,7 +149,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         })
     }
 
-    fn range(&mut self, branch: &BranchNode, dot: &Value) -> Result<Flow, Fault> {
+    fn range(&mut self, branch: &BranchNode, dot: &Value) -> Result<Flow, ExecError> {
         let over = self.expression_of(&branch.pipe, dot)?;
         // As in Go: the list is assigned before its elements are.
         for name in branch.pipe.decl.iter().filter(|_| branch.pipe.is_assign) {
@@ -209,7 +209,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     /// One iteration of a loop; returns false to end the loop.
-    fn round(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, Fault> {
+    fn round(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, ExecError> {
         self.heap.step()?;
         let flow = self.nested(|this| {
             let pairs: Vec<(&SmolStr, Value)> = match branch.pipe.decl.as_slice() {
@@ -229,7 +229,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         Ok(!matches!(flow, Flow::Break))
     }
 
-    fn call_template(&mut self, call: &TemplateNode, dot: &Value) -> Result<(), Fault> {
+    fn call_template(&mut self, call: &TemplateNode, dot: &Value) -> Result<(), ExecError> {
         let defines = self.defines;
         let body = defines
             .get(call.name.as_str())
@@ -247,7 +247,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         })
     }
 
-    fn assign(&mut self, name: &str, value: Value) -> Result<(), Fault> {
+    fn assign(&mut self, name: &str, value: Value) -> Result<(), ExecError> {
         let frame = self.frame;
         let slot = self
             .variables
@@ -264,7 +264,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    fn variable(&self, name: &str) -> Result<Value, Fault> {
+    fn variable(&self, name: &str) -> Result<Value, ExecError> {
         let found = self
             .variables
             .iter()
@@ -275,7 +275,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     /// Evaluates a pipeline, including its declarations and assignments.
-    fn pipeline(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+    fn pipeline(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, ExecError> {
         let value = self.expression_of(pipe, dot)?;
         for name in &pipe.decl {
             if pipe.is_assign {
@@ -288,7 +288,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         Ok(value)
     }
 
-    fn expression_of(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+    fn expression_of(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, ExecError> {
         let mut last = None;
         for command in &pipe.commands {
             let value = self.command(command, dot, last.take())?;
@@ -298,7 +298,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         last.ok_or_else(|| message("a pipeline without a command"))
     }
 
-    fn command(&mut self, command: &CommandNode, dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+    fn command(&mut self, command: &CommandNode, dot: &Value, last: Option<Value>) -> Result<Value, ExecError> {
         let (first, rest) = command
             .args
             .split_first()
@@ -326,7 +326,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, Fault> {
+    fn argument(&mut self, expression: &Expr, dot: &Value) -> Result<Value, ExecError> {
         self.heap.step()?;
         match expression {
             Expr::Dot(_) => Ok(dot.clone()),
@@ -350,9 +350,9 @@ impl<'r, 'a> Executor<'r, 'a> {
         }
     }
 
-    fn nested_pipe(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, Fault> {
+    fn nested_pipe(&mut self, pipe: &PipeNode, dot: &Value) -> Result<Value, ExecError> {
         if self.depth >= DEPTH {
-            return Err(Fault::Depth { allowed: DEPTH });
+            return Err(ExecError::Depth { allowed: DEPTH });
         }
         self.depth += 1;
         let value = self.pipeline(pipe, dot);
@@ -366,7 +366,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         mut value: Value,
         path: &[SmolStr],
         (rest, dot, last): (&[Expr], &Value, Option<Value>),
-    ) -> Result<Value, Fault> {
+    ) -> Result<Value, ExecError> {
         let Some((end, before)) = path.split_last() else {
             return Ok(value);
         };
@@ -387,7 +387,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         fields::field(self.heap, &value, end, (&arguments, self.missing_key))
     }
 
-    fn call(&mut self, name: &str, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+    fn call(&mut self, name: &str, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, ExecError> {
         if matches!(name, "and" | "or") {
             return self.decide(name == "or", rest, dot, last);
         }
@@ -400,7 +400,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     /// `and` and `or`: arguments after the deciding one are not evaluated.
-    fn decide(&mut self, or: bool, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, Fault> {
+    fn decide(&mut self, or: bool, rest: &[Expr], dot: &Value, last: Option<Value>) -> Result<Value, ExecError> {
         let mut value = None;
         for expression in rest {
             let this = self.argument(expression, dot)?;
@@ -415,10 +415,10 @@ impl<'r, 'a> Executor<'r, 'a> {
 }
 
 /// A fault with a message.
-pub(super) fn message(text: impl Into<String>) -> Fault {
-    Fault::Message(text.into())
+pub(super) fn message(text: impl Into<String>) -> ExecError {
+    ExecError::Message(text.into())
 }
 
-fn undefined(name: &str) -> Fault {
+fn undefined(name: &str) -> ExecError {
     message(format!("undefined variable `{name}`"))
 }

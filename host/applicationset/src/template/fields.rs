@@ -9,7 +9,7 @@ use jiff::{Span, Zoned, tz::TimeZone};
 use super::exec::message;
 use super::value::{Heap, Value};
 use super::versions::Version;
-use super::{Fault, layout};
+use super::{ExecError, layout};
 use crate::MissingKey;
 
 /// The field `name` of `value`.
@@ -18,7 +18,7 @@ pub(super) fn field(
     value: &Value,
     name: &str,
     (arguments, missing_key): (&[Value], MissingKey),
-) -> Result<Value, Fault> {
+) -> Result<Value, ExecError> {
     match value {
         Value::Missing => match missing_key {
             MissingKey::Error => Err(message(format!("nil data; no entry for key `{name}`"))),
@@ -31,9 +31,9 @@ pub(super) fn field(
             }
             match (map.get(name), missing_key) {
                 (Some(value), _) => Ok(value),
-                (None, MissingKey::Error) => Err(Fault::MissingKey(format!("map has no entry for key `{name}`"))),
+                (None, MissingKey::Error) => Err(ExecError::MissingKey(format!("map has no entry for key `{name}`"))),
                 (None, MissingKey::Default) => Ok(Value::Missing),
-                (None, MissingKey::Zero) if map.of == super::value::Of::Text => heap.text(""),
+                (None, MissingKey::Zero) if map.of == super::value::ElementType::Text => heap.text(""),
                 (None, MissingKey::Zero) => Ok(Value::Nil),
             }
         }
@@ -45,11 +45,11 @@ pub(super) fn field(
     }
 }
 
-fn unknown(value: &Value, name: &str) -> Fault {
-    Fault::MissingKey(format!("can't evaluate field {name} in type {}", value.type_name()))
+fn unknown(value: &Value, name: &str) -> ExecError {
+    ExecError::MissingKey(format!("can't evaluate field {name} in type {}", value.type_name()))
 }
 
-fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
+fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     let number = |number: i64| Ok(Value::Int(number));
     match (name, arguments) {
         ("Year", []) => number(time.year().into()),
@@ -85,7 +85,7 @@ fn of_time(heap: &mut Heap<'_>, time: &Rc<Zoned>, name: &str, arguments: &[Value
     }
 }
 
-fn of_version(heap: &mut Heap<'_>, version: &Rc<Version>, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
+fn of_version(heap: &mut Heap<'_>, version: &Rc<Version>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     let number = |number: u64| {
         i64::try_from(number)
             .map(Value::Int64)

@@ -14,8 +14,8 @@ use std::sync::LazyLock;
 use rustc_hash::FxHashMap;
 
 use super::exec::message;
-use super::value::{Heap, List, Map, Of, Value};
-use super::{Fault, print};
+use super::value::{ElementType, Heap, List, Map, Value};
+use super::{ExecError, print};
 
 mod cases;
 mod codec;
@@ -35,16 +35,16 @@ mod strings;
 mod write_yaml;
 
 /// The implementation of a function.
-type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, Fault>;
+type Call = fn(&mut Heap<'_>, &Args<'_>) -> Result<Value, ExecError>;
 /// Its name, the minimum and maximum number of arguments, and the implementation.
-type Entry = (&'static str, usize, usize, Call);
+type FunctionEntry = (&'static str, usize, usize, Call);
 
 /// Any number of arguments.
-const MANY: usize = usize::MAX;
+const VARIADIC: usize = usize::MAX;
 
 /// Functions that exist but are not supported: they make keys, certificates or slow hashes, which
 /// do not belong in an ApplicationSet that anyone may read.
-pub(super) const REFUSED: [&str; 13] = [
+pub(super) const UNSUPPORTED_FUNCTIONS: [&str; 13] = [
     "bcrypt",
     "buildCustomCert",
     "decryptAES",
@@ -62,7 +62,7 @@ pub(super) const REFUSED: [&str; 13] = [
 
 /// Functions whose results a differential test compares with Argo CD's (`tests/applicationsets`),
 /// or which refuse input that Argo CD could treat differently.
-pub(super) const EQUAL: &[&str] = &[
+pub(super) const PORTABLE_FUNCTIONS: &[&str] = &[
     "add",
     "add1",
     "adler32sum",
@@ -167,7 +167,7 @@ pub(super) const EQUAL: &[&str] = &[
 ];
 
 /// Functions that change a map passed to them.
-pub(super) const CHANGING: [&str; 6] = [
+pub(super) const MUTATING_FUNCTIONS: [&str; 6] = [
     "merge",
     "mergeOverwrite",
     "mustMerge",
@@ -176,9 +176,9 @@ pub(super) const CHANGING: [&str; 6] = [
     "unset",
 ];
 
-static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
+static TABLE: LazyLock<FxHashMap<&'static str, FunctionEntry>> = LazyLock::new(|| {
     // A later table takes precedence: `slice` is the library's, not the language's.
-    let tables: [&[Entry]; 14] = [
+    let tables: [&[FunctionEntry]; 14] = [
         core::TABLE,
         compare::TABLE,
         strings::TABLE,
@@ -203,15 +203,15 @@ static TABLE: LazyLock<FxHashMap<&'static str, Entry>> = LazyLock::new(|| {
 
 /// Whether a function of that name exists, supported or not.
 pub(super) fn known(name: &str) -> bool {
-    matches!(name, "and" | "or") || TABLE.contains_key(name) || REFUSED.contains(&name)
+    matches!(name, "and" | "or") || TABLE.contains_key(name) || UNSUPPORTED_FUNCTIONS.contains(&name)
 }
 
 /// Calls `name`.
-pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, Fault> {
+pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Result<Value, ExecError> {
     heap.step()?;
     let Some((name, least, most, call)) = TABLE.get(name) else {
-        let fault = if REFUSED.contains(&name) {
-            Fault::Bound(format!(
+        let fault = if UNSUPPORTED_FUNCTIONS.contains(&name) {
+            ExecError::Bound(format!(
                 "function `{name}` is not offered: it makes keys, certificates or slow hashes"
             ))
         } else {
@@ -222,7 +222,7 @@ pub(super) fn call(heap: &mut Heap<'_>, name: &str, arguments: &[Value]) -> Resu
     let observed = arguments.len();
     if observed < *least || observed > *most {
         let wanted = match (*least, *most) {
-            (least, MANY) => format!("at least {least}"),
+            (least, VARIADIC) => format!("at least {least}"),
             (least, most) if least == most => least.to_string(),
             (least, most) => format!("{least} to {most}"),
         };
@@ -246,7 +246,7 @@ struct Args<'v> {
 }
 
 impl Args<'_> {
-    fn wrong(&self, wanted: &str, value: &Value) -> Fault {
+    fn wrong(&self, wanted: &str, value: &Value) -> ExecError {
         message(format!(
             "error calling {}: wrong type for value; expected {wanted}; got {}",
             self.name,
@@ -254,7 +254,7 @@ impl Args<'_> {
         ))
     }
 
-    fn error(&self, text: impl std::fmt::Display) -> Fault {
+    fn error(&self, text: impl std::fmt::Display) -> ExecError {
         message(format!("error calling {}: {text}", self.name))
     }
 
@@ -268,37 +268,40 @@ impl Args<'_> {
         self.values.get(index..).unwrap_or_default()
     }
 
-    fn text(&self, index: usize) -> Result<&Rc<str>, Fault> {
+    fn text(&self, index: usize) -> Result<&Rc<str>, ExecError> {
         match self.any(index) {
             Value::Text(text) => Ok(text),
             other => Err(self.wrong("string", other)),
         }
     }
 
-    fn int(&self, index: usize) -> Result<i64, Fault> {
+    fn int(&self, index: usize) -> Result<i64, ExecError> {
         match self.any(index) {
             Value::Int(number) => Ok(*number),
             other => Err(self.wrong("int", other)),
         }
     }
 
-    fn bool(&self, index: usize) -> Result<bool, Fault> {
+    fn bool(&self, index: usize) -> Result<bool, ExecError> {
         match self.any(index) {
             Value::Bool(yes) => Ok(*yes),
             other => Err(self.wrong("bool", other)),
         }
     }
 
-    fn map(&self, index: usize) -> Result<&Map, Fault> {
+    fn map(&self, index: usize) -> Result<&Map, ExecError> {
         match self.any(index) {
-            Value::Map(map) if map.of == Of::Any => Ok(map),
+            Value::Map(map) if map.of == ElementType::Any => Ok(map),
             // In Go a missing value is an empty map here, and null is an error.
-            other if other.is_nil() => Err(Fault::Divergent(format!("nothing where `{}` takes a map", self.name))),
+            other if other.is_nil() => Err(ExecError::Divergent(format!(
+                "nothing where `{}` takes a map",
+                self.name
+            ))),
             other => Err(self.wrong("map[string]interface {}", other)),
         }
     }
 
-    fn list(&self, index: usize) -> Result<&Rc<List>, Fault> {
+    fn list(&self, index: usize) -> Result<&Rc<List>, ExecError> {
         match self.any(index) {
             Value::List(list) => Ok(list),
             other => Err(self.error(format!("cannot do this on type {}", other.kind_name()))),
@@ -309,7 +312,7 @@ impl Args<'_> {
     ///
     /// SECURITY: Unicode tables differ between versions, and some letters become several when
     /// converted.
-    fn ascii(&self, heap: &Heap<'_>, index: usize) -> Result<&Rc<str>, Fault> {
+    fn ascii(&self, heap: &Heap<'_>, index: usize) -> Result<&Rc<str>, ExecError> {
         let text = self.text(index)?;
         heap.differs(!text.is_ascii(), || {
             format!("`{}` of other letters than ASCII", self.name)
@@ -318,13 +321,13 @@ impl Args<'_> {
     }
 
     /// A length or a count that must not be negative.
-    fn count(&self, index: usize) -> Result<usize, Fault> {
+    fn count(&self, index: usize) -> Result<usize, ExecError> {
         let number = self.int(index)?;
         usize::try_from(number).map_err(|_| self.error(format!("negative count {number}")))
     }
 }
 
 /// A value as a string: strings as they are, everything else as `%v`.
-fn text_of(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
+fn text_of(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
     print::shown(heap, value)
 }

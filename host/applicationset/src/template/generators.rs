@@ -4,8 +4,8 @@
 
 use serde_json::{Map, Value};
 
-use super::{Compiled, Error, Render, Role, Text};
-use crate::{Budget, Engine, MissingKey, Params};
+use super::{AuthorizationImpact, CompiledTemplate, Error, RenderContext, Text};
+use crate::{GenerationBudget, MissingKey, Params, TemplateEngine};
 
 /// Generators whose `values` may use parameters that the generator itself makes.
 const WITH_VALUES: [&str; 6] = [
@@ -28,16 +28,21 @@ const WITH_VALUES: [&str; 6] = [
 /// [`Error::Divergent`], [`Error::Exceeded`].
 ///
 /// Source: Argo CD's `RenderGeneratorParams`.
-pub fn generator(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
+pub fn generator(
+    engine: TemplateEngine,
+    raw: &Value,
+    params: &Params,
+    budget: &GenerationBudget,
+) -> Result<Value, Error> {
     if params.is_empty() {
         return Ok(raw.clone());
     }
     entry(engine, raw, params, budget)
 }
 
-fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Result<Value, Error> {
+fn entry(engine: TemplateEngine, raw: &Value, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
     let Value::Object(fields) = raw else {
-        return Compiled::judged(engine, raw)?.render(params, budget);
+        return CompiledTemplate::judged(engine, raw)?.render(params, budget);
     };
     let mut rendered = Map::new();
     for (key, value) in fields {
@@ -49,7 +54,7 @@ fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Resul
             Value::Object(settings) if matches!(key.as_str(), "matrix" | "merge") => {
                 combined(engine, settings, params, budget)?
             }
-            other => Compiled::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -57,7 +62,12 @@ fn entry(engine: Engine, raw: &Value, params: &Params, budget: &Budget) -> Resul
 }
 
 /// The children of a matrix or merge generator are entries too.
-fn combined(engine: Engine, settings: &Map<String, Value>, params: &Params, budget: &Budget) -> Result<Value, Error> {
+fn combined(
+    engine: TemplateEngine,
+    settings: &Map<String, Value>,
+    params: &Params,
+    budget: &GenerationBudget,
+) -> Result<Value, Error> {
     let mut rendered = Map::new();
     for (key, value) in settings {
         let value = match value {
@@ -68,7 +78,7 @@ fn combined(engine: Engine, settings: &Map<String, Value>, params: &Params, budg
                     .map(|child| entry(engine, child, params, budget))
                     .collect::<Result<_, _>>()?,
             ),
-            other => Compiled::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -76,38 +86,43 @@ fn combined(engine: Engine, settings: &Map<String, Value>, params: &Params, budg
 }
 
 fn with_values(
-    engine: Engine,
+    engine: TemplateEngine,
     settings: &Map<String, Value>,
     params: &Params,
-    budget: &Budget,
+    budget: &GenerationBudget,
 ) -> Result<Value, Error> {
     let mut rendered = Map::new();
     for (key, value) in settings {
         let value = match value {
             Value::Null => continue,
             Value::Object(values) if key == "values" => own_values(engine, values, params, budget)?,
-            other => Compiled::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
     Ok(Value::Object(rendered))
 }
 
-fn own_values(engine: Engine, values: &Map<String, Value>, params: &Params, budget: &Budget) -> Result<Value, Error> {
+fn own_values(
+    engine: TemplateEngine,
+    values: &Map<String, Value>,
+    params: &Params,
+    budget: &GenerationBudget,
+) -> Result<Value, Error> {
     let strict = match engine {
-        Engine::Fast => Engine::Fast,
-        Engine::Go { .. } => Engine::Go {
+        TemplateEngine::Fast => TemplateEngine::Fast,
+        TemplateEngine::Go { .. } => TemplateEngine::Go {
             missing_key: MissingKey::Error,
         },
     };
     let mut resolved = Map::new();
-    let mut with = Render::new(params, budget);
+    let mut with = RenderContext::new(params, budget);
     for (key, value) in values {
         let Value::String(text) = value else {
             resolved.insert(key.clone(), value.clone());
             continue;
         };
-        let text = match Text::new(strict, text, Role::Judged)?.render(&mut with) {
+        let text = match Text::new(strict, text, AuthorizationImpact::Direct)?.render(&mut with) {
             Err(Error::MissingKey { .. }) => text.clone(),
             other => other?,
         };

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
 use super::exec::Executor;
-use super::{Error, Fault, Render, Role, check, divergent, excerpt, portable, told};
+use super::{AuthorizationImpact, Error, ExecError, RenderContext, check, divergent, excerpt, portable, told};
 use crate::MissingKey;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
@@ -31,14 +31,14 @@ impl Go {
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Divergent`].
-    pub(super) fn new(source: &str, missing_key: MissingKey, role: Role) -> Result<Self, Error> {
+    pub(super) fn new(source: &str, missing_key: MissingKey, role: AuthorizationImpact) -> Result<Self, Error> {
         let differs = |what: String| divergent(&what, excerpt(source));
         let may_change = match role {
-            Role::Alone => None,
+            AuthorizationImpact::None => None,
             // SECURITY: changes that one template makes to the parameters are visible to the
             // others.
-            Role::Beside => portable::changes(source).then_some(true),
-            Role::Judged => Some(false),
+            AuthorizationImpact::Indirect => portable::changes(source).then_some(true),
+            AuthorizationImpact::Direct => Some(false),
         };
         if may_change.is_some() {
             portable::source(source).map_err(differs)?;
@@ -89,11 +89,11 @@ impl Go {
     /// # Errors
     /// [`Error::Execute`], [`Error::MissingKey`], [`Error::Bound`], [`Error::Divergent`],
     /// [`Error::Exceeded`].
-    pub(super) fn render(&self, with: &mut Render<'_>) -> Result<String, Error> {
+    pub(super) fn render(&self, with: &mut RenderContext<'_>) -> Result<String, Error> {
         self.execute(with).map_err(|fault| fault.at(&self.source))
     }
 
-    fn execute(&self, with: &mut Render<'_>) -> Result<String, Fault> {
+    fn execute(&self, with: &mut RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = with.values()?;
         heap.be_exact(self.is_exact);
         Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)

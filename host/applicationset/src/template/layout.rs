@@ -37,7 +37,7 @@ const DAYS: [&str; 7] = [
 
 /// What an element of a layout stands for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Piece {
+enum LayoutElement {
     LongMonth,
     Month,
     NumberMonth,
@@ -75,29 +75,29 @@ enum Piece {
 }
 
 /// The elements that their text alone identifies, longer ones first.
-const FIXED: [(&str, Piece); 22] = [
-    ("January", Piece::LongMonth),
-    ("Monday", Piece::LongDay),
-    ("2006", Piece::LongYear),
-    ("002", Piece::ZeroYearDay),
-    ("__2", Piece::UnderYearDay),
-    ("MST", Piece::Zone),
-    ("Jan", Piece::Month),
-    ("Mon", Piece::WeekDay),
-    ("01", Piece::ZeroMonth),
-    ("02", Piece::ZeroDay),
-    ("03", Piece::ZeroHour12),
-    ("04", Piece::ZeroMinute),
-    ("05", Piece::ZeroSecond),
-    ("06", Piece::Year),
-    ("15", Piece::Hour),
-    ("PM", Piece::Pm),
-    ("pm", Piece::LowPm),
-    ("1", Piece::NumberMonth),
-    ("2", Piece::Day),
-    ("3", Piece::Hour12),
-    ("4", Piece::Minute),
-    ("5", Piece::Second),
+const FIXED: [(&str, LayoutElement); 22] = [
+    ("January", LayoutElement::LongMonth),
+    ("Monday", LayoutElement::LongDay),
+    ("2006", LayoutElement::LongYear),
+    ("002", LayoutElement::ZeroYearDay),
+    ("__2", LayoutElement::UnderYearDay),
+    ("MST", LayoutElement::Zone),
+    ("Jan", LayoutElement::Month),
+    ("Mon", LayoutElement::WeekDay),
+    ("01", LayoutElement::ZeroMonth),
+    ("02", LayoutElement::ZeroDay),
+    ("03", LayoutElement::ZeroHour12),
+    ("04", LayoutElement::ZeroMinute),
+    ("05", LayoutElement::ZeroSecond),
+    ("06", LayoutElement::Year),
+    ("15", LayoutElement::Hour),
+    ("PM", LayoutElement::Pm),
+    ("pm", LayoutElement::LowPm),
+    ("1", LayoutElement::NumberMonth),
+    ("2", LayoutElement::Day),
+    ("3", LayoutElement::Hour12),
+    ("4", LayoutElement::Minute),
+    ("5", LayoutElement::Second),
 ];
 
 const OFFSETS: [(&str, bool, u8); 5] = [
@@ -109,7 +109,7 @@ const OFFSETS: [(&str, bool, u8); 5] = [
 ];
 
 /// Finds the next element: the text before it, the element, and the text after it.
-fn next(layout: &str) -> Option<(&str, Piece, &str)> {
+fn next(layout: &str) -> Option<(&str, LayoutElement, &str)> {
     layout.char_indices().find_map(|(at, _)| {
         let (before, rest) = layout.split_at_checked(at)?;
         let (piece, after) = piece(rest)?;
@@ -117,7 +117,7 @@ fn next(layout: &str) -> Option<(&str, Piece, &str)> {
     })
 }
 
-fn piece(rest: &str) -> Option<(Piece, &str)> {
+fn piece(rest: &str) -> Option<(LayoutElement, &str)> {
     if let Some(offset) = offset(rest) {
         return Some(offset);
     }
@@ -128,17 +128,17 @@ fn piece(rest: &str) -> Option<(Piece, &str)> {
     if let Some(after) = rest.strip_prefix("_2")
         && !rest.starts_with("_2006")
     {
-        return Some((Piece::UnderDay, after));
+        return Some((LayoutElement::UnderDay, after));
     }
     FIXED.iter().find_map(|(text, piece)| {
         let after = rest.strip_prefix(text)?;
-        let short = matches!(piece, Piece::Month | Piece::WeekDay);
+        let short = matches!(piece, LayoutElement::Month | LayoutElement::WeekDay);
         let word = short && after.starts_with(|next: char| next.is_ascii_lowercase());
         (!word).then_some((*piece, after))
     })
 }
 
-fn offset(rest: &str) -> Option<(Piece, &str)> {
+fn offset(rest: &str) -> Option<(LayoutElement, &str)> {
     let (zulu, inner) = match (rest.strip_prefix('Z'), rest.strip_prefix('-')) {
         (Some(inner), _) => (true, inner),
         (None, Some(inner)) => (false, inner),
@@ -146,7 +146,7 @@ fn offset(rest: &str) -> Option<(Piece, &str)> {
     };
     OFFSETS.iter().find_map(|(text, colon, parts)| {
         let after = inner.strip_prefix(text)?;
-        let piece = Piece::Offset {
+        let piece = LayoutElement::Offset {
             zulu,
             colon: *colon,
             parts: *parts,
@@ -155,7 +155,7 @@ fn offset(rest: &str) -> Option<(Piece, &str)> {
     })
 }
 
-fn fraction(rest: &str) -> Option<(Piece, &str)> {
+fn fraction(rest: &str) -> Option<(LayoutElement, &str)> {
     let inner = rest.strip_prefix(['.', ','])?;
     let digit = inner.chars().next().filter(|digit| matches!(digit, '0' | '9'))?;
     let after = inner.trim_start_matches(digit);
@@ -164,7 +164,7 @@ fn fraction(rest: &str) -> Option<(Piece, &str)> {
     }
     let digits = inner.len() - after.len();
     Some((
-        Piece::Fraction {
+        LayoutElement::Fraction {
             digits,
             keep: digit == '0',
         },
@@ -186,38 +186,38 @@ pub(super) fn format(time: &Zoned, layout: &str) -> String {
     text
 }
 
-fn write_piece(text: &mut String, time: &Zoned, piece: Piece) -> std::fmt::Result {
+fn write_piece(text: &mut String, time: &Zoned, piece: LayoutElement) -> std::fmt::Result {
     let short = |name: &str| name.chars().take(3).collect::<String>();
     let hour12 = match time.hour() % 12 {
         0 => 12,
         hour => hour,
     };
     match piece {
-        Piece::LongMonth => write!(text, "{}", month(time)),
-        Piece::Month => write!(text, "{}", short(month(time))),
-        Piece::NumberMonth => write!(text, "{}", time.month()),
-        Piece::ZeroMonth => write!(text, "{:02}", time.month()),
-        Piece::LongDay => write!(text, "{}", weekday(time)),
-        Piece::WeekDay => write!(text, "{}", short(weekday(time))),
-        Piece::Day => write!(text, "{}", time.day()),
-        Piece::UnderDay => write!(text, "{:2}", time.day()),
-        Piece::ZeroDay => write!(text, "{:02}", time.day()),
-        Piece::UnderYearDay => write!(text, "{:3}", time.day_of_year()),
-        Piece::ZeroYearDay => write!(text, "{:03}", time.day_of_year()),
-        Piece::Hour => write!(text, "{:02}", time.hour()),
-        Piece::Hour12 => write!(text, "{hour12}"),
-        Piece::ZeroHour12 => write!(text, "{hour12:02}"),
-        Piece::Minute => write!(text, "{}", time.minute()),
-        Piece::ZeroMinute => write!(text, "{:02}", time.minute()),
-        Piece::Second => write!(text, "{}", time.second()),
-        Piece::ZeroSecond => write!(text, "{:02}", time.second()),
-        Piece::LongYear => write!(text, "{:04}", time.year()),
-        Piece::Year => write!(text, "{:02}", time.year().rem_euclid(100)),
-        Piece::Pm => write!(text, "{}", if time.hour() >= 12 { "PM" } else { "AM" }),
-        Piece::LowPm => write!(text, "{}", if time.hour() >= 12 { "pm" } else { "am" }),
-        Piece::Zone => write!(text, "{}", zone(time)),
-        Piece::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
-        Piece::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
+        LayoutElement::LongMonth => write!(text, "{}", month(time)),
+        LayoutElement::Month => write!(text, "{}", short(month(time))),
+        LayoutElement::NumberMonth => write!(text, "{}", time.month()),
+        LayoutElement::ZeroMonth => write!(text, "{:02}", time.month()),
+        LayoutElement::LongDay => write!(text, "{}", weekday(time)),
+        LayoutElement::WeekDay => write!(text, "{}", short(weekday(time))),
+        LayoutElement::Day => write!(text, "{}", time.day()),
+        LayoutElement::UnderDay => write!(text, "{:2}", time.day()),
+        LayoutElement::ZeroDay => write!(text, "{:02}", time.day()),
+        LayoutElement::UnderYearDay => write!(text, "{:3}", time.day_of_year()),
+        LayoutElement::ZeroYearDay => write!(text, "{:03}", time.day_of_year()),
+        LayoutElement::Hour => write!(text, "{:02}", time.hour()),
+        LayoutElement::Hour12 => write!(text, "{hour12}"),
+        LayoutElement::ZeroHour12 => write!(text, "{hour12:02}"),
+        LayoutElement::Minute => write!(text, "{}", time.minute()),
+        LayoutElement::ZeroMinute => write!(text, "{:02}", time.minute()),
+        LayoutElement::Second => write!(text, "{}", time.second()),
+        LayoutElement::ZeroSecond => write!(text, "{:02}", time.second()),
+        LayoutElement::LongYear => write!(text, "{:04}", time.year()),
+        LayoutElement::Year => write!(text, "{:02}", time.year().rem_euclid(100)),
+        LayoutElement::Pm => write!(text, "{}", if time.hour() >= 12 { "PM" } else { "AM" }),
+        LayoutElement::LowPm => write!(text, "{}", if time.hour() >= 12 { "pm" } else { "am" }),
+        LayoutElement::Zone => write!(text, "{}", zone(time)),
+        LayoutElement::Offset { zulu, colon, parts } => write_offset(text, time.offset(), (zulu, colon, parts)),
+        LayoutElement::Fraction { digits, keep } => write_fraction(text, time, digits, keep),
     }
 }
 
@@ -293,7 +293,7 @@ pub(super) fn time_zone(name: &str) -> TimeZone {
 }
 
 /// The fields of a date while it is parsed.
-struct Read {
+struct ParsedDate {
     year: i16,
     month: i8,
     day: i8,
@@ -308,7 +308,7 @@ struct Read {
 
 /// Parses `text`; `None` if it does not match `layout`.
 pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
-    let mut read = Read {
+    let mut read = ParsedDate {
         year: 0,
         month: 1,
         day: 1,
@@ -326,7 +326,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
         text = read_piece(&mut read, piece, text)?;
         rest = after;
         // A fraction may follow the seconds even if the layout has none.
-        let seconds = matches!(piece, Piece::Second | Piece::ZeroSecond);
+        let seconds = matches!(piece, LayoutElement::Second | LayoutElement::ZeroSecond);
         if seconds && fraction(rest).is_none() && text.starts_with(['.', ',']) {
             text = read_fraction(&mut read, text, None)?;
         }
@@ -335,7 +335,7 @@ pub(super) fn parse(layout: &str, text: &str) -> Option<Zoned> {
     finished(&read)
 }
 
-fn finished(read: &Read) -> Option<Zoned> {
+fn finished(read: &ParsedDate) -> Option<Zoned> {
     let hour = match (read.afternoon, read.hour) {
         (Some(true), hour) if hour < 12 => hour + 12,
         (Some(false), 12) => 0,
@@ -362,22 +362,24 @@ fn finished(read: &Read) -> Option<Zoned> {
     date.to_zoned(zone).ok()
 }
 
-fn read_piece<'t>(read: &mut Read, piece: Piece, text: &'t str) -> Option<&'t str> {
+fn read_piece<'t>(read: &mut ParsedDate, piece: LayoutElement, text: &'t str) -> Option<&'t str> {
     let (value, rest) = match piece {
-        Piece::LongMonth => return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (read.month = index, rest).1),
-        Piece::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (read.month = index, rest).1),
-        Piece::LongDay => return name(&DAYS, usize::MAX, text).map(|(_, rest)| rest),
-        Piece::WeekDay => return name(&DAYS, 3, text).map(|(_, rest)| rest),
-        Piece::Zone => return read_zone(read, text),
-        Piece::Offset { zulu, colon, parts } => return read_offset(read, text, (zulu, colon, parts)),
-        Piece::Fraction { digits, keep } => {
+        LayoutElement::LongMonth => {
+            return name(&MONTHS, usize::MAX, text).map(|(index, rest)| (read.month = index, rest).1);
+        }
+        LayoutElement::Month => return name(&MONTHS, 3, text).map(|(index, rest)| (read.month = index, rest).1),
+        LayoutElement::LongDay => return name(&DAYS, usize::MAX, text).map(|(_, rest)| rest),
+        LayoutElement::WeekDay => return name(&DAYS, 3, text).map(|(_, rest)| rest),
+        LayoutElement::Zone => return read_zone(read, text),
+        LayoutElement::Offset { zulu, colon, parts } => return read_offset(read, text, (zulu, colon, parts)),
+        LayoutElement::Fraction { digits, keep } => {
             return match (keep, text.starts_with(['.', ','])) {
                 (true, _) => read_fraction(read, text, Some(digits)),
                 (false, true) => read_fraction(read, text, None),
                 (false, false) => Some(text),
             };
         }
-        Piece::Pm | Piece::LowPm => {
+        LayoutElement::Pm | LayoutElement::LowPm => {
             let (half, rest) = text.split_at_checked(2)?;
             read.afternoon = Some(match half {
                 "PM" | "pm" => true,
@@ -386,28 +388,32 @@ fn read_piece<'t>(read: &mut Read, piece: Piece, text: &'t str) -> Option<&'t st
             });
             return Some(rest);
         }
-        Piece::LongYear => number(text, 4, 4)?,
-        Piece::ZeroYearDay => number(text, 3, 3)?,
-        Piece::UnderYearDay => number(text.trim_start_matches(' '), 1, 3)?,
-        Piece::UnderDay => number(text.strip_prefix(' ').unwrap_or(text), 1, 2)?,
-        Piece::NumberMonth | Piece::Day | Piece::Hour12 | Piece::Minute | Piece::Second => number(text, 1, 2)?,
-        Piece::ZeroMonth
-        | Piece::ZeroDay
-        | Piece::Hour
-        | Piece::ZeroHour12
-        | Piece::ZeroMinute
-        | Piece::ZeroSecond
-        | Piece::Year => number(text, 2, 2)?,
+        LayoutElement::LongYear => number(text, 4, 4)?,
+        LayoutElement::ZeroYearDay => number(text, 3, 3)?,
+        LayoutElement::UnderYearDay => number(text.trim_start_matches(' '), 1, 3)?,
+        LayoutElement::UnderDay => number(text.strip_prefix(' ').unwrap_or(text), 1, 2)?,
+        LayoutElement::NumberMonth
+        | LayoutElement::Day
+        | LayoutElement::Hour12
+        | LayoutElement::Minute
+        | LayoutElement::Second => number(text, 1, 2)?,
+        LayoutElement::ZeroMonth
+        | LayoutElement::ZeroDay
+        | LayoutElement::Hour
+        | LayoutElement::ZeroHour12
+        | LayoutElement::ZeroMinute
+        | LayoutElement::ZeroSecond
+        | LayoutElement::Year => number(text, 2, 2)?,
     };
     let small = i8::try_from(value).unwrap_or(i8::MAX);
     match piece {
-        Piece::LongYear => read.year = value,
-        Piece::Year => read.year = if value >= 69 { 1900 + value } else { 2000 + value },
-        Piece::ZeroYearDay | Piece::UnderYearDay => read.year_day = Some(value),
-        Piece::NumberMonth | Piece::ZeroMonth => read.month = small,
-        Piece::Day | Piece::UnderDay | Piece::ZeroDay => read.day = small,
-        Piece::Hour | Piece::Hour12 | Piece::ZeroHour12 => read.hour = small,
-        Piece::Minute | Piece::ZeroMinute => read.minute = small,
+        LayoutElement::LongYear => read.year = value,
+        LayoutElement::Year => read.year = if value >= 69 { 1900 + value } else { 2000 + value },
+        LayoutElement::ZeroYearDay | LayoutElement::UnderYearDay => read.year_day = Some(value),
+        LayoutElement::NumberMonth | LayoutElement::ZeroMonth => read.month = small,
+        LayoutElement::Day | LayoutElement::UnderDay | LayoutElement::ZeroDay => read.day = small,
+        LayoutElement::Hour | LayoutElement::Hour12 | LayoutElement::ZeroHour12 => read.hour = small,
+        LayoutElement::Minute | LayoutElement::ZeroMinute => read.minute = small,
         _ => read.second = small,
     }
     Some(rest)
@@ -430,7 +436,7 @@ fn name<'t>(names: &[&str], length: usize, text: &'t str) -> Option<(i8, &'t str
     })
 }
 
-fn read_zone<'t>(read: &mut Read, text: &'t str) -> Option<&'t str> {
+fn read_zone<'t>(read: &mut ParsedDate, text: &'t str) -> Option<&'t str> {
     let count = text.bytes().take(5).take_while(u8::is_ascii_uppercase).count();
     let (_, rest) = text.split_at_checked(count)?;
     (count >= 3).then_some(())?;
@@ -439,7 +445,7 @@ fn read_zone<'t>(read: &mut Read, text: &'t str) -> Option<&'t str> {
     Some(rest)
 }
 
-fn read_offset<'t>(read: &mut Read, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
+fn read_offset<'t>(read: &mut ParsedDate, text: &'t str, (zulu, colon, parts): (bool, bool, u8)) -> Option<&'t str> {
     if zulu && let Some(rest) = text.strip_prefix('Z') {
         read.offset = Some(0);
         return Some(rest);
@@ -462,7 +468,7 @@ fn read_offset<'t>(read: &mut Read, text: &'t str, (zulu, colon, parts): (bool, 
     Some(rest)
 }
 
-fn read_fraction<'t>(read: &mut Read, text: &'t str, exactly: Option<usize>) -> Option<&'t str> {
+fn read_fraction<'t>(read: &mut ParsedDate, text: &'t str, exactly: Option<usize>) -> Option<&'t str> {
     let inner = text.strip_prefix(['.', ','])?;
     let count = inner.bytes().take_while(u8::is_ascii_digit).count();
     let count = exactly.unwrap_or(count);

@@ -9,7 +9,7 @@
 
 use gotmpl::parse::{BranchNode, CommandNode, Expr, ListNode, Node, Number, PipeNode};
 
-use super::functions::{CHANGING, EQUAL};
+use super::functions::{MUTATING_FUNCTIONS, PORTABLE_FUNCTIONS};
 
 /// The white space that Go accepts within an action and trims beside one.
 const BLANKS: [char; 4] = [' ', '\t', '\r', '\n'];
@@ -26,7 +26,7 @@ const KEYWORDS: [&str; 10] = [
 /// Whether a text names a function that could change parameters, however it is parsed.
 pub(super) fn changes(text: &str) -> bool {
     let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
-    words.any(|word| word == "sortAlpha" || CHANGING.contains(&word))
+    words.any(|word| word == "sortAlpha" || MUTATING_FUNCTIONS.contains(&word))
 }
 
 /// Looks for tokens that the two lexers read differently, and for blocks that the two parsers
@@ -89,7 +89,7 @@ fn after_comment(comment: &str, is_left_trimmed: bool) -> Result<(&str, bool), S
 
 /// The kind of a token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum TokenKind {
     /// A keyword or a function.
     Word,
     /// `.`
@@ -109,7 +109,7 @@ enum Kind {
     Assign,
 }
 
-impl Kind {
+impl TokenKind {
     fn is_operand(self) -> bool {
         match self {
             Self::Word | Self::Dot | Self::Field | Self::Variable | Self::Literal | Self::Close => true,
@@ -120,7 +120,7 @@ impl Kind {
 
 #[derive(Clone, Copy, Debug)]
 struct Token<'t> {
-    kind: Kind,
+    kind: TokenKind,
     text: &'t str,
     /// Whether white space precedes it.
     is_apart: bool,
@@ -162,43 +162,50 @@ impl<'t> Action<'t> {
 }
 
 /// Whether an operand ends before `after`.
-fn is_ended(after: &str, kind: Kind) -> bool {
+fn is_ended(after: &str, kind: TokenKind) -> bool {
     after.starts_with("}}")
         || after.starts_with(BLANKS)
         || after.starts_with(['|', ')'])
-        || (kind == Kind::Variable && (after.starts_with(',') || after.starts_with(":=")))
+        || (kind == TokenKind::Variable && (after.starts_with(',') || after.starts_with(":=")))
 }
 
 /// The first token of a text, and the rest.
-fn token(text: &str) -> Result<(Kind, &str), String> {
+fn token(text: &str) -> Result<(TokenKind, &str), String> {
     let mut letters = text.chars();
     let Some(first) = letters.next() else {
         return Err("an action is not closed".to_owned());
     };
     let after = letters.as_str();
     match first {
-        '(' => Ok((Kind::Open, after)),
-        ')' => Ok((Kind::Close, fields(after))),
-        '|' => Ok((Kind::Pipe, after)),
-        ',' => Ok((Kind::Comma, after)),
-        '=' => Ok((Kind::Assign, after)),
+        '(' => Ok((TokenKind::Open, after)),
+        ')' => Ok((TokenKind::Close, fields(after))),
+        '|' => Ok((TokenKind::Pipe, after)),
+        ',' => Ok((TokenKind::Comma, after)),
+        '=' => Ok((TokenKind::Assign, after)),
         ':' => match after.strip_prefix('=') {
-            Some(after) => Ok((Kind::Declare, after)),
+            Some(after) => Ok((TokenKind::Declare, after)),
             None => Err("`:` without `=`".to_owned()),
         },
         '"' => quoted(after),
         '`' => raw(after),
-        '$' => Ok((Kind::Variable, fields(word(after)))),
+        '$' => Ok((TokenKind::Variable, fields(word(after)))),
         '.' => match fields(text) {
-            whole if whole.len() == text.len() => Ok((Kind::Dot, after)),
-            rest => Ok((Kind::Field, rest)),
+            whole if whole.len() == text.len() => Ok((TokenKind::Dot, after)),
+            rest => Ok((TokenKind::Field, rest)),
         },
         '-' | '0'..='9' => number(text),
         letter if is_first(letter) => {
             let rest = word(text);
             let name = text.get(..text.len() - rest.len()).unwrap_or_default();
             let is_literal = matches!(name, "true" | "false" | "nil");
-            Ok((if is_literal { Kind::Literal } else { Kind::Word }, rest))
+            Ok((
+                if is_literal {
+                    TokenKind::Literal
+                } else {
+                    TokenKind::Word
+                },
+                rest,
+            ))
         }
         other => Err(format!(
             "`{}` within an action; texts, plain whole numbers, names of ASCII letters, `.`, `$`, `|`, `(` and `)` are \
@@ -225,11 +232,11 @@ fn fields(mut text: &str) -> &str {
     text
 }
 
-fn quoted(text: &str) -> Result<(Kind, &str), String> {
+fn quoted(text: &str) -> Result<(TokenKind, &str), String> {
     let mut letters = text.chars();
     while let Some(letter) = letters.next() {
         match letter {
-            '"' => return Ok((Kind::Literal, letters.as_str())),
+            '"' => return Ok((TokenKind::Literal, letters.as_str())),
             '\\' => {
                 let escaped = letters.next();
                 if !escaped.is_some_and(|letter| matches!(letter, 'n' | 'r' | 't' | '"' | '\\')) {
@@ -243,18 +250,18 @@ fn quoted(text: &str) -> Result<(Kind, &str), String> {
     Err("a text is not closed".to_owned())
 }
 
-fn raw(text: &str) -> Result<(Kind, &str), String> {
+fn raw(text: &str) -> Result<(TokenKind, &str), String> {
     let (inside, rest) = text.split_once('`').ok_or("a text is not closed")?;
     match inside
         .chars()
         .any(|letter| letter.is_control() && !matches!(letter, '\n' | '\t'))
     {
         true => Err("a control character in a text".to_owned()),
-        false => Ok((Kind::Literal, rest)),
+        false => Ok((TokenKind::Literal, rest)),
     }
 }
 
-fn number(text: &str) -> Result<(Kind, &str), String> {
+fn number(text: &str) -> Result<(TokenKind, &str), String> {
     let bare = text.strip_prefix('-').unwrap_or(text);
     let rest = bare.trim_start_matches(|letter: char| letter.is_ascii_digit());
     let digits = bare.get(..bare.len() - rest.len()).unwrap_or_default();
@@ -264,7 +271,7 @@ fn number(text: &str) -> Result<(Kind, &str), String> {
         [first, ..] => *first != b'0' && digits.len() <= DIGITS,
     };
     match is_plain {
-        true => Ok((Kind::Literal, rest)),
+        true => Ok((TokenKind::Literal, rest)),
         false => Err("a number must be whole and have up to 18 digits, the first not `0`".to_owned()),
     }
 }
@@ -285,14 +292,14 @@ impl<'t> Blocks<'t> {
         let Some((first, rest)) = tokens.split_first() else {
             return Err("an action without a word".to_owned());
         };
-        let keyword = (first.kind == Kind::Word).then_some(first.text);
+        let keyword = (first.kind == TokenKind::Word).then_some(first.text);
         match (keyword, rest) {
             (Some(keyword @ ("if" | "with" | "range")), pipe) => {
                 pipeline(pipe, keyword == "range")?;
                 self.open(keyword)
             }
             (Some("else"), []) => self.otherwise(None),
-            (Some("else"), [next, pipe @ ..]) if next.kind == Kind::Word => {
+            (Some("else"), [next, pipe @ ..]) if next.kind == TokenKind::Word => {
                 self.otherwise(Some(next.text))?;
                 pipeline(pipe, false)
             }
@@ -348,49 +355,72 @@ impl<'t> Blocks<'t> {
 
 /// Checks that both parsers read the tokens as the same pipeline.
 fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
-    let kinds: Vec<Kind> = tokens.iter().map(|token| token.kind).take(4).collect();
+    let kinds: Vec<TokenKind> = tokens.iter().map(|token| token.kind).take(4).collect();
     let declared = match (kinds.as_slice(), is_range) {
-        ([Kind::Variable, Kind::Comma, Kind::Variable, Kind::Declare], true) => 4,
-        ([Kind::Variable, Kind::Declare, ..], _) | ([Kind::Variable, Kind::Assign, ..], false) => 2,
+        (
+            [
+                TokenKind::Variable,
+                TokenKind::Comma,
+                TokenKind::Variable,
+                TokenKind::Declare,
+            ],
+            true,
+        ) => 4,
+        ([TokenKind::Variable, TokenKind::Declare, ..], _) | ([TokenKind::Variable, TokenKind::Assign, ..], false) => 2,
         _ => 0,
     };
     let (names, rest) = tokens.split_at_checked(declared).unwrap_or((&[], tokens));
-    let named = |token: &Token<'_>| token.kind == Kind::Variable && (token.text == "$" || token.text.contains('.'));
+    let named =
+        |token: &Token<'_>| token.kind == TokenKind::Variable && (token.text == "$" || token.text.contains('.'));
     if names.iter().any(named) {
         return Err("only a variable with a name can be declared".to_owned());
     }
     let (mut depth, mut before) = (0_usize, None);
     for token in rest {
-        let is_after = before.is_some_and(Kind::is_operand);
+        let is_after = before.is_some_and(TokenKind::is_operand);
         match token.kind {
-            Kind::Comma | Kind::Declare | Kind::Assign => {
+            TokenKind::Comma | TokenKind::Declare | TokenKind::Assign => {
                 return Err(format!("`{}` where no variable is declared", token.text));
             }
-            Kind::Pipe | Kind::Close if !is_after => return Err(format!("nothing stands before `{}`", token.text)),
-            Kind::Dot | Kind::Literal if before == Some(Kind::Pipe) => {
+            TokenKind::Pipe | TokenKind::Close if !is_after => {
+                return Err(format!("nothing stands before `{}`", token.text));
+            }
+            TokenKind::Dot | TokenKind::Literal if before == Some(TokenKind::Pipe) => {
                 return Err(format!("`{}` behind `|` is no function", token.text));
             }
-            Kind::Word if KEYWORDS.contains(&token.text) => return Err(format!("`{}` within an action", token.text)),
-            Kind::Word | Kind::Dot | Kind::Field | Kind::Variable | Kind::Literal | Kind::Open
+            TokenKind::Word if KEYWORDS.contains(&token.text) => {
+                return Err(format!("`{}` within an action", token.text));
+            }
+            TokenKind::Word
+            | TokenKind::Dot
+            | TokenKind::Field
+            | TokenKind::Variable
+            | TokenKind::Literal
+            | TokenKind::Open
                 if is_after && !token.is_apart =>
             {
                 return Err(format!("no blank before `{}`", token.text));
             }
-            Kind::Open => {
+            TokenKind::Open => {
                 depth += 1;
                 if depth > DEPTH {
                     return Err(format!("parentheses nest more than {DEPTH} levels"));
                 }
             }
-            Kind::Close => depth = depth.checked_sub(1).ok_or("`)` closes nothing")?,
-            Kind::Word | Kind::Dot | Kind::Field | Kind::Variable | Kind::Literal | Kind::Pipe => {}
+            TokenKind::Close => depth = depth.checked_sub(1).ok_or("`)` closes nothing")?,
+            TokenKind::Word
+            | TokenKind::Dot
+            | TokenKind::Field
+            | TokenKind::Variable
+            | TokenKind::Literal
+            | TokenKind::Pipe => {}
         }
         before = Some(token.kind);
     }
     if depth > 0 {
         return Err("`(` is not closed".to_owned());
     }
-    match before.is_some_and(Kind::is_operand) {
+    match before.is_some_and(TokenKind::is_operand) {
         true => Ok(()),
         false => Err("an action without a value".to_owned()),
     }
@@ -403,20 +433,20 @@ fn pipeline(tokens: &[Token<'_>], is_range: bool) -> Result<(), String> {
 /// # Errors
 /// What was found.
 pub(super) fn tree(body: &ListNode, may_change: bool) -> Result<(), String> {
-    let mut walk = Walk {
+    let mut walk = TreeChecker {
         names: vec!["$"],
         may_change,
     };
     walk.list(body)
 }
 
-struct Walk<'t> {
+struct TreeChecker<'t> {
     /// The declared variables, the innermost last.
     names: Vec<&'t str>,
     may_change: bool,
 }
 
-impl<'t> Walk<'t> {
+impl<'t> TreeChecker<'t> {
     fn list(&mut self, list: &'t ListNode) -> Result<(), String> {
         list.nodes.iter().try_for_each(|node| self.node(node))
     }
@@ -501,7 +531,8 @@ impl<'t> Walk<'t> {
         match expression {
             Expr::Identifier(_, name) => {
                 let name = name.as_str();
-                let is_equal = EQUAL.contains(&name) || (self.may_change && CHANGING.contains(&name));
+                let is_equal =
+                    PORTABLE_FUNCTIONS.contains(&name) || (self.may_change && MUTATING_FUNCTIONS.contains(&name));
                 is_equal.then_some(()).ok_or_else(|| {
                     format!("the function `{name}` is not one of those that are known to give the same there")
                 })

@@ -5,12 +5,12 @@
 use std::fmt::Write as _;
 use std::rc::Rc;
 
-use super::Fault;
+use super::ExecError;
 use super::layout;
 use super::value::{DEPTH, Heap, Value};
 
 /// Formats a value as `%v` does.
-pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault> {
+pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, ExecError> {
     if let Value::Text(text) = value {
         return Ok(Rc::clone(text));
     }
@@ -20,9 +20,9 @@ pub(super) fn shown(heap: &mut Heap<'_>, value: &Value) -> Result<Rc<str>, Fault
 }
 
 /// Appends a value to `text` as `%v` formats it.
-pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth: usize) -> Result<(), Fault> {
+pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth: usize) -> Result<(), ExecError> {
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     let before = text.len();
     match value {

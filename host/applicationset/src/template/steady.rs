@@ -11,13 +11,13 @@
 use gotmpl::parse::{BranchNode, Expr, ListNode, Node, Parser, PipeNode};
 use serde_json::Value;
 
-use super::Role;
+use super::AuthorizationImpact;
 use super::go::Go;
-use crate::{Engine, KindName, MissingKey, Spec};
+use crate::{GeneratorKind, MissingKey, Spec, TemplateEngine};
 
 /// Functions whose result changes each time: with the clock, by chance, or, in Argo CD, with the
 /// order of a Go map. Date functions use the clock if they are called without a date.
-const UNSTEADY: [&str; 29] = [
+const NONDETERMINISTIC_FUNCTIONS: [&str; 29] = [
     "ago",
     "bcrypt",
     "buildCustomCert",
@@ -51,11 +51,11 @@ const UNSTEADY: [&str; 29] = [
 
 /// Functions whose result changes sometimes: Argo CD keeps the length of a slug in a global that
 /// all sets rendered at the same time share.
-const AT_TIMES: [&str; 1] = ["slugify"];
+const SOMETIMES_NONDETERMINISTIC: [&str; 1] = ["slugify"];
 
 /// What makes a project or a name change.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Changing {
+pub enum Nondeterminism {
     /// A function in the template of the project.
     Function(&'static str),
     /// A function in the template of the name.
@@ -70,7 +70,7 @@ pub enum Changing {
         /// The generator's path, from the root of the object.
         path: String,
         /// Its kind.
-        kind: KindName,
+        kind: GeneratorKind,
     },
     /// Parameters that a template within a generator makes.
     Parameters {
@@ -81,7 +81,7 @@ pub enum Changing {
 
 /// Finds everything that makes the projects of a set change, and everything that makes its names
 /// change with a clock or by chance.
-pub fn changing(spec: &Spec) -> Vec<Changing> {
+pub fn changing(spec: &Spec) -> Vec<Nondeterminism> {
     let mut found = Vec::new();
     for (index, generator) in spec.generators.iter().enumerate() {
         for kind in &generator.kinds {
@@ -95,7 +95,7 @@ pub fn changing(spec: &Spec) -> Vec<Changing> {
             let mut read = Vec::new();
             inputs(spec.engine, (kind.name, &kind.settings), (0, path), &mut read);
             // A name may depend on what others write, but not on a clock.
-            read.retain(|one| is_project || matches!(one, Changing::Parameters { .. }));
+            read.retain(|one| is_project || matches!(one, Nondeterminism::Parameters { .. }));
             for one in read {
                 add(&mut found, one);
             }
@@ -104,7 +104,7 @@ pub fn changing(spec: &Spec) -> Vec<Changing> {
     found
 }
 
-fn add(found: &mut Vec<Changing>, one: Changing) {
+fn add(found: &mut Vec<Nondeterminism>, one: Nondeterminism) {
     if !found.contains(&one) {
         found.push(one);
     }
@@ -133,24 +133,30 @@ fn is_templated(own: Option<&Value>, base: &Value) -> bool {
 }
 
 /// The functions that make the project or the name change each time.
-fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Changing>) {
-    if spec.engine == Engine::Fast {
+fn functions(spec: &Spec, own: Option<&Value>, found: &mut Vec<Nondeterminism>) {
+    if spec.engine == TemplateEngine::Fast {
         return;
     }
     let project = text(own, &spec.template, "/spec/project");
-    if let Some(name) = called(project, &UNSTEADY).or_else(|| called(project, &AT_TIMES)) {
-        add(found, Changing::Function(name));
+    if let Some(name) =
+        called(project, &NONDETERMINISTIC_FUNCTIONS).or_else(|| called(project, &SOMETIMES_NONDETERMINISTIC))
+    {
+        add(found, Nondeterminism::Function(name));
     }
     // SECURITY: a name that is `a` today may tomorrow be that of somebody else's Application,
     // which Argo CD's controller would then take over.
     let name = text(own, &spec.template, "/metadata/name");
-    if let Some(function) = called(name, &UNSTEADY) {
+    if let Some(function) = called(name, &NONDETERMINISTIC_FUNCTIONS) {
         let place = "spec.template.metadata.name";
-        add(found, Changing::Name { function, place });
+        add(found, Nondeterminism::Name { function, place });
     }
-    if let Some(function) = spec.template_patch.as_deref().and_then(|text| called(text, &UNSTEADY)) {
+    if let Some(function) = spec
+        .template_patch
+        .as_deref()
+        .and_then(|text| called(text, &NONDETERMINISTIC_FUNCTIONS))
+    {
         let place = "spec.templatePatch";
-        add(found, Changing::Name { function, place });
+        add(found, Nondeterminism::Name { function, place });
     }
 }
 
@@ -164,23 +170,23 @@ fn is_name_templated(spec: &Spec, own: Option<&Value>) -> bool {
 ///
 /// - `renderings`: how often the generator is rendered with other generators' parameters.
 fn inputs(
-    engine: Engine,
-    (kind, settings): (KindName, &Value),
+    engine: TemplateEngine,
+    (kind, settings): (GeneratorKind, &Value),
     (renderings, path): (usize, String),
-    found: &mut Vec<Changing>,
+    found: &mut Vec<Nondeterminism>,
 ) {
     match kind {
-        KindName::List => {
+        GeneratorKind::List => {
             if is_made(engine, settings, renderings) {
-                add(found, Changing::Parameters { path });
+                add(found, Nondeterminism::Parameters { path });
             }
         }
-        KindName::Matrix | KindName::Merge => {
+        GeneratorKind::Matrix | GeneratorKind::Merge => {
             let children = settings.get("generators").and_then(Value::as_array);
             for (index, child) in children.into_iter().flatten().enumerate() {
                 // The second child is rendered with the parameters of the first.
-                let more = usize::from(kind == KindName::Matrix && index > 0);
-                let known = KindName::ALL.into_iter();
+                let more = usize::from(kind == GeneratorKind::Matrix && index > 0);
+                let known = GeneratorKind::ALL.into_iter();
                 let known = known.filter_map(|kind| Some((kind, child.get(kind.as_str())?)));
                 for (kind, settings) in known.filter(|(_, settings)| !settings.is_null()) {
                     let path = format!("{path}.generators[{index}].{}", kind.as_str());
@@ -189,24 +195,26 @@ fn inputs(
                 }
             }
         }
-        KindName::Clusters
-        | KindName::Git
-        | KindName::ScmProvider
-        | KindName::PullRequest
-        | KindName::ClusterDecisionResource
-        | KindName::Plugin => add(found, Changing::Generator { path, kind }),
+        GeneratorKind::Clusters
+        | GeneratorKind::Git
+        | GeneratorKind::ScmProvider
+        | GeneratorKind::PullRequest
+        | GeneratorKind::ClusterDecisionResource
+        | GeneratorKind::Plugin => add(found, Nondeterminism::Generator { path, kind }),
     }
 }
 
 /// Whether a function could make the elements change each time.
-fn is_made(engine: Engine, settings: &Value, renderings: usize) -> bool {
-    if engine == Engine::Fast || renderings == 0 {
+fn is_made(engine: TemplateEngine, settings: &Value, renderings: usize) -> bool {
+    if engine == TemplateEngine::Fast || renderings == 0 {
         return false;
     }
     let mut texts = Vec::new();
     collect(settings, &mut texts);
     match renderings {
-        1 => texts.iter().any(|text| called(text, &UNSTEADY).is_some()),
+        1 => texts
+            .iter()
+            .any(|text| called(text, &NONDETERMINISTIC_FUNCTIONS).is_some()),
         // SECURITY: the second rendering executes what the first one wrote, which may be any text.
         _ => texts.iter().any(|text| text.contains("{{")),
     }
@@ -234,7 +242,7 @@ fn called(text: &str, names: &[&'static str]) -> Option<&'static str> {
         return None;
     }
     // `Go` enforces the limits that the parser lacks.
-    Go::new(text, MissingKey::Default, Role::Alone).ok()?;
+    Go::new(text, MissingKey::Default, AuthorizationImpact::None).ok()?;
     let (body, defines) = Parser::new(text, "{{", "}}").and_then(Parser::parse).ok()?;
     let mut lists = std::iter::once(&body).chain(defines.iter().map(|define| &define.body));
     lists.find_map(|list| in_list(list, names))

@@ -5,19 +5,21 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::{Applications, Compiled, Error, functions, generator};
-use crate::{ApplicationsSync, Budget, Engine, Exceeded, MissingKey, Params, Preserved, Spec, SyncPolicy};
+use super::{ApplicationTemplate, CompiledTemplate, Error, functions, generator};
+use crate::{
+    ApplicationsSync, Exceeded, GenerationBudget, MissingKey, Params, PreservedFields, Spec, SyncPolicy, TemplateEngine,
+};
 use tollgate_config::GenerationLimits;
 
-const GO: Engine = Engine::Go {
+const GO: TemplateEngine = TemplateEngine::Go {
     missing_key: MissingKey::Default,
 };
-const STRICT: Engine = Engine::Go {
+const STRICT: TemplateEngine = TemplateEngine::Go {
     missing_key: MissingKey::Error,
 };
 
-fn budget() -> Budget {
-    Budget::new(GenerationLimits::default())
+fn budget() -> GenerationBudget {
+    GenerationBudget::new(GenerationLimits::default())
 }
 
 fn params(value: Value) -> Params {
@@ -27,8 +29,8 @@ fn params(value: Value) -> Params {
     }
 }
 
-fn render(engine: Engine, text: &str, given: Value) -> Result<String, Error> {
-    let rendered = Compiled::text(engine, text)?.render(&params(given), &budget())?;
+fn render(engine: TemplateEngine, text: &str, given: Value) -> Result<String, Error> {
+    let rendered = CompiledTemplate::text(engine, text)?.render(&params(given), &budget())?;
     Ok(rendered.as_str().unwrap().to_owned())
 }
 
@@ -144,12 +146,12 @@ fn copies_of_a_template_are_charged() {
         generators: Vec::new(),
         template: written,
         template_patch: None,
-        engine: Engine::Fast,
+        engine: TemplateEngine::Fast,
         sync: SyncPolicy::default(),
-        preserved: Preserved::default(),
+        preserved: PreservedFields::default(),
     };
-    let template = Applications::new(&spec, None, "argocd").unwrap();
-    let budget = Budget::new(GenerationLimits {
+    let template = ApplicationTemplate::new(&spec, None, "argocd").unwrap();
+    let budget = GenerationBudget::new(GenerationLimits {
         bytes: 110_000,
         ..GenerationLimits::default()
     });
@@ -225,7 +227,7 @@ fn every_function_argo_cd_offers_is_known_and_refused_ones_say_so() {
     let names = include_str!("tests/names.txt");
     let unknown: Vec<&str> = names.lines().filter(|name| !functions::known(name)).collect();
     assert!(unknown.is_empty(), "{unknown:?}");
-    for name in functions::REFUSED {
+    for name in functions::UNSUPPORTED_FUNCTIONS {
         assert!(names.lines().any(|known| known == name), "{name}");
         let error = render(GO, &format!("{{{{ {name} }}}}"), json!({"a": "b"})).unwrap_err();
         assert!(
@@ -275,16 +277,23 @@ fn plain_tags_are_put_in_as_argo_cd_does_it() {
         ("{{one}} and {{\nthree}}", "two and four"),
     ];
     for (text, wanted) in rows {
-        assert_eq!(render(Engine::Fast, text, given.clone()).unwrap(), wanted, "{text}");
+        assert_eq!(
+            render(TemplateEngine::Fast, text, given.clone()).unwrap(),
+            wanted,
+            "{text}"
+        );
     }
-    let error = render(Engine::Fast, "{{one}} {{two", given).unwrap_err();
+    let error = render(TemplateEngine::Fast, "{{one}} {{two", given).unwrap_err();
     assert!(matches!(error, Error::Syntax { .. }), "{error}");
 }
 
 #[test]
 fn a_parameter_is_never_rendered_again() {
     let given = json!({"one": "{{two}}", "two": "no"});
-    assert_eq!(render(Engine::Fast, "{{one}}", given.clone()).unwrap(), "{{two}}");
+    assert_eq!(
+        render(TemplateEngine::Fast, "{{one}}", given.clone()).unwrap(),
+        "{{two}}"
+    );
     assert_eq!(render(GO, "{{.one}}", given).unwrap(), "{{two}}");
 }
 
@@ -341,7 +350,7 @@ fn floats_have_as_many_digits_as_go_gives_them() {
 #[test]
 fn keys_texts_and_raw_json_are_rendered_and_nulls_left_out() {
     let tree = json!({"{{.k}}": {"n": 1, "list": ["{{.v}}", null, 2], "gone": null}, "plain": true});
-    let observed = Compiled::value(GO, &tree)
+    let observed = CompiledTemplate::value(GO, &tree)
         .unwrap()
         .render(&params(json!({"k": "key", "v": "value"})), &budget());
     assert_eq!(
@@ -360,7 +369,7 @@ fn spec(template: Value) -> Spec {
             applications: ApplicationsSync::Sync,
             preserve_resources: false,
         },
-        preserved: Preserved::default(),
+        preserved: PreservedFields::default(),
     }
 }
 
@@ -376,7 +385,7 @@ fn template() -> Value {
 }
 
 fn one(spec: &Spec, given: Value) -> Result<Value, Error> {
-    Applications::new(spec, None, "argocd")?.render(&params(given), &budget())
+    ApplicationTemplate::new(spec, None, "argocd")?.render(&params(given), &budget())
 }
 
 #[test]
@@ -486,7 +495,7 @@ fn a_generators_template_wins_where_it_says_something() {
                 "syncPolicy": {"automated": {"prune": true}}, "sources": [{"repoURL": "s"}]},
         })
     );
-    let both = Applications::new(&spec(base), Some(&own), "argocd").unwrap();
+    let both = ApplicationTemplate::new(&spec(base), Some(&own), "argocd").unwrap();
     let observed = both.render(&params(json!({"x": "y"})), &budget()).unwrap();
     assert_eq!(observed["metadata"]["name"], "test");
     assert_eq!(observed["spec"]["project"], "p");
@@ -550,12 +559,12 @@ fn bombs_are_refused_soon() {
         "{{ $x := repeat 200000 \"a b \" }}{{ range 90 }}{{ $x = list $x }}{{ end }}{{ toYaml $x }}",
     ];
     for bomb in bombs {
-        let budget = Budget::new(GenerationLimits {
+        let budget = GenerationBudget::new(GenerationLimits {
             time: Duration::from_secs(20),
             ..GenerationLimits::default()
         });
         let begin = tokio::time::Instant::now();
-        let result = Compiled::text(GO, bomb).and_then(|text| text.render(&params(json!({"a": "b"})), &budget));
+        let result = CompiledTemplate::text(GO, bomb).and_then(|text| text.render(&params(json!({"a": "b"})), &budget));
         let took = begin.elapsed();
         assert!(result.is_err(), "{bomb}");
         assert!(took < Duration::from_secs(15), "{bomb}: {took:?}");
@@ -599,7 +608,7 @@ fn expressions_and_documents_within_the_bounds_are_read() {
 /// SECURITY: `.*[^a]|a` scans all of the remaining text for each letter.
 #[test]
 fn searches_end_with_the_time() {
-    let budget = Budget::new(GenerationLimits::default());
+    let budget = GenerationBudget::new(GenerationLimits::default());
     budget.cancel();
     let all = [
         "{{ regexMatch \"a\" \"a\" }}",
@@ -608,7 +617,7 @@ fn searches_end_with_the_time() {
         "{{ regexSplit \".*[^a]|a\" \"aaaa\" -1 }}",
     ];
     for text in all {
-        let text = Compiled::text(GO, text).unwrap();
+        let text = CompiledTemplate::text(GO, text).unwrap();
         let given = params(json!({"a": "b"}));
         assert!(text.render(&given, &self::budget()).is_ok());
         let error = text.render(&given, &budget).unwrap_err();
@@ -624,12 +633,12 @@ fn long_chains_of_maps_need_no_deep_stack() {
 
 #[test]
 fn what_is_rendered_counts_against_the_set() {
-    let budget = Budget::new(GenerationLimits {
+    let budget = GenerationBudget::new(GenerationLimits {
         bytes: 100,
         ..GenerationLimits::default()
     });
-    for (engine, text) in [(GO, "{{ .x }}"), (Engine::Fast, "{{ x }}")] {
-        let text = Compiled::text(engine, text).unwrap();
+    for (engine, text) in [(GO, "{{ .x }}"), (TemplateEngine::Fast, "{{ x }}")] {
+        let text = CompiledTemplate::text(engine, text).unwrap();
         let error = text
             .render(&params(json!({"x": "y".repeat(101)})), &budget)
             .unwrap_err();
@@ -643,7 +652,7 @@ fn a_thousand_applications_render_fast() {
     for index in 0..12 {
         many["metadata"]["labels"][format!("l{index}")] = json!("x-{{ .name | upper }}-{{ .n }}");
     }
-    let parsed = Applications::new(&spec(many), None, "argocd").unwrap();
+    let parsed = ApplicationTemplate::new(&spec(many), None, "argocd").unwrap();
     let begin = tokio::time::Instant::now();
     let budget = budget();
     for index in 0..1_000 {

@@ -3,15 +3,15 @@
 
 use serde_json::{Map, Value};
 
-use super::{Error, Render, Role, Text};
-use crate::{Engine, weight};
+use super::{AuthorizationImpact, Error, RenderContext, Text};
+use crate::{TemplateEngine, weight};
 
 /// Maximum nesting of lists and objects in a template.
 const DEPTH: usize = 100;
 
 /// A node.
 #[derive(Debug)]
-pub(super) enum Tree {
+pub(super) enum TemplateTree {
     /// No template, here or below; with its size in bytes.
     Fixed(Value, u64),
     /// A string.
@@ -22,14 +22,18 @@ pub(super) enum Tree {
     Object(Vec<(Text, Self)>),
 }
 
-impl Tree {
+impl TemplateTree {
     /// Parses every string of `value`.
     ///
     /// - `role_of`: what depends on the string at a pointer.
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
-    pub(super) fn new(engine: Engine, value: &Value, role_of: fn(&str) -> Role) -> Result<Self, Error> {
+    pub(super) fn new(
+        engine: TemplateEngine,
+        value: &Value,
+        role_of: fn(&str) -> AuthorizationImpact,
+    ) -> Result<Self, Error> {
         let mut pointer = String::new();
         let mut parse = |text: &str, pointer: &str| {
             let parsed = Text::new(engine, text, role_of(pointer));
@@ -47,10 +51,10 @@ impl Tree {
             return Err(Error::Depth { allowed: DEPTH });
         }
         Ok(match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::NODE),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::VALUE_BYTES),
             Value::String(text) => match parse(text, pointer)? {
                 Text::Plain(text) => {
-                    let bytes = weight::text(&text).saturating_add(weight::NODE);
+                    let bytes = weight::text(&text).saturating_add(weight::VALUE_BYTES);
                     Self::Fixed(Value::String(text), bytes)
                 }
                 text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
@@ -91,7 +95,7 @@ impl Tree {
     ///
     /// # Errors
     /// Those of rendering a string.
-    pub(super) fn render(&self, with: &mut Render<'_>) -> Result<Value, Error> {
+    pub(super) fn render(&self, with: &mut RenderContext<'_>) -> Result<Value, Error> {
         Ok(match self {
             Self::Fixed(value, bytes) => {
                 with.budget().bytes(*bytes)?;
@@ -99,16 +103,16 @@ impl Tree {
             }
             // The characters are charged where they are made.
             Self::Text(text) => {
-                with.budget().bytes(weight::BARE_TEXT)?;
+                with.budget().bytes(weight::STRING_BYTES)?;
                 Value::String(text.render(with)?)
             }
             Self::List(items) => {
-                with.budget().bytes(weight::NODE)?;
+                with.budget().bytes(weight::VALUE_BYTES)?;
                 Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?)
             }
             Self::Object(fields) => {
                 with.budget()
-                    .bytes(weight::slots(fields.len()).saturating_add(weight::NODE))?;
+                    .bytes(weight::slots(fields.len()).saturating_add(weight::VALUE_BYTES))?;
                 let mut object = Map::new();
                 for (key, value) in fields {
                     let value = value.render(with)?;
@@ -121,34 +125,35 @@ impl Tree {
 }
 
 /// A list that only has fixed nodes is fixed.
-fn fixed_list(items: Vec<Tree>) -> Tree {
-    if !items.iter().all(|item| matches!(item, Tree::Fixed(_, _))) {
-        return Tree::List(items);
+fn fixed_list(items: Vec<TemplateTree>) -> TemplateTree {
+    if !items.iter().all(|item| matches!(item, TemplateTree::Fixed(_, _))) {
+        return TemplateTree::List(items);
     }
-    let mut total = weight::NODE;
+    let mut total = weight::VALUE_BYTES;
     let mut values = Vec::with_capacity(items.len());
     for item in items {
-        if let Tree::Fixed(value, bytes) = item {
+        if let TemplateTree::Fixed(value, bytes) = item {
             total = total.saturating_add(bytes);
             values.push(value);
         }
     }
-    Tree::Fixed(Value::Array(values), total)
+    TemplateTree::Fixed(Value::Array(values), total)
 }
 
 /// An object that only has fixed keys and nodes is fixed.
-fn fixed_object(fields: Vec<(Text, Tree)>) -> Tree {
-    let fixed = |(key, value): &(Text, Tree)| matches!((key, value), (Text::Plain(_), Tree::Fixed(_, _)));
+fn fixed_object(fields: Vec<(Text, TemplateTree)>) -> TemplateTree {
+    let fixed =
+        |(key, value): &(Text, TemplateTree)| matches!((key, value), (Text::Plain(_), TemplateTree::Fixed(_, _)));
     if !fields.iter().all(fixed) {
-        return Tree::Object(fields);
+        return TemplateTree::Object(fields);
     }
-    let mut total = weight::slots(fields.len()).saturating_add(weight::NODE);
+    let mut total = weight::slots(fields.len()).saturating_add(weight::VALUE_BYTES);
     let mut object = Map::new();
     for field in fields {
-        if let (Text::Plain(key), Tree::Fixed(value, bytes)) = field {
+        if let (Text::Plain(key), TemplateTree::Fixed(value, bytes)) = field {
             total = total.saturating_add(bytes).saturating_add(weight::text(&key));
             object.insert(key, value);
         }
     }
-    Tree::Fixed(Value::Object(object), total)
+    TemplateTree::Fixed(Value::Object(object), total)
 }

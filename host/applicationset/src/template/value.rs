@@ -12,16 +12,16 @@ use jiff::Zoned;
 use regex::Regex;
 use serde_json::Value as Json;
 
-use super::Fault;
+use super::ExecError;
 use super::versions::Version;
-use crate::Budget;
+use crate::GenerationBudget;
 
 /// Maximum memory that one render may allocate for computed values, in bytes.
 const MEMORY_BYTES: u64 = 16 * 1024 * 1024;
 /// Maximum nesting of lists and maps.
 pub(super) const DEPTH: usize = 100;
 /// Number of steps between two checks of the deadline.
-const PACE: u64 = 256;
+const STEPS_PER_DEADLINE_CHECK: u64 = 256;
 /// Maximum number of steps of one render.
 const STEPS: u64 = 5_000_000;
 /// Number of bytes that count as one step of work.
@@ -33,7 +33,7 @@ const CELL_BYTES: u64 = 48;
 
 /// The type of a list's elements or a map's values, as far as templates can tell.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Of {
+pub(super) enum ElementType {
     /// `interface {}`.
     Any,
     /// `string`.
@@ -47,7 +47,7 @@ pub(super) enum Of {
 /// An immutable list.
 #[derive(Debug)]
 pub(super) struct List {
-    pub(super) of: Of,
+    pub(super) of: ElementType,
     pub(super) items: Vec<Value>,
     /// Whether Go may have other lists in the same memory, although nothing here has.
     pub(super) shared: bool,
@@ -57,7 +57,7 @@ pub(super) struct List {
 /// A map; a change is visible in all copies.
 #[derive(Clone, Debug)]
 pub(super) struct Map {
-    pub(super) of: Of,
+    pub(super) of: ElementType,
     /// Whether it belongs to the parameters, which cannot be changed.
     frozen: bool,
     cells: Rc<RefCell<BTreeMap<Rc<str>, Value>>>,
@@ -87,7 +87,7 @@ impl Map {
     ///
     /// # Errors
     /// The map belongs to the parameters.
-    pub(super) fn remove(&self, key: &str) -> Result<(), Fault> {
+    pub(super) fn remove(&self, key: &str) -> Result<(), ExecError> {
         self.thawed()?;
         // The value is dropped after the borrow has ended.
         let gone = self.cells.borrow_mut().remove(key);
@@ -99,10 +99,10 @@ impl Map {
     ///
     /// SECURITY: all strings of a template share the parameters, and Argo CD renders them in its
     /// own order. A change that one of them made would be visible to others there and not here.
-    fn thawed(&self) -> Result<(), Fault> {
+    fn thawed(&self) -> Result<(), ExecError> {
         if self.frozen {
             let why = "parameters cannot be changed; take a `dict` or a `deepCopy`";
-            return Err(Fault::Divergent(why.to_owned()));
+            return Err(ExecError::Divergent(why.to_owned()));
         }
         Ok(())
     }
@@ -156,12 +156,12 @@ impl Value {
             Self::Float(_) => "float64",
             Self::Text(_) => "string",
             Self::List(list) => match list.of {
-                Of::Any => "[]interface {}",
-                Of::Text => "[]string",
-                Of::Int => "[]int",
-                Of::List => "[][]interface {}",
+                ElementType::Any => "[]interface {}",
+                ElementType::Text => "[]string",
+                ElementType::Int => "[]int",
+                ElementType::List => "[][]interface {}",
             },
-            Self::Map(map) if map.of == Of::Text => "map[string]string",
+            Self::Map(map) if map.of == ElementType::Text => "map[string]string",
             Self::Map(_) => "map[string]interface {}",
             Self::Time(_) => "time.Time",
             Self::Version(_) => "*semver.Version",
@@ -222,7 +222,7 @@ impl Value {
 
 /// The values of one render, and its remaining limits.
 pub(super) struct Heap<'a> {
-    budget: &'a Budget,
+    budget: &'a GenerationBudget,
     memory: u64,
     steps: u64,
     /// Whether the parameters are being made, so that new maps are frozen.
@@ -247,7 +247,7 @@ impl Drop for Heap<'_> {
 
 impl<'a> Heap<'a> {
     /// An empty heap.
-    pub(super) fn new(budget: &'a Budget) -> Self {
+    pub(super) fn new(budget: &'a GenerationBudget) -> Self {
         Self {
             budget,
             memory: 0,
@@ -265,9 +265,9 @@ impl<'a> Heap<'a> {
     }
 
     /// Refuses what Argo CD could treat differently, if that matters here.
-    pub(super) fn differs(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), Fault> {
+    pub(super) fn differs(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
         match self.exact && differs {
-            true => Err(Fault::Divergent(what())),
+            true => Err(ExecError::Divergent(what())),
             false => Ok(()),
         }
     }
@@ -286,37 +286,37 @@ impl<'a> Heap<'a> {
     }
 
     /// Counts a step of work.
-    pub(super) fn step(&mut self) -> Result<(), Fault> {
+    pub(super) fn step(&mut self) -> Result<(), ExecError> {
         self.steps += 1;
         if self.steps > STEPS {
-            return Err(Fault::Steps { allowed: STEPS });
+            return Err(ExecError::Steps { allowed: STEPS });
         }
-        if self.steps.is_multiple_of(PACE) {
+        if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
             self.budget.time()?;
         }
         Ok(())
     }
 
     /// Counts work that is linear in `bytes`.
-    pub(super) fn work(&mut self, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn work(&mut self, bytes: usize) -> Result<(), ExecError> {
         let steps = size(bytes) / WORK_BYTES;
         self.steps = self.steps.saturating_add(steps);
-        if steps >= PACE {
+        if steps >= STEPS_PER_DEADLINE_CHECK {
             self.budget.time()?;
         }
         self.step()
     }
 
     /// Checks the deadline.
-    pub(super) fn time(&self) -> Result<(), Fault> {
+    pub(super) fn time(&self) -> Result<(), ExecError> {
         Ok(self.budget.time()?)
     }
 
     /// Charges `bytes` before they are allocated.
-    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), Fault> {
+    pub(super) fn charge(&mut self, bytes: u64) -> Result<(), ExecError> {
         self.memory = self.memory.saturating_add(bytes);
         if self.memory > MEMORY_BYTES {
-            return Err(Fault::Memory {
+            return Err(ExecError::Memory {
                 observed: self.memory,
                 allowed: MEMORY_BYTES,
             });
@@ -325,15 +325,15 @@ impl<'a> Heap<'a> {
     }
 
     /// Checks that `count` times `bytes` would fit, without charging them.
-    pub(super) fn fits(&self, count: usize, bytes: usize) -> Result<(), Fault> {
+    pub(super) fn fits(&self, count: usize, bytes: usize) -> Result<(), ExecError> {
         self.room(size(count).saturating_mul(size(bytes)))
     }
 
     /// Checks that `bytes` would fit, without charging them.
-    pub(super) fn room(&self, bytes: u64) -> Result<(), Fault> {
+    pub(super) fn room(&self, bytes: u64) -> Result<(), ExecError> {
         let wanted = self.memory.saturating_add(bytes);
         if wanted > MEMORY_BYTES {
-            return Err(Fault::Memory {
+            return Err(ExecError::Memory {
                 observed: wanted,
                 allowed: MEMORY_BYTES,
             });
@@ -342,7 +342,7 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes a string.
-    pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, Fault> {
+    pub(super) fn text(&mut self, text: impl Into<Rc<str>>) -> Result<Value, ExecError> {
         let text = text.into();
         self.charge(size(text.len()) + CELL_BYTES)?;
         Ok(Value::Text(text))
@@ -354,7 +354,7 @@ impl<'a> Heap<'a> {
     /// # Errors
     /// SECURITY: Go's strings contain any bytes, and functions can tell such a byte from a
     /// character. Invalid bytes are refused where that matters.
-    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, Fault> {
+    pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, ExecError> {
         self.differs(std::str::from_utf8(bytes).is_err(), || {
             "a function gives bytes that are no text in UTF-8, or cuts a text within a letter".to_owned()
         })?;
@@ -368,20 +368,20 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes a list.
-    pub(super) fn list(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
+    pub(super) fn list(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(of, items, false)
     }
 
     /// Makes a list that shares memory with another one in Go.
-    pub(super) fn shared(&mut self, of: Of, items: Vec<Value>) -> Result<Value, Fault> {
+    pub(super) fn shared(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(of, items, true)
     }
 
-    fn list_as(&mut self, of: Of, items: Vec<Value>, shared: bool) -> Result<Value, Fault> {
+    fn list_as(&mut self, of: ElementType, items: Vec<Value>, shared: bool) -> Result<Value, ExecError> {
         self.charge(size(items.len()).saturating_add(1).saturating_mul(CELL_BYTES))?;
         let depth = 1 + items.iter().map(Value::depth).max().unwrap_or(0);
         if depth > DEPTH {
-            return Err(Fault::Depth { allowed: DEPTH });
+            return Err(ExecError::Depth { allowed: DEPTH });
         }
         // A missing value becomes `nil` once something contains it.
         let nil = |item: Value| if item.is_nil() { Value::Nil } else { item };
@@ -395,16 +395,16 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes a list of strings.
-    pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, Fault> {
+    pub(super) fn texts<T: Into<Rc<str>>>(&mut self, items: impl IntoIterator<Item = T>) -> Result<Value, ExecError> {
         let mut texts = Vec::new();
         for item in items {
             texts.push(self.text(item)?);
         }
-        self.list(Of::Text, texts)
+        self.list(ElementType::Text, texts)
     }
 
     /// Makes an empty map.
-    pub(super) fn map(&mut self, of: Of) -> Result<Map, Fault> {
+    pub(super) fn map(&mut self, of: ElementType) -> Result<Map, ExecError> {
         self.charge(CELL_BYTES)?;
         let map = Map {
             of,
@@ -419,7 +419,7 @@ impl<'a> Heap<'a> {
     ///
     /// # Errors
     /// A limit is exceeded, or the map belongs to the parameters.
-    pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), Fault> {
+    pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
         if !self.making {
             map.thawed()?;
         }
@@ -430,7 +430,7 @@ impl<'a> Heap<'a> {
     }
 
     /// Converts a JSON value; numbers become `float64`, as in Go's decoder.
-    pub(super) fn json(&mut self, json: &Json) -> Result<Value, Fault> {
+    pub(super) fn json(&mut self, json: &Json) -> Result<Value, ExecError> {
         Ok(match json {
             Json::Null => Value::Nil,
             Json::Bool(yes) => Value::Bool(*yes),
@@ -441,14 +441,14 @@ impl<'a> Heap<'a> {
                 for item in items {
                     list.push(self.json(item)?);
                 }
-                self.list(Of::Any, list)?
+                self.list(ElementType::Any, list)?
             }
             Json::Object(fields) => Value::Map(self.fields(fields)?),
         })
     }
 
     /// Converts the parameters. Neither they nor what they contain can be changed.
-    pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, Fault> {
+    pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, ExecError> {
         self.making = true;
         let made = self.fields(fields);
         self.making = false;
@@ -456,16 +456,20 @@ impl<'a> Heap<'a> {
     }
 
     /// Converts a JSON object to a map.
-    fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
-        let (map, made) = (self.map(Of::Any)?, made(fields));
+    fn fields(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
+        let (map, made) = (self.map(ElementType::Any)?, made(fields));
         for (key, value) in fields {
             let value = match (key.as_str(), value) {
-                ("metadata", Json::Object(parts)) if made == Made::Clusters => Value::Map(self.metadata(parts)?),
+                ("metadata", Json::Object(parts)) if made == ParamsOrigin::Clusters => {
+                    Value::Map(self.metadata(parts)?)
+                }
                 ("segments", Json::Array(items)) if fields.contains_key("basenameNormalized") => {
                     self.texts_of(items)?
                 }
                 ("labels", Json::Array(items)) if fields.contains_key("head_short_sha") => self.texts_of(items)?,
-                ("values", Json::Object(texts)) if made != Made::Others => Value::Map(self.texts_by_key(texts)?),
+                ("values", Json::Object(texts)) if made != ParamsOrigin::Others => {
+                    Value::Map(self.texts_by_key(texts)?)
+                }
                 (_, value) => self.json(value)?,
             };
             self.put(&map, key.as_str(), value)?;
@@ -475,17 +479,17 @@ impl<'a> Heap<'a> {
 
     /// Converts a list that is `[]string` in Argo CD if its generators made it: `sortAlpha` sorts
     /// it in place.
-    fn texts_of(&mut self, items: &[Json]) -> Result<Value, Fault> {
+    fn texts_of(&mut self, items: &[Json]) -> Result<Value, ExecError> {
         let mut list = Vec::with_capacity(items.len());
         for item in items {
             list.push(self.json(item)?);
         }
-        self.shared(Of::Any, list)
+        self.shared(ElementType::Any, list)
     }
 
     /// Converts labels and annotations.
-    fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
-        let map = self.map(Of::Any)?;
+    fn metadata(&mut self, parts: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
+        let map = self.map(ElementType::Any)?;
         for (key, part) in parts {
             let part = match part {
                 Json::Object(texts) => Value::Map(self.texts_by_key(texts)?),
@@ -497,11 +501,11 @@ impl<'a> Heap<'a> {
     }
 
     /// Converts to a `map[string]string`, if all values are strings.
-    fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, Fault> {
+    fn texts_by_key(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Map, ExecError> {
         let of = if fields.values().all(Json::is_string) {
-            Of::Text
+            ElementType::Text
         } else {
-            Of::Any
+            ElementType::Any
         };
         let map = self.map(of)?;
         for (key, value) in fields {
@@ -515,7 +519,7 @@ impl<'a> Heap<'a> {
 /// Which generator made a set of parameters, as far as that affects maps of strings: there a
 /// missing key is empty, not `<no value>`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Made {
+pub(crate) enum ParamsOrigin {
     /// The cluster generator: `metadata.labels`, `metadata.annotations`, `values`.
     Clusters,
     /// The git generator: `values`.
@@ -525,12 +529,12 @@ pub(crate) enum Made {
 }
 
 /// Recognizes the generator by the keys that only it sets.
-pub(crate) fn made(fields: &serde_json::Map<String, Json>) -> Made {
+pub(crate) fn made(fields: &serde_json::Map<String, Json>) -> ParamsOrigin {
     let path = fields.get("path").and_then(|path| path.get("basenameNormalized"));
     match (fields.contains_key("nameNormalized"), path) {
-        (true, _) => Made::Clusters,
-        (false, Some(_)) => Made::Git,
-        (false, None) => Made::Others,
+        (true, _) => ParamsOrigin::Clusters,
+        (false, Some(_)) => ParamsOrigin::Git,
+        (false, None) => ParamsOrigin::Others,
     }
 }
 

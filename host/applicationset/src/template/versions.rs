@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 
 use regex::{Captures, Regex};
 
-use super::Fault;
+use super::ExecError;
 use super::exec::message;
 
 /// The parts after the numbers: a prerelease and metadata.
@@ -66,7 +66,7 @@ impl fmt::Display for Version {
 
 impl Version {
     /// Parses `1`, `1.2`, `v1.2.3-rc.1+build`.
-    pub(super) fn read(text: &str) -> Result<Self, Fault> {
+    pub(super) fn read(text: &str) -> Result<Self, ExecError> {
         let wrong = || message(format!("`{text}` is no semantic version"));
         let found = captures(&VERSION, text).ok_or_else(wrong)?;
         let number = |name: &str| match found.name(name) {
@@ -132,7 +132,7 @@ fn order_prereleases(left: &str, right: &str) -> Ordering {
 
 /// Which of the three numbers were left open (`1.x`, `1`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Open {
+enum WildcardLevel {
     Nothing,
     Patch,
     Minor,
@@ -140,14 +140,14 @@ enum Open {
 }
 
 #[derive(Debug)]
-struct Bound<'t> {
+struct Constraint<'t> {
     operator: &'t str,
     at: Version,
-    open: Open,
+    open: WildcardLevel,
 }
 
 /// Whether `version` is within `range`.
-pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, Fault> {
+pub(super) fn satisfies(range: &str, version: &str) -> Result<bool, ExecError> {
     let groups = read_range(range)?;
     let version = Version::read(version)?;
     let mut any = false;
@@ -190,22 +190,22 @@ pub(crate) fn highest<'t>(range: &str, tags: impl Iterator<Item = &'t str>) -> O
     highest.map(|(_, tag)| tag)
 }
 
-fn bounds_of(groups: &[Vec<String>]) -> Option<Vec<Vec<Bound<'_>>>> {
+fn bounds_of(groups: &[Vec<String>]) -> Option<Vec<Vec<Constraint<'_>>>> {
     let mut all = Vec::with_capacity(groups.len());
     for group in groups {
-        let bounds: Option<Vec<Bound<'_>>> = group.iter().map(|text| read_bound(text).ok()).collect();
+        let bounds: Option<Vec<Constraint<'_>>> = group.iter().map(|text| read_bound(text).ok()).collect();
         all.push(bounds?);
     }
     Some(all)
 }
 
 /// Whether all bounds hold. A prerelease satisfies only ranges that name one.
-fn takes(bounds: &[Bound<'_>], version: &Version) -> bool {
+fn takes(bounds: &[Constraint<'_>], version: &Version) -> bool {
     let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
     (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.holds(version))
 }
 
-fn read_range(range: &str) -> Result<Vec<Vec<String>>, Fault> {
+fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
     let wrong = |text: &str| message(format!("improper constraint: {text}"));
     let pattern = |lock: &'static LazyLock<Option<Regex>>| lock.as_ref().ok_or_else(|| wrong(range));
     let (hyphen, group, each) = (pattern(&RANGE)?, pattern(&GROUP)?, pattern(&EACH)?);
@@ -221,19 +221,19 @@ fn read_range(range: &str) -> Result<Vec<Vec<String>>, Fault> {
         .collect()
 }
 
-fn read_bound(text: &str) -> Result<Bound<'_>, Fault> {
+fn read_bound(text: &str) -> Result<Constraint<'_>, ExecError> {
     let wrong = || message(format!("improper constraint: {text}"));
     let found = captures(&ONE, text).ok_or_else(wrong)?;
     let open = |part: &str| matches!(part, "" | "x" | "X" | "*");
     let (major, minor, patch) = (part(&found, "major"), part(&found, "minor"), part(&found, "patch"));
     let (open, numbers) = if open(major) {
-        (Open::All, "0.0.0".to_owned())
+        (WildcardLevel::All, "0.0.0".to_owned())
     } else if open(minor) {
-        (Open::Minor, format!("{major}.0.0"))
+        (WildcardLevel::Minor, format!("{major}.0.0"))
     } else if open(patch) {
-        (Open::Patch, format!("{major}.{minor}.0"))
+        (WildcardLevel::Patch, format!("{major}.{minor}.0"))
     } else {
-        (Open::Nothing, format!("{major}.{minor}.{patch}"))
+        (WildcardLevel::Nothing, format!("{major}.{minor}.{patch}"))
     };
     let prerelease = part(&found, "pre");
     let tail = if prerelease.is_empty() {
@@ -241,18 +241,18 @@ fn read_bound(text: &str) -> Result<Bound<'_>, Fault> {
     } else {
         format!("-{prerelease}")
     };
-    Ok(Bound {
+    Ok(Constraint {
         operator: part(&found, "operator"),
         at: Version::read(&format!("{numbers}{tail}")).map_err(|_| wrong())?,
         open,
     })
 }
 
-impl Bound<'_> {
+impl Constraint<'_> {
     fn holds(&self, version: &Version) -> bool {
         let order = version.order(&self.at);
         match self.operator {
-            "" | "=" if self.open == Open::Nothing => order.is_eq(),
+            "" | "=" if self.open == WildcardLevel::Nothing => order.is_eq(),
             "" | "=" | "~" | "~>" => self.tilde(version),
             "!=" => self.differs(version),
             ">" => self.above(version),
@@ -268,10 +268,10 @@ impl Bound<'_> {
         let major = version.major != self.at.major;
         let minor = version.minor != self.at.minor;
         match self.open {
-            Open::Nothing => !version.order(&self.at).is_eq(),
-            Open::All => major || minor || version.patch != self.at.patch || !version.order(&self.at).is_eq(),
-            Open::Minor => major,
-            Open::Patch => {
+            WildcardLevel::Nothing => !version.order(&self.at).is_eq(),
+            WildcardLevel::All => major || minor || version.patch != self.at.patch || !version.order(&self.at).is_eq(),
+            WildcardLevel::Minor => major,
+            WildcardLevel::Patch => {
                 major || minor || order_prereleases(&version.prerelease, &self.at.prerelease) != Ordering::Equal
             }
         }
@@ -279,20 +279,22 @@ impl Bound<'_> {
 
     fn above(&self, version: &Version) -> bool {
         match (self.open, version.major.cmp(&self.at.major)) {
-            (Open::Nothing | Open::All, _) => version.order(&self.at).is_gt(),
-            (Open::Minor | Open::Patch, Ordering::Greater) => true,
-            (Open::Minor | Open::Patch, Ordering::Less) | (Open::Minor, Ordering::Equal) => false,
-            (Open::Patch, Ordering::Equal) => version.minor > self.at.minor,
+            (WildcardLevel::Nothing | WildcardLevel::All, _) => version.order(&self.at).is_gt(),
+            (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Greater) => true,
+            (WildcardLevel::Minor | WildcardLevel::Patch, Ordering::Less) | (WildcardLevel::Minor, Ordering::Equal) => {
+                false
+            }
+            (WildcardLevel::Patch, Ordering::Equal) => version.minor > self.at.minor,
         }
     }
 
     fn at_most(&self, version: &Version) -> bool {
-        if self.open == Open::Nothing {
+        if self.open == WildcardLevel::Nothing {
             return version.order(&self.at).is_le();
         }
         match version.major.cmp(&self.at.major) {
             Ordering::Greater => false,
-            Ordering::Equal => version.minor <= self.at.minor || self.open == Open::Minor,
+            Ordering::Equal => version.minor <= self.at.minor || self.open == WildcardLevel::Minor,
             Ordering::Less => true,
         }
     }
@@ -302,23 +304,23 @@ impl Bound<'_> {
             return false;
         }
         let zero = (self.at.major, self.at.minor, self.at.patch) == (0, 0, 0);
-        if zero && matches!(self.open, Open::Nothing | Open::All) {
+        if zero && matches!(self.open, WildcardLevel::Nothing | WildcardLevel::All) {
             return true;
         }
-        version.major == self.at.major && (version.minor == self.at.minor || self.open == Open::Minor)
+        version.major == self.at.major && (version.minor == self.at.minor || self.open == WildcardLevel::Minor)
     }
 
     fn caret(&self, version: &Version) -> bool {
         if version.order(&self.at).is_lt() {
             return false;
         }
-        if self.at.major > 0 || self.open == Open::Minor {
+        if self.at.major > 0 || self.open == WildcardLevel::Minor {
             return version.major == self.at.major;
         }
         if version.major > 0 {
             return false;
         }
-        if self.at.minor > 0 || self.open == Open::Patch {
+        if self.at.minor > 0 || self.open == WildcardLevel::Patch {
             return version.minor == self.at.minor;
         }
         version.minor == 0 && version.patch == self.at.patch

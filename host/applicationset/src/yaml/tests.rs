@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use super::{Error, NESTING, Twice, read};
+use super::{DuplicateKeys, Error, NESTING, read};
 use crate::weight;
 
-fn within(text: &str, twice: Twice, allowed: u64) -> Result<Value, Error<u64>> {
+fn within(text: &str, twice: DuplicateKeys, allowed: u64) -> Result<Value, Error<u64>> {
     let mut taken = 0;
     read(text, twice, &mut |bytes| {
         taken += bytes;
@@ -14,7 +14,7 @@ fn within(text: &str, twice: Twice, allowed: u64) -> Result<Value, Error<u64>> {
 }
 
 fn free(text: &str) -> Result<Value, Error<u64>> {
-    within(text, Twice::Last, u64::MAX)
+    within(text, DuplicateKeys::LastWins, u64::MAX)
 }
 
 #[test]
@@ -84,16 +84,16 @@ fn a_key_that_stands_twice_is_a_mistake_or_the_last_counts() {
     let text = "a: 1\nb: 2\na: 3";
     assert_eq!(free(text), Ok(json!({"a": 3, "b": 2})));
     assert_eq!(
-        within(text, Twice::Refused, u64::MAX),
+        within(text, DuplicateKeys::Refused, u64::MAX),
         Err(Error::Text(
             "line 3, column 4: key `a` stands twice in one mapping".to_owned()
         ))
     );
     let merged = "{<<: {a: 1}, a: 2}";
-    assert_eq!(within(merged, Twice::Refused, u64::MAX), Ok(json!({"a": 2})));
+    assert_eq!(within(merged, DuplicateKeys::Refused, u64::MAX), Ok(json!({"a": 2})));
     // As in go-yaml v2, the last one is used.
     let behind = "{a: 2, b: 3, <<: [{a: 1}, {a: 4, c: 5}]}";
-    for twice in [Twice::Refused, Twice::Last] {
+    for twice in [DuplicateKeys::Refused, DuplicateKeys::LastWins] {
         assert_eq!(within(behind, twice, u64::MAX), Ok(json!({"a": 1, "b": 3, "c": 5})));
     }
     assert_eq!(free("{<<: {a: 1}, <<: {a: 2}}"), Ok(json!({"a": 2})));
@@ -112,11 +112,11 @@ fn it_is_counted_as_it_weighs() {
     for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
         let wanted = free(text).unwrap();
         // A key is charged as the value it could be.
-        let bytes = weight::of(&wanted) + 3 * weight::NODE;
-        assert_eq!(within(text, Twice::Refused, bytes), Ok(wanted), "{text}");
+        let bytes = weight::of(&wanted) + 3 * weight::VALUE_BYTES;
+        assert_eq!(within(text, DuplicateKeys::Refused, bytes), Ok(wanted), "{text}");
         let less = weight::of(&free(text).unwrap()) - 1;
         assert!(
-            matches!(within(text, Twice::Refused, less), Err(Error::Bound(_))),
+            matches!(within(text, DuplicateKeys::Refused, less), Err(Error::Bound(_))),
             "{text}"
         );
     }
@@ -135,7 +135,7 @@ fn aliases_stop_before_they_fill_the_memory() {
     let merged = format!("a: &a {{{}}}\nb: [{}]", members.join(", "), "{<<: *a},".repeat(1_000));
     for text in [laughs, long, merged] {
         assert!(text.len() < 100_000);
-        match within(&text, Twice::Last, 16 * 1024 * 1024) {
+        match within(&text, DuplicateKeys::LastWins, 16 * 1024 * 1024) {
             Err(Error::Bound(_)) => {}
             // Argo CD refuses these itself.
             Err(Error::Text(what)) => assert!(what.contains("what aliases bring"), "{what}"),
@@ -143,15 +143,21 @@ fn aliases_stop_before_they_fill_the_memory() {
         }
     }
     let few = "a: &a [x, x]\nb: &b [*a, *a]\nc: [*b, *b]\n";
-    assert_eq!(within(few, Twice::Last, 10_000).unwrap()["c"][1][1], json!(["x", "x"]));
+    assert_eq!(
+        within(few, DuplicateKeys::LastWins, 10_000).unwrap()["c"][1][1],
+        json!(["x", "x"])
+    );
 }
 
 #[test]
 fn small_values_without_aliases_stop_as_well() {
     let nothing = "[~,~,~,~]\n---\n".to_owned();
-    assert!(within(&nothing, Twice::Last, 1_000).is_ok());
+    assert!(within(&nothing, DuplicateKeys::LastWins, 1_000).is_ok());
     let nothing = format!("[{}]", "~,".repeat(100_000));
-    assert!(matches!(within(&nothing, Twice::Last, 1_000_000), Err(Error::Bound(_))));
+    assert!(matches!(
+        within(&nothing, DuplicateKeys::LastWins, 1_000_000),
+        Err(Error::Bound(_))
+    ));
 }
 
 #[test]

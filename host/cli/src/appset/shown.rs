@@ -12,21 +12,21 @@ use crate::listed::{Table, lines, text};
 use crate::terminal::{block, line as clean};
 
 /// Applications a question names.
-const NAMED: usize = 10;
+const MAX_LISTED_APPLICATIONS: usize = 10;
 
 /// When diffs are in color.
 #[derive(Debug, Args)]
 pub(super) struct Colors {
     /// When diffs are in color.
     #[arg(long, value_enum, default_value_t)]
-    color: When,
+    color: ColorMode,
     /// Anything at all turns colors off (<https://no-color.org>).
     #[arg(long, env = "NO_COLOR", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "1")]
     no_color: Option<OsString>,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum When {
+enum ColorMode {
     /// On a terminal
     #[default]
     Auto,
@@ -38,7 +38,7 @@ enum When {
 
 /// Whether a text has colors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Paint {
+pub(super) enum DiffStyle {
     /// None.
     Plain,
     /// As diffs have them.
@@ -47,17 +47,17 @@ pub(super) enum Paint {
 
 impl Colors {
     /// Whether standard output gets colors.
-    pub(super) fn paint(&self) -> Paint {
+    pub(super) fn paint(&self) -> DiffStyle {
         let forbidden = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
         match self.color {
-            When::Always => Paint::Colored,
-            When::Auto if !forbidden && std::io::stdout().is_terminal() => Paint::Colored,
-            When::Auto | When::Never => Paint::Plain,
+            ColorMode::Always => DiffStyle::Colored,
+            ColorMode::Auto if !forbidden && std::io::stdout().is_terminal() => DiffStyle::Colored,
+            ColorMode::Auto | ColorMode::Never => DiffStyle::Plain,
         }
     }
 }
 
-impl Paint {
+impl DiffStyle {
     /// A diff, clean, each line in its color.
     fn diff(self, diff: &str) -> String {
         let mut painted = String::with_capacity(diff.len());
@@ -169,7 +169,7 @@ pub(super) fn page(object: &Value) -> String {
 }
 
 /// What became of a set, or would.
-pub(super) fn change(answer: &Value, dry_run: bool, paint: Paint) -> String {
+pub(super) fn change(answer: &Value, dry_run: bool, paint: DiffStyle) -> String {
     let action = match answer.get("action").and_then(Value::as_str) {
         Some("create") => "created",
         Some("unchanged") => "unchanged",
@@ -184,7 +184,7 @@ pub(super) fn change(answer: &Value, dry_run: bool, paint: Paint) -> String {
 }
 
 /// What a set would generate.
-pub(super) fn generated(answer: &Value, paint: Paint) -> String {
+pub(super) fn generated(answer: &Value, paint: DiffStyle) -> String {
     let text = changes(answer, paint);
     if text.is_empty() {
         return "no applications".to_owned();
@@ -193,7 +193,7 @@ pub(super) fn generated(answer: &Value, paint: Paint) -> String {
 }
 
 /// A line and the diff of each Application, and how many there are of what.
-fn changes(answer: &Value, paint: Paint) -> String {
+fn changes(answer: &Value, paint: DiffStyle) -> String {
     let changes = answer.get("changes").and_then(Value::as_array);
     let changes = changes.map(Vec::as_slice).unwrap_or_default();
     let mut shown = String::new();
@@ -228,7 +228,7 @@ pub(super) fn deleted(name: &str, answer: &Value) -> String {
     let text = format!(
         "applicationset {} deleted\n{}",
         clean(name),
-        changes(answer, Paint::Plain)
+        changes(answer, DiffStyle::Plain)
     );
     text.trim_end().to_owned()
 }
@@ -243,11 +243,15 @@ pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
     }
     let mut shown = names
         .iter()
-        .take(NAMED)
+        .take(MAX_LISTED_APPLICATIONS)
         .map(|name| clean(name))
         .collect::<Vec<_>>()
         .join(", ");
-    if let Some(more) = names.len().checked_sub(NAMED).filter(|more| *more > 0) {
+    if let Some(more) = names
+        .len()
+        .checked_sub(MAX_LISTED_APPLICATIONS)
+        .filter(|more| *more > 0)
+    {
         shown.push_str(&format!(" and {more} more"));
     }
     let count = names.len();
@@ -259,7 +263,7 @@ pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
 mod tests {
     use serde_json::json;
 
-    use super::{Paint, change, generated, question};
+    use super::{DiffStyle, change, generated, question};
 
     #[test]
     fn changes_have_diffs_and_counts() {
@@ -274,14 +278,17 @@ mod tests {
         let plain = "applicationset argocd/a updated (dry run)\napplication x: create\n@@ -0,0 +1 @@\n\
                      +kind: Application\napplication y: unchanged (`applicationsSync` does not let it delete)\n\
                      2 applications: 1 create, 1 unchanged";
-        assert_eq!(change(&answer, true, Paint::Plain), plain);
-        let colored = change(&answer, false, Paint::Colored);
+        assert_eq!(change(&answer, true, DiffStyle::Plain), plain);
+        let colored = change(&answer, false, DiffStyle::Colored);
         assert!(
             colored.contains("\u{1b}[32m+kind: Application\u{1b}[0m\n"),
             "{colored:?}"
         );
         assert!(colored.contains("\u{1b}[36m@@ -0,0 +1 @@\u{1b}[0m\n"), "{colored:?}");
-        assert_eq!(generated(&json!({"applications": []}), Paint::Plain), "no applications");
+        assert_eq!(
+            generated(&json!({"applications": []}), DiffStyle::Plain),
+            "no applications"
+        );
     }
 
     #[test]
@@ -289,7 +296,7 @@ mod tests {
         let answer = json!({"metadata": {"name": "a\u{1b}[2J"}, "changes": [
             {"application": "x", "action": "update", "diff": "+\u{1b}]0;x\n"},
         ]});
-        let shown = change(&answer, false, Paint::Plain);
+        let shown = change(&answer, false, DiffStyle::Plain);
         assert!(!shown.contains('\u{1b}'), "{shown:?}");
     }
 

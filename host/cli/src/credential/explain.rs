@@ -11,13 +11,13 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::Serialize;
 
-use super::local::Local;
+use super::local::LocalClusters;
 use super::{Failure, complain};
 use crate::format::Format;
 use tollgate_gateway::cluster_access::ClusterAccess;
-use tollgate_plugin::Exchange;
-use tollgate_plugin::credential::cache::times::{Lifetime, Window};
-use tollgate_plugin::credential::source::{Minted, Supply};
+use tollgate_plugin::EgressRecord;
+use tollgate_plugin::credential::cache::times::{Lifetime, RenewalWindow};
+use tollgate_plugin::credential::source::{CredentialSource, Minted};
 use tollgate_plugin::credential::{Credential, MintError, MintRequest, Reason};
 
 /// As long as the gateway's own mints may take.
@@ -32,11 +32,11 @@ struct Report {
     /// First digits of the key in the cache.
     #[serde(skip_serializing_if = "Option::is_none")]
     key: Option<String>,
-    requests: Vec<Exchange>,
+    requests: Vec<EgressRecord>,
     /// `ok`, or the class of the failure.
     result: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    failure: Option<Refusal>,
+    failure: Option<MintFailure>,
     #[serde(skip_serializing_if = "Option::is_none")]
     kind: Option<&'static str>,
     /// When the credential ends; absent when nobody says.
@@ -53,7 +53,7 @@ struct Report {
 
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Refusal {
+struct MintFailure {
     code: String,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -74,7 +74,7 @@ struct Row {
 
 /// Runs the command: 0 for a credential, 1 for none.
 pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn Write) -> ExitCode {
-    let told = Local::load(settings).and_then(|local| {
+    let told = LocalClusters::load(settings).and_then(|local| {
         let access = local.find(cluster)?;
         Ok(local.runtime.block_on(report(access)))
     });
@@ -101,9 +101,9 @@ pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn 
 async fn report(access: &ClusterAccess) -> Report {
     let mut report = Report::new(access);
     match access.supply() {
-        Supply::Fixed(lease) => report.credential(&lease.credential, None),
-        Supply::Unusable(error) => report.failure(error),
-        Supply::Minted(Minted { slot, source, warnings }) => {
+        CredentialSource::Static(lease) => report.credential(&lease.credential, None),
+        CredentialSource::Unusable(error) => report.failure(error),
+        CredentialSource::Minted(Minted { slot, source, warnings }) => {
             report.key = Some(slot.key().to_short());
             report.warnings.clone_from(warnings);
             let started = Timestamp::now();
@@ -159,7 +159,7 @@ impl Report {
 
     fn failure(&mut self, error: &MintError) {
         self.result = error.class.as_str();
-        self.failure = Some(Refusal {
+        self.failure = Some(MintFailure {
             code: error.code.clone(),
             message: error.message.clone(),
             http_status: error.http_status,
@@ -180,7 +180,7 @@ impl Report {
         let lifetime = credential
             .expires_at
             .map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(started)));
-        let Some(window) = Window::of(lifetime, 0.0) else {
+        let Some(window) = RenewalWindow::of(lifetime, 0.0) else {
             self.warnings.push("it ends too soon to be kept".to_owned());
             return;
         };
@@ -203,7 +203,7 @@ impl Report {
             lines.push(String::new());
         }
         match &self.failure {
-            Some(Refusal { code, message, .. }) => {
+            Some(MintFailure { code, message, .. }) => {
                 lines.push(format!("result    {} {code}: {message}", self.result));
             }
             None => lines.push(format!(
@@ -228,7 +228,7 @@ impl Report {
 }
 
 impl Row {
-    fn of(exchange: &Exchange) -> Self {
+    fn of(exchange: &EgressRecord) -> Self {
         let status = exchange.status.map(|status| status.to_string());
         Self {
             method: exchange.method,

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use tokio::runtime::Runtime;
 use zeroize::Zeroizing;
 
-use super::{Failure, Version, runtime};
+use super::{ExecCredentialVersion, Failure, runtime};
 use tollgate_config::raw;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
-use tollgate_gateway::cluster_access::{ClusterAccess, Clusters, Found};
+use tollgate_gateway::cluster_access::{ClusterAccess, ClusterLookup, Clusters};
 use tollgate_gateway::clusters::exec::{exec_credential, usable_until};
 use tollgate_gateway::snapshot::Loader;
 use tollgate_identity::clock::Clock;
@@ -21,14 +21,14 @@ use tollgate_policy::rego::Checker;
 use tollgate_proxy::metrics::Metrics;
 
 /// The clusters of a settings file, and what keeps their credentials.
-pub(super) struct Local {
+pub(super) struct LocalClusters {
     pub(super) clusters: Arc<Clusters>,
     pub(super) runtime: Runtime,
     /// Mints run on it as in a gateway; they end with it.
     _cache: Arc<Cache>,
 }
 
-impl Local {
+impl LocalClusters {
     /// Loads settings, state and plugins.
     pub(super) fn load(settings: &Path) -> Result<Self, Failure> {
         let config = used(raw::load(settings))?;
@@ -53,14 +53,14 @@ impl Local {
     /// The cluster of a name or server.
     pub(super) fn find(&self, name: &str) -> Result<&Arc<ClusterAccess>, Failure> {
         match self.clusters.find(name) {
-            Found::One(access) => Ok(access),
-            Found::Several(several) => {
+            ClusterLookup::One(access) => Ok(access),
+            ClusterLookup::Several(several) => {
                 let servers: Vec<&str> = several.iter().map(|access| access.cluster().server.as_str()).collect();
                 let message = format!("{} clusters have the name `{name}`", several.len());
                 Err(Failure::new("cluster_ambiguous", message)
                     .with_hint(format!("name one by its server: {}", servers.join(", "))))
             }
-            Found::None => {
+            ClusterLookup::None => {
                 let names: Vec<&str> = self.clusters.iter().map(|access| &**access.label()).collect();
                 Err(
                     Failure::new("cluster_not_found", format_args!("there is no cluster `{name}`"))
@@ -72,8 +72,12 @@ impl Local {
 }
 
 /// Mints for one cluster.
-pub(super) fn fetch(settings: &Path, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
-    let local = Local::load(settings)?;
+pub(super) fn fetch(
+    settings: &Path,
+    cluster: &str,
+    version: ExecCredentialVersion,
+) -> Result<Zeroizing<String>, Failure> {
+    let local = LocalClusters::load(settings)?;
     let access = local.find(cluster)?;
     let lease = local.runtime.block_on(access.lease()).map_err(|error| {
         let message = match std::error::Error::source(&error) {

@@ -4,13 +4,17 @@
 use serde_json::Value;
 use zeroize::Zeroizing;
 
-use super::{Failure, Server, Version, runtime};
-use crate::client::Ask;
+use super::{ExecCredentialVersion, Failure, Server, runtime};
+use crate::client::ApiRequest;
 
 /// Asks the gateway.
-pub(super) fn fetch(server: &Server, cluster: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
+pub(super) fn fetch(
+    server: &Server,
+    cluster: &str,
+    version: ExecCredentialVersion,
+) -> Result<Zeroizing<String>, Failure> {
     let path = ["clusters", cluster, "credential"];
-    let bytes = runtime()?.block_on(server.ask(Ask::get(&path, hint)))?;
+    let bytes = runtime()?.block_on(server.ask(ApiRequest::get(&path, hint)))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| Failure::new("gateway.answer", "the answer is no text"))?;
     spoken(text, version)
 }
@@ -24,7 +28,7 @@ fn hint(reason: &str) -> Option<&'static str> {
 }
 
 /// The gateway answers in the latest version; another one says the same.
-fn spoken(text: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
+fn spoken(text: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
     let mut document = super::parse(text)?;
     if document.get("kind").and_then(Value::as_str) != Some("ExecCredential") {
         return Err(Failure::new("gateway.answer", "the answer is no ExecCredential")
@@ -40,15 +44,15 @@ fn spoken(text: &str, version: Version) -> Result<Zeroizing<String>, Failure> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Version, spoken};
+    use super::{ExecCredentialVersion, spoken};
 
     #[test]
     fn an_answer_is_said_in_the_version_asked_for() {
         let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}"#;
-        let said = spoken(text, Version::V1Beta1).unwrap();
+        let said = spoken(text, ExecCredentialVersion::V1Beta1).unwrap();
         assert!(said.contains(r#""client.authentication.k8s.io/v1beta1""#) && said.contains(r#""token":"t""#));
         for other in ["{}", "<html>", r#"{"kind":"Status"}"#] {
-            assert!(spoken(other, Version::V1).is_err(), "{other}");
+            assert!(spoken(other, ExecCredentialVersion::V1).is_err(), "{other}");
         }
     }
 }

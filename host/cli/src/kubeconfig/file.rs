@@ -27,9 +27,9 @@ const EXTENSION: &str = "tollgate.dev/token";
 const FILE_BYTES: u64 = 1024 * 1024;
 
 /// Where a kubeconfig goes.
-pub(super) enum Destination<'a> {
+pub(super) enum KubeconfigOutput<'a> {
     /// Standard output.
-    Output,
+    Stdout,
     /// A file, what will take its place, and the tokens an earlier kubeconfig there has.
     File {
         path: &'a Path,
@@ -44,14 +44,14 @@ pub(super) fn user(bearer: &str, id: Option<&Value>) -> Value {
     json!({ "token": bearer, "extensions": [extension] })
 }
 
-impl<'a> Destination<'a> {
+impl<'a> KubeconfigOutput<'a> {
     /// - `context`: name of the context that is to be written.
     ///
     /// # Errors
     /// What is in the file would be lost, or it cannot be written.
     pub(super) fn open(path: Option<&'a Path>, context: &str) -> Result<Self, Failure> {
         let Some(path) = path else {
-            return Ok(Self::Output);
+            return Ok(Self::Stdout);
         };
         let failed =
             |why: &dyn std::fmt::Display| Failure::new("kubeconfig.file", format_args!("`{}`: {why}", path.display()));
@@ -88,7 +88,7 @@ impl<'a> Destination<'a> {
     ) -> Result<Vec<Uuid>, Failure> {
         let failed = |error: std::io::Error| Failure::new("host.output", error);
         match self {
-            Self::Output => {
+            Self::Stdout => {
                 if document.pointer("/users/0/user/token").is_some() && others_read_output() {
                     complain("the kubeconfig has a token, and others may read the file it is written to: use `--file`");
                 }
@@ -157,7 +157,7 @@ fn others_read_output() -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Destination, Format, replaces, user};
+    use super::{Format, KubeconfigOutput, replaces, user};
 
     fn kubeconfig(name: &str, user: &Value) -> Value {
         json!({
@@ -191,7 +191,7 @@ mod tests {
     fn what_cannot_be_written_is_said_before_a_token_is_made() {
         let folder = tempfile::tempdir().unwrap();
         for path in [folder.path().join("none/config"), folder.path().to_owned()] {
-            let error = Destination::open(Some(&path), "prod").err().unwrap().to_string();
+            let error = KubeconfigOutput::open(Some(&path), "prod").err().unwrap().to_string();
             assert!(error.starts_with("kubeconfig.file: "), "{error}");
         }
     }
@@ -207,7 +207,7 @@ mod tests {
                 std::fs::write(&path, text).unwrap();
                 std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
             }
-            let opened = Destination::open(Some(&path), "prod");
+            let opened = KubeconfigOutput::open(Some(&path), "prod");
             if kept {
                 let error = opened.err().unwrap().to_string();
                 assert!(error.contains("which would be lost"), "{error}");

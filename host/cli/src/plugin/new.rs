@@ -23,7 +23,7 @@ mod generator;
 mod provider;
 
 /// The contract, whole: a package that lacks a file is another package.
-const CONTRACT: &[(&str, &str)] = &[
+const WIT_FILES: &[(&str, &str)] = &[
     ("ambient.wit", include_str!("../../../../wit/ambient.wit")),
     ("clock.wit", include_str!("../../../../wit/clock.wit")),
     ("credentials.wit", include_str!("../../../../wit/credentials.wit")),
@@ -91,7 +91,7 @@ pub(super) fn run(world: World, name: &str, into: &Path, out: &mut dyn Write) ->
     for (file, content) in SHARED.iter().chain(files) {
         write(&folder.join(file), content)?;
     }
-    for (file, content) in CONTRACT {
+    for (file, content) in WIT_FILES {
         write(&folder.join(sdk).join("wit").join(file), content)?;
     }
     for (file, content) in named {

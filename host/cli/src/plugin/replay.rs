@@ -11,8 +11,8 @@ use std::process::ExitCode;
 use serde::Serialize;
 
 use super::{Error, Format};
-use tollgate_plugin::Exchange;
-use tollgate_plugin::replay::{self, Granted, Outcome, Played, Report};
+use tollgate_plugin::EgressRecord;
+use tollgate_plugin::replay::{self, CaseReport, ReplayGrant, ReplayOutcome, Report};
 
 /// A report with its counts, for machines.
 #[derive(Serialize)]
@@ -79,8 +79,8 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
 }
 
 /// As the settings have it.
-fn grant(plugin: &str, granted: &Granted, out: &mut dyn Write) -> io::Result<()> {
-    let Granted {
+fn grant(plugin: &str, granted: &ReplayGrant, out: &mut dyn Write) -> io::Result<()> {
+    let ReplayGrant {
         hosts,
         imports,
         audiences,
@@ -105,10 +105,10 @@ fn quoted(text: &str) -> String {
     }
 }
 
-fn played(case: &Played, out: &mut dyn Write) -> io::Result<()> {
+fn played(case: &CaseReport, out: &mut dyn Write) -> io::Result<()> {
     let word = if case.passed() { "passed" } else { "failed" };
     writeln!(out, "{word}  {}: {}", case.case, outcome(&case.outcome))?;
-    for Exchange {
+    for EgressRecord {
         method,
         host,
         path,
@@ -133,9 +133,9 @@ fn played(case: &Played, out: &mut dyn Write) -> io::Result<()> {
     Ok(())
 }
 
-fn outcome(outcome: &Outcome) -> String {
+fn outcome(outcome: &ReplayOutcome) -> String {
     match outcome {
-        Outcome::Credential {
+        ReplayOutcome::Credential {
             of,
             expires_at,
             cacheable,
@@ -149,7 +149,7 @@ fn outcome(outcome: &Outcome) -> String {
             let revocable = if *revocable { ", revocable" } else { "" };
             format!("{}{until}{revocable}", of.join(" and "))
         }
-        Outcome::Error {
+        ReplayOutcome::Error {
             class,
             code,
             message,

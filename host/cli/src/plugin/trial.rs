@@ -11,7 +11,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use serde::{Deserialize, Serialize};
 
 use super::{Error, Format, findings, table};
-use tollgate_plugin::{CallError, HeaderFilter, RequestContext, Runtime};
+use tollgate_plugin::{CallError, FilterContext, HeaderFilter, Runtime};
 
 /// The message, as the operator writes it.
 #[derive(Debug, Default, Deserialize)]
@@ -91,7 +91,7 @@ pub(super) fn run(
     };
     diagnostics.retain(|finding| finding.to_string().contains(name));
     findings(&diagnostics, err)?;
-    let context = RequestContext {
+    let context = FilterContext {
         extension: &message.extension,
         method: message.method.as_deref().unwrap_or("GET"),
         path: message.path.as_deref().unwrap_or("/"),
@@ -121,7 +121,7 @@ pub(super) fn run(
 /// Plan and call for the request, then for the response.
 async fn send(
     filter: &HeaderFilter,
-    context: &RequestContext<'_>,
+    context: &FilterContext<'_>,
     (fields, response): (&mut HeaderMap, Option<(StatusCode, HeaderMap)>),
     changes: &mut Vec<Change>,
 ) -> Result<(), CallError> {
@@ -149,7 +149,7 @@ fn detail(error: &CallError) -> String {
         CallError::Trap { .. }
         | CallError::Timeout { .. }
         | CallError::Memory { .. }
-        | CallError::Lie { .. }
+        | CallError::InvalidOutput { .. }
         | CallError::Busy { .. } => error.to_string(),
     }
 }

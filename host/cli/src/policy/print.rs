@@ -7,15 +7,15 @@ use serde_json::{Value, json};
 use tabled::builder::Builder;
 use tabled::settings::Style;
 
-use super::{Checked, FAILED, Format};
+use super::{CheckedBundle, EXIT_FAILED, Format};
 use tollgate_core::diagnostic::Diagnostic;
-use tollgate_policy::rego::{FileCoverage, Outcome, Report, Source};
+use tollgate_policy::rego::{CaseOutcome, CheckReport, FileCoverage, Source};
 
 fn exit(good: bool) -> ExitCode {
     if good {
         ExitCode::SUCCESS
     } else {
-        ExitCode::from(FAILED)
+        ExitCode::from(EXIT_FAILED)
     }
 }
 
@@ -24,7 +24,7 @@ fn structured(out: &mut dyn Write, value: &Value, output: Format) {
     drop(output.print(value, out));
 }
 
-fn refused(report: &Report) -> bool {
+fn refused(report: &CheckReport) -> bool {
     report.diagnostics.iter().any(Diagnostic::is_error)
 }
 
@@ -55,8 +55,8 @@ fn ranges(lines: &[u32]) -> String {
 }
 
 /// `policy test`.
-pub(super) fn tests(out: &mut dyn Write, checked: &[Checked], threshold: Option<u8>, output: Format) -> ExitCode {
-    let enough = |report: &Report| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
+pub(super) fn tests(out: &mut dyn Write, checked: &[CheckedBundle], threshold: Option<u8>, output: Format) -> ExitCode {
+    let enough = |report: &CheckReport| threshold.is_none_or(|least| percent(&report.coverage) >= usize::from(least));
     let good = checked
         .iter()
         .all(|bundle| !refused(&bundle.report) && enough(&bundle.report));
@@ -74,7 +74,7 @@ pub(super) fn tests(out: &mut dyn Write, checked: &[Checked], threshold: Option<
     exit(good)
 }
 
-fn test_value(bundle: &Checked) -> Value {
+fn test_value(bundle: &CheckedBundle) -> Value {
     let mut value = json!({
         "bundle": bundle.directory.display().to_string(),
         "cases": bundle.report.cases,
@@ -96,13 +96,17 @@ fn time(micros: u64) -> String {
     }
 }
 
-fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> std::io::Result<()> {
+fn test_text(out: &mut dyn Write, bundle: &CheckedBundle, threshold: Option<u8>) -> std::io::Result<()> {
     let cases = &bundle.report.cases;
     writeln!(out, "{}:", bundle.directory.display())?;
     for case in cases {
-        let word = if case.outcome == Outcome::Pass { "PASS" } else { "FAIL" };
+        let word = if case.outcome == CaseOutcome::Pass {
+            "PASS"
+        } else {
+            "FAIL"
+        };
         writeln!(out, "{}: {word} ({})", case.note, time(case.micros))?;
-        if let Outcome::Fail(how) = &case.outcome {
+        if let CaseOutcome::Fail(how) = &case.outcome {
             writeln!(out, "  {}:{}: {how}", case.file, case.line)?;
         }
     }
@@ -116,7 +120,7 @@ fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> st
         writeln!(out, "{finding}")?;
     }
     writeln!(out, "{}", "-".repeat(80))?;
-    let passed = cases.iter().filter(|case| case.outcome == Outcome::Pass).count();
+    let passed = cases.iter().filter(|case| case.outcome == CaseOutcome::Pass).count();
     writeln!(out, "PASS: {passed}/{}", cases.len())?;
     let is_broken = |finding: &&Diagnostic| finding.is_error() && !finding.message.starts_with("case `");
     if bundle.report.diagnostics.iter().any(|finding| is_broken(&finding)) {
@@ -146,11 +150,11 @@ fn test_text(out: &mut dyn Write, bundle: &Checked, threshold: Option<u8>) -> st
 }
 
 /// `policy check`.
-pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Format) -> ExitCode {
+pub(super) fn checks(out: &mut dyn Write, checked: &[CheckedBundle], output: Format) -> ExitCode {
     let good = checked.iter().all(|bundle| !refused(&bundle.report));
     match output {
         Format::Json | Format::Yaml => {
-            let one = |bundle: &Checked| {
+            let one = |bundle: &CheckedBundle| {
                 json!({
                     "bundle": bundle.directory.display().to_string(),
                     "accepted": !refused(&bundle.report),
@@ -178,7 +182,7 @@ pub(super) fn checks(out: &mut dyn Write, checked: &[Checked], output: Format) -
 /// made it. Exit code as `policy eval`.
 pub(super) fn explanation(
     out: &mut dyn Write,
-    (report, source): (&Report, Option<&Source>),
+    (report, source): (&CheckReport, Option<&Source>),
     output: Format,
 ) -> ExitCode {
     let decided = report
@@ -225,7 +229,7 @@ pub(super) fn explanation(
 }
 
 /// `policy eval`. Done is 0 for a denial as well; 1 is for no decision.
-pub(super) fn evaluation(out: &mut dyn Write, report: &Report, output: Format) -> ExitCode {
+pub(super) fn evaluation(out: &mut dyn Write, report: &CheckReport, output: Format) -> ExitCode {
     let decided = report
         .evaluation
         .as_ref()

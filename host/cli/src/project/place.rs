@@ -8,12 +8,12 @@ use reqwest::Method;
 use secrecy::SecretString;
 use serde_json::{Value, json};
 
-use crate::client::{Ask, Failure, Server};
+use crate::client::{ApiRequest, Failure, Server};
 use crate::complain;
 use tollgate_config::{Config, raw};
 use tollgate_gateway::projects::update;
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, Key, Kind, Version, Writer};
+use tollgate_state::write::{self, Kind, ObjectKey, ResourceVersion, Writer};
 
 use tollgate_gateway::projects::update::change;
 
@@ -22,7 +22,7 @@ pub(super) const CONFLICT: &str = "conflict";
 
 /// The state of some settings, or a running gateway.
 #[derive(Debug, Args)]
-pub(super) struct Place {
+pub(super) struct ProjectClientArgs {
     /// Settings file of the gateway whose state is read and written, when no
     /// `--server` is named.
     #[arg(
@@ -46,26 +46,26 @@ pub(super) struct Place {
 
 /// How projects are reached.
 #[derive(Debug)]
-pub(super) enum Way {
+pub(super) enum ProjectClient {
     /// Where the settings say the state is.
     State(Box<Config>),
     /// A gateway's API.
     Gateway(Server),
 }
 
-impl Place {
+impl ProjectClientArgs {
     /// Reads the settings, if there is no gateway.
     ///
     /// # Errors
     /// They have mistakes, which are printed.
-    pub(super) fn way(&self) -> Result<Way, Failure> {
+    pub(super) fn way(&self) -> Result<ProjectClient, Failure> {
         if let Some(server) = &self.server {
             let server = Server::new(
                 server.clone(),
                 self.auth_token.clone(),
                 self.certificate_authority.clone(),
             );
-            return Ok(Way::Gateway(server));
+            return Ok(ProjectClient::Gateway(server));
         }
         let loaded = raw::load(&self.config);
         let Some(config) = loaded.value else {
@@ -73,11 +73,11 @@ impl Place {
             let message = format!("`{}` cannot be used", self.config.display());
             return Err(Failure::new("settings", message).with_hint("or name a running gateway with `--server`"));
         };
-        Ok(Way::State(Box::new(config)))
+        Ok(ProjectClient::State(Box::new(config)))
     }
 }
 
-impl Way {
+impl ProjectClient {
     /// Every project, as a list of the API.
     pub(super) async fn list(&self) -> Result<Value, Failure> {
         match self {
@@ -91,7 +91,7 @@ impl Way {
                     "metadata": {}, "items": items,
                 }))
             }
-            Self::Gateway(server) => server.json(Ask::get(&["projects"], hint)).await,
+            Self::Gateway(server) => server.json(ApiRequest::get(&["projects"], hint)).await,
         }
     }
 
@@ -102,7 +102,7 @@ impl Way {
                 let read = writer(config).await?.read(&key(config, name)).await;
                 Ok(read.map_err(|error| refused(&error))?.object)
             }
-            Self::Gateway(server) => server.json(Ask::get(&["projects", name], hint)).await,
+            Self::Gateway(server) => server.json(ApiRequest::get(&["projects", name], hint)).await,
         }
     }
 
@@ -116,17 +116,17 @@ impl Way {
                 let semantics = config.applications.unwrap_or_default().semantics;
                 change::validate(&wanted, semantics).map_err(|error| unchanged(&error))?;
                 let version = wanted.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                let version = Version::new(version.unwrap_or_default());
+                let version = ResourceVersion::new(version.unwrap_or_default());
                 let key = key(config, name);
                 let stored = writer(config).await?.replace(&key, wanted, &version).await;
                 Ok(stored.map_err(|error| refused(&error))?.object)
             }
             Self::Gateway(server) => {
                 let path = ["projects", name];
-                let ask = Ask {
+                let ask = ApiRequest {
                     method: Method::PUT,
                     content: Some(json!({ "project": wanted })),
-                    ..Ask::get(&path, hint)
+                    ..ApiRequest::get(&path, hint)
                 };
                 server.json(ask).await
             }
@@ -138,8 +138,8 @@ async fn writer(config: &Config) -> Result<Writer, Failure> {
     Writer::open(config).await.map_err(|error| refused(&error))
 }
 
-fn key(config: &Config, name: &str) -> Key {
-    Key {
+fn key(config: &Config, name: &str) -> ObjectKey {
+    ObjectKey {
         kind: Kind::AppProject,
         name: ObjectName {
             namespace: config.control_plane_namespace.clone(),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::{ArgAction, Args};
 
 use super::Error;
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_policy::rbac::{Builtin, PolicySource, Rbac};
 use tollgate_state::{Text, directory};
@@ -17,7 +17,7 @@ const FILE_BYTES: u64 = 64 * 1024 * 1024;
 
 /// The policy to work on.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Input {
+pub(super) struct PolicyArgs {
     /// Folder with the Kubernetes objects: argocd-rbac-cm, argocd-cm, projects
     #[arg(
         long,
@@ -42,7 +42,7 @@ pub(super) struct Input {
 
 /// A second policy.
 #[derive(Args, Clone, Debug)]
-pub(super) struct Other {
+pub(super) struct OtherPolicyArgs {
     /// Compare with the policy of this folder
     #[arg(long, value_name = "DIR", conflicts_with = "other_policy_file")]
     other_state: Option<PathBuf>,
@@ -51,13 +51,13 @@ pub(super) struct Other {
     other_policy_file: Option<PathBuf>,
 }
 
-impl Other {
+impl OtherPolicyArgs {
     /// The second policy, if one is named, read like the first.
-    pub(super) fn input(&self, like: &Input) -> Result<Option<Input>, Error> {
+    pub(super) fn input(&self, like: &PolicyArgs) -> Result<Option<PolicyArgs>, Error> {
         if self.other_state.is_none() && self.other_policy_file.is_none() {
             return Ok(None);
         }
-        Ok(Some(Input {
+        Ok(Some(PolicyArgs {
             state: self.other_state.clone(),
             policy_file: self.other_policy_file.clone(),
             ..like.clone()
@@ -65,7 +65,7 @@ impl Other {
     }
 }
 
-impl Input {
+impl PolicyArgs {
     /// What the policy is called in answers.
     pub(super) fn name(&self) -> String {
         let path = self.state.as_ref().or(self.policy_file.as_ref());
@@ -73,14 +73,14 @@ impl Input {
     }
 
     /// Reads and compiles the policy.
-    pub(super) fn compile(&self, semantics: Semantics) -> Result<Loaded<Rbac>, Error> {
+    pub(super) fn compile(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let source = self.source(semantics)?;
         Ok(join(source, Rbac::compile))
     }
 
-    /// As [`Input::compile`], but rows that strict semantics refuse are left
+    /// As [`PolicyArgs::compile`], but rows that strict semantics refuse are left
     /// out with a warning, so that the rest can be compared.
-    pub(super) fn compile_leniently(&self, semantics: Semantics) -> Result<Loaded<Rbac>, Error> {
+    pub(super) fn compile_leniently(&self, semantics: RbacSemantics) -> Result<Loaded<Rbac>, Error> {
         let mut source = self.source(semantics)?;
         if let Some(policy) = &mut source.value {
             let refused = Rbac::compile(policy).diagnostics;
@@ -105,7 +105,7 @@ impl Input {
         Ok(join(source, Rbac::compile))
     }
 
-    fn source(&self, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
+    fn source(&self, semantics: RbacSemantics) -> Result<Loaded<PolicySource>, Error> {
         let mut loaded = match (&self.state, &self.policy_file) {
             (Some(folder), _) => {
                 // A folder that cannot be read says nothing of the policy in it.
@@ -128,7 +128,7 @@ impl Input {
         Ok(loaded)
     }
 
-    fn policy_source(&self, file: &Path, semantics: Semantics) -> Result<Loaded<PolicySource>, Error> {
+    fn policy_source(&self, file: &Path, semantics: RbacSemantics) -> Result<Loaded<PolicySource>, Error> {
         let name = file.display().to_string();
         let failed = |error: std::io::Error| Error::Failed(format!("`{name}`: {error}"));
         let mut text = String::new();

@@ -14,10 +14,12 @@ use super::Error;
 use crate::format::Format;
 use tollgate_config::raw;
 use tollgate_core::diagnostic::Loaded;
-use tollgate_gateway::self_check::grants::{Grants, Names};
-use tollgate_gateway::self_check::manifest::{Reach, ServiceAccount, Subject, classic, constrained, service_account};
-use tollgate_policy::impersonate::Mapping;
-use tollgate_state::agent::{AgentObject, Binding};
+use tollgate_gateway::self_check::grants::{ImpersonationGrants, Names};
+use tollgate_gateway::self_check::manifest::{
+    ConstrainedPermissions, ServiceAccount, Subject, classic, constrained, service_account,
+};
+use tollgate_policy::impersonate::ImpersonationMapping;
+use tollgate_state::agent::{AgentBinding, AgentObject};
 use tollgate_state::{Resources, source};
 
 mod applications;
@@ -87,10 +89,10 @@ enum ModeArg {
 }
 
 /// What the files say of the agents that are meant.
-struct Needed {
+struct RequiredGrants {
     cluster: String,
     agents: Vec<String>,
-    grants: Grants,
+    grants: ImpersonationGrants,
 }
 
 /// Prints the roles.
@@ -98,7 +100,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
     if args.applications {
         return applications::run(args, out, complaints);
     }
-    let Needed {
+    let RequiredGrants {
         cluster,
         agents,
         grants,
@@ -128,7 +130,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
         out,
         "# Cluster {cluster}: lets the gateway act in people's names for {agents}."
     )?;
-    let reach = Reach {
+    let reach = ConstrainedPermissions {
         verbs: args.verbs.clone(),
         resources: args.resources.clone(),
         urls: args.urls.clone(),
@@ -160,14 +162,14 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
 }
 
 impl ManifestArgs {
-    fn needed(&self) -> Result<Needed, Error> {
+    fn needed(&self) -> Result<RequiredGrants, Error> {
         let config = used(raw::load(&self.config))?;
         let Some(settings) = &config.kubernetes else {
             return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
         };
         let resources = used(source::load_once(&config))?;
         let folder = config.policies_directory.join("kubernetes");
-        let mapping = used(Mapping::load(&folder, settings.max_groups))?;
+        let mapping = used(ImpersonationMapping::load(&folder, settings.max_groups))?;
         self.of_agents(&resources, settings, &mapping)
     }
 
@@ -175,15 +177,15 @@ impl ManifestArgs {
         &self,
         resources: &Resources,
         settings: &tollgate_config::Kubernetes,
-        mapping: &Mapping,
-    ) -> Result<Needed, Error> {
-        let mut needed: Option<Needed> = None;
+        mapping: &ImpersonationMapping,
+    ) -> Result<RequiredGrants, Error> {
+        let mut needed: Option<RequiredGrants> = None;
         for (agent, binding) in self.meant(resources)? {
-            let of = Grants::of(agent, Names { settings, mapping });
-            let before = needed.take().unwrap_or_else(|| Needed {
+            let of = ImpersonationGrants::of(agent, Names { settings, mapping });
+            let before = needed.take().unwrap_or_else(|| RequiredGrants {
                 cluster: binding.cluster.clone(),
                 agents: Vec::new(),
-                grants: Grants::default(),
+                grants: ImpersonationGrants::default(),
             });
             if before.cluster != binding.cluster {
                 return Err(Error::Usage(format!(
@@ -193,7 +195,7 @@ impl ManifestArgs {
             }
             let mut agents = before.agents;
             agents.push(format!("{} ({})", agent.name, binding.id));
-            needed = Some(Needed {
+            needed = Some(RequiredGrants {
                 agents,
                 grants: before.grants.and(of),
                 ..before
@@ -203,10 +205,10 @@ impl ManifestArgs {
     }
 
     /// The agents that are named, each once, or all.
-    fn meant<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a Binding)>, Error> {
+    fn meant<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a AgentBinding)>, Error> {
         let bound = |agent: &'a AgentObject| Some((agent, agent.binding.as_ref()?));
         let all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
-        let is = |(agent, binding): &(&AgentObject, &Binding), text: &str| {
+        let is = |(agent, binding): &(&AgentObject, &AgentBinding), text: &str| {
             agent.name == text || binding.id.to_string() == text
         };
         for text in &self.agents {
@@ -218,8 +220,9 @@ impl ManifestArgs {
                 )));
             }
         }
-        let is_meant =
-            |agent: &(&AgentObject, &Binding)| self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text));
+        let is_meant = |agent: &(&AgentObject, &AgentBinding)| {
+            self.agents.is_empty() || self.agents.iter().any(|text| is(agent, text))
+        };
         Ok(all.into_iter().filter(is_meant).collect())
     }
 }

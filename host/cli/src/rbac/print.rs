@@ -11,25 +11,27 @@ use tabled::settings::Style;
 
 use super::Differences;
 use crate::terminal;
-use tollgate_policy::rbac::{Difference, Explanation, Field, Issuer, Outcome, Tuple, Verdict, Why};
+use tollgate_policy::rbac::{
+    CallerIssuer, Difference, Explanation, Field, Outcome, RbacRequest, Verdict, VerdictReason,
+};
 
 /// What a policy or a command line said, without control characters.
 fn plain(text: &str) -> String {
     terminal::line(text).into_owned()
 }
 
-fn word(why: Why) -> &'static str {
+fn word(why: VerdictReason) -> &'static str {
     match why {
-        Why::Allowed => "allowed",
-        Why::DeniedByRule => "denied by a row",
-        Why::NoRule => "no row allows it",
-        Why::EvaluationError => "a row holds an invalid expression",
+        VerdictReason::Allowed => "allowed",
+        VerdictReason::DeniedByRule => "denied by a row",
+        VerdictReason::NoRule => "no row allows it",
+        VerdictReason::EvaluationError => "a row holds an invalid expression",
     }
 }
 
 /// Principals in order, then near misses and notes.
-pub(super) fn explanation(out: &mut dyn Write, tuple: Tuple<'_>, answer: &Explanation) -> io::Result<()> {
-    let Tuple {
+pub(super) fn explanation(out: &mut dyn Write, tuple: RbacRequest<'_>, answer: &Explanation) -> io::Result<()> {
+    let RbacRequest {
         resource,
         action,
         object,
@@ -121,7 +123,7 @@ pub(super) fn differences(out: &mut dyn Write, answer: &Differences) -> io::Resu
     let (left, right) = (plain(&answer.left), plain(&answer.right));
     table.push_record(["USER", "GROUPS", "REQUESTS", "SUCH AS", &left, &right]);
     for (first, count) in callers.values() {
-        let is_local = first.issuer == Issuer::Argocd;
+        let is_local = first.issuer == CallerIssuer::Argocd;
         table.push_record([
             plain(&first.user) + if is_local { " (local)" } else { "" },
             plain(&first.groups.join(" ")),

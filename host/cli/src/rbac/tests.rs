@@ -36,9 +36,9 @@ fn can_says_yes_and_no() {
     let (code, out, _) = run(POLICY, "policy.csv", "can alice get app p/x --policy-file {file}");
     assert_eq!((code, out.as_str()), (ExitCode::SUCCESS, "Yes\n"));
     let (code, out, _) = run(POLICY, "policy.csv", "can alice get app secret/x --policy-file {file}");
-    assert_eq!((code, out.as_str()), (ExitCode::from(NO), "No\n"));
+    assert_eq!((code, out.as_str()), (ExitCode::from(EXIT_NO), "No\n"));
     let (code, out, complaints) = run(POLICY, "policy.csv", "can alice fly app p/x --policy-file {file}");
-    assert_eq!((code, out.as_str()), (ExitCode::from(USAGE), ""));
+    assert_eq!((code, out.as_str()), (ExitCode::from(EXIT_USAGE), ""));
     assert!(
         complaints.contains("'fly' is not a valid action for applications"),
         "{complaints}"
@@ -48,7 +48,7 @@ fn can_says_yes_and_no() {
         "policy.csv",
         "can alice fly app p/x --strict=false --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(NO));
+    assert_eq!(code, ExitCode::from(EXIT_NO));
 }
 
 #[test]
@@ -73,7 +73,7 @@ fn default_role_and_builtin_policy_are_options() {
     assert_eq!(run(POLICY, "policy.csv", line).0, ExitCode::SUCCESS);
     assert_eq!(
         run(POLICY, "policy.csv", &format!("{line} --use-builtin-policy=false")).0,
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     );
 }
 
@@ -96,7 +96,7 @@ fn a_configmap_is_read_with_its_settings() {
     let elsewhere = object.replace("namespace: argocd", "namespace: other");
     assert_eq!(
         run(&elsewhere, "argocd-rbac-cm.yaml", line).0,
-        ExitCode::from(NO_ANSWER)
+        ExitCode::from(EXIT_NO_ANSWER)
     );
 }
 
@@ -107,7 +107,7 @@ fn explain_names_the_row() {
         "policy.csv",
         "explain alice get applications secret/x --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(NO));
+    assert_eq!(code, ExitCode::from(EXIT_NO));
     assert!(
         out.starts_with("No: applications, get, secret/x: denied by a row\n"),
         "{out}"
@@ -121,7 +121,7 @@ fn explain_names_the_row() {
         "policy.csv",
         "explain x get logs p/a -g org:team -o yaml --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(NO));
+    assert_eq!(code, ExitCode::from(EXIT_NO));
     assert!(out.contains("group-without-grant"), "{out}");
     let line = "explain x get logs p/a -g org:team --semantics strict --policy-file {file}";
     assert_eq!(run(POLICY, "policy.csv", line).0, ExitCode::SUCCESS);
@@ -130,7 +130,7 @@ fn explain_names_the_row() {
 #[test]
 fn validate_reports_every_line() {
     let (code, out, _) = run("p, a\nx\n", "policy.csv", "validate --policy-file {file}");
-    assert_eq!(code, ExitCode::from(NO));
+    assert_eq!(code, ExitCode::from(EXIT_NO));
     assert!(
         out.contains("policy.csv:1: error: ") && out.contains("policy.csv:2: error: "),
         "{out}"
@@ -146,15 +146,15 @@ fn validate_reports_every_line() {
     );
     assert_eq!(
         run(typo, "policy.csv", "validate --deny-warnings --policy-file {file}").0,
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     );
     assert_eq!(
         run(typo, "policy.csv", "validate --semantics strict --policy-file {file}").0,
-        ExitCode::from(NO)
+        ExitCode::from(EXIT_NO)
     );
     assert_eq!(
         run("", "policy.csv", "validate --policy-file {file}x").0,
-        ExitCode::from(NO_ANSWER)
+        ExitCode::from(EXIT_NO_ANSWER)
     );
 }
 
@@ -165,7 +165,7 @@ fn diff_finds_what_semantics_change() {
         "policy.csv",
         "diff --use-builtin-policy=false -o json --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(DIFFERENT));
+    assert_eq!(code, ExitCode::from(EXIT_DIFFERENT));
     let answer: Value = serde_json::from_str(&out).unwrap();
     let groups: Vec<&Value> = answer["differences"]
         .as_array()
@@ -180,7 +180,7 @@ fn diff_finds_what_semantics_change() {
         "policy.csv",
         "diff --use-builtin-policy=false --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(DIFFERENT));
+    assert_eq!(code, ExitCode::from(EXIT_DIFFERENT));
     assert!(table.starts_with(" USER") && table.contains("org:team"), "{table}");
     assert!(
         table.ends_with(&format!("Requests judged differently: {all}; `-o json` lists each.\n")),
@@ -212,13 +212,13 @@ fn arguments_in_the_order_of_policy_csv_are_explained() {
         "policy.csv",
         "can a applications get shop/cart --policy-file {file}",
     );
-    assert_eq!(code, ExitCode::from(USAGE));
+    assert_eq!(code, ExitCode::from(EXIT_USAGE));
     assert!(
         complaints.contains("the action comes before the resource"),
         "{complaints}"
     );
     let (code, _, complaints) = run(POLICY, "policy.csv", "can a get nonsense --policy-file {file}");
-    assert_eq!(code, ExitCode::from(USAGE));
+    assert_eq!(code, ExitCode::from(EXIT_USAGE));
     assert!(!complaints.contains("comes before"), "{complaints}");
 }
 
@@ -268,7 +268,11 @@ fn can_and_explain_give_one_answer() {
         ("nobody get applications shop/guestbook", false),
     ] {
         for semantics in ["argocd", "strict"] {
-            let code = if allowed { ExitCode::SUCCESS } else { ExitCode::from(NO) };
+            let code = if allowed {
+                ExitCode::SUCCESS
+            } else {
+                ExitCode::from(EXIT_NO)
+            };
             for command in ["can", "explain"] {
                 let (answered, out, _) = asked(folder.path(), &format!("{command} {question} --semantics {semantics}"));
                 assert_eq!(answered, code, "{command} {question} {semantics}: {out}");
@@ -277,7 +281,7 @@ fn can_and_explain_give_one_answer() {
     }
     // Somebody else's `alice` is not the account.
     let line = "explain alice get applications shop/guestbook --local=false --semantics strict";
-    assert_eq!(asked(folder.path(), line).0, ExitCode::from(NO));
+    assert_eq!(asked(folder.path(), line).0, ExitCode::from(EXIT_NO));
 }
 
 #[test]
@@ -294,7 +298,7 @@ fn a_question_without_an_answer_is_no_no() {
         let (code, out, complaints) = run("p, a\n", "policy.csv", line);
         assert_eq!(
             (code, out.as_str()),
-            (ExitCode::from(NO_ANSWER), ""),
+            (ExitCode::from(EXIT_NO_ANSWER), ""),
             "{line}: {complaints}"
         );
         assert!(!complaints.is_empty(), "{line}");
@@ -326,7 +330,7 @@ fn diff_tells_each_row_once_and_true_callers() {
          role:dev\ng, my-org:dev, role:dev\np, my-org:ops, applications, sync, */*, allow",
     );
     let (code, out, _) = asked(folder.path(), "diff -o json");
-    assert_eq!(code, ExitCode::from(DIFFERENT));
+    assert_eq!(code, ExitCode::from(EXIT_DIFFERENT));
     let answer: Value = serde_json::from_str(&out).unwrap();
     let found = answer["differences"].as_array().unwrap();
     // One for the group without a grant, and one for each name that is not an identity

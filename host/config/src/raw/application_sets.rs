@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Check, RawCompatibility};
-use crate::{ApplicationSets, GenerationLimits, GitCache, GitLimits, SetChecks};
+use super::{RawCompatibility, SettingsValidator};
+use crate::{ApplicationSetChecks, ApplicationSets, GenerationLimits, GitCache, GitLimits};
 
 /// `applicationSets`.
 #[derive(Debug, Default, Deserialize)]
@@ -48,13 +48,13 @@ struct RawGit {
 
 impl RawApplicationSets {
     /// Checks the settings.
-    pub(super) fn check(self, check: &mut Check<'_>) -> ApplicationSets {
+    pub(super) fn check(self, check: &mut SettingsValidator<'_>) -> ApplicationSets {
         let (limits, git, cache) = (GenerationLimits::default(), GitLimits::default(), GitCache::default());
         let list = |kind| format!("applicationSets.limits.{kind}");
         ApplicationSets {
             checks: match self.compat {
-                None => SetChecks::Generated,
-                Some(RawCompatibility::Argocd) => SetChecks::Argocd,
+                None => ApplicationSetChecks::Generated,
+                Some(RawCompatibility::Argocd) => ApplicationSetChecks::Argocd,
             },
             namespaces: self.namespaces,
             repositories: self.repositories,

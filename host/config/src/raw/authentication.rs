@@ -168,7 +168,7 @@ impl RawAuthentication {
     ///
     /// CEL is compiled later, with the authenticator.
     pub fn check(self, listen: SocketAddr) -> Loaded<Authentication> {
-        let mut findings = Findings::of("authentication");
+        let mut findings = SectionFindings::of("authentication");
         if self.anonymous && !listen.ip().is_loopback() {
             findings.error(
                 "anonymous",
@@ -213,7 +213,7 @@ pub(super) enum Mappings {
 
 /// Checks the entries of `jwt` in the section of `findings`, in their order. Entries with mistakes
 /// are `None`.
-pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<(Option<Issuer>, Mappings)> {
+pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut SectionFindings) -> Vec<(Option<Issuer>, Mappings)> {
     if jwt.len() > MAX_ISSUERS {
         findings.error("jwt", format!("has {} issuers, {MAX_ISSUERS} are allowed", jwt.len()));
     }
@@ -237,12 +237,12 @@ pub(super) fn issuers(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<
 }
 
 /// Mistakes in one section of the settings, each with its key.
-pub(super) struct Findings {
+pub(super) struct SectionFindings {
     section: &'static str,
     pub(super) found: Vec<Diagnostic>,
 }
 
-impl Findings {
+impl SectionFindings {
     /// No mistakes yet.
     pub(super) fn of(section: &'static str) -> Self {
         Self {
@@ -258,7 +258,7 @@ impl Findings {
             .push(Diagnostic::error(None, format!("`{section}.{key}`: {}", what.as_ref())));
     }
 
-    /// Like [`Findings::error`], for something that is allowed all the same.
+    /// Like [`SectionFindings::error`], for something that is allowed all the same.
     pub(super) fn warning(&mut self, key: &str, what: impl AsRef<str>) {
         let section = self.section;
         self.found.push(Diagnostic::warning(
@@ -283,7 +283,7 @@ fn subject_alone() -> RawClaimMappings {
 }
 
 impl RawIssuerEntry {
-    fn check(self, key: &str, findings: &mut Findings) -> Option<Issuer> {
+    fn check(self, key: &str, findings: &mut SectionFindings) -> Option<Issuer> {
         let before = findings.found.len();
         let claim_mappings = self.claim_mappings.unwrap_or_else(subject_alone);
         self.issuer.check(&format!("{key}.issuer"), findings);
@@ -338,7 +338,7 @@ impl RawIssuerEntry {
 }
 
 impl RawIssuer {
-    fn check(&self, key: &str, findings: &mut Findings) {
+    fn check(&self, key: &str, findings: &mut SectionFindings) {
         check_url(&self.url, &format!("{key}.url"), findings);
         if let Some(discovery) = &self.discovery_url {
             let key = format!("{key}.discoveryURL");
@@ -376,7 +376,7 @@ impl RawIssuer {
 }
 
 impl RawClaimRule {
-    fn check(self, key: &str, findings: &mut Findings) -> Option<ClaimRule> {
+    fn check(self, key: &str, findings: &mut SectionFindings) -> Option<ClaimRule> {
         match (self.claim, self.required_value, self.expression, self.message) {
             (Some(claim), value, None, None) if !claim.is_empty() => Some(ClaimRule::Required {
                 claim,
@@ -398,7 +398,7 @@ impl RawClaimRule {
 }
 
 impl RawPrefixedClaim {
-    fn check(self, key: &str, findings: &mut Findings) -> Option<ClaimMapping> {
+    fn check(self, key: &str, findings: &mut SectionFindings) -> Option<ClaimMapping> {
         match (self.claim, self.prefix, self.expression) {
             (Some(claim), Some(prefix), None) if !claim.is_empty() => Some(ClaimMapping::Claim { claim, prefix }),
             (Some(_), None, None) => {
@@ -415,7 +415,7 @@ impl RawPrefixedClaim {
 }
 
 impl RawClaim {
-    fn check(self, key: &str, findings: &mut Findings) -> Option<ClaimMapping> {
+    fn check(self, key: &str, findings: &mut SectionFindings) -> Option<ClaimMapping> {
         match (self.claim, self.expression) {
             (Some(claim), None) if !claim.is_empty() => Some(ClaimMapping::Claim {
                 claim,
@@ -430,7 +430,7 @@ impl RawClaim {
     }
 }
 
-fn check_extra(raw: Vec<RawExtra>, key: &str, findings: &mut Findings) -> Vec<(String, String)> {
+fn check_extra(raw: Vec<RawExtra>, key: &str, findings: &mut SectionFindings) -> Vec<(String, String)> {
     let mut seen = BTreeSet::new();
     let mut extra = Vec::new();
     for RawExtra {
@@ -469,7 +469,7 @@ fn is_extra_key(key: &str) -> bool {
     !taken && domain.split('.').all(label) && !path.is_empty() && path.bytes().all(in_path)
 }
 
-fn max_age(text: Option<&str>, key: &str, findings: &mut Findings) -> Duration {
+fn max_age(text: Option<&str>, key: &str, findings: &mut SectionFindings) -> Duration {
     let Some(text) = text else {
         return crate::DEFAULT_JWKS_MAX_AGE;
     };
@@ -489,7 +489,7 @@ fn max_age(text: Option<&str>, key: &str, findings: &mut Findings) -> Duration {
 
 /// Kubernetes requires https and only scheme, host, port and path. Here http is also accepted for
 /// loopback hosts, where nobody can listen in.
-fn check_url(text: &str, key: &str, findings: &mut Findings) {
+fn check_url(text: &str, key: &str, findings: &mut SectionFindings) {
     let fits = Url::parse(text).is_ok_and(|url| {
         let bare = url.username().is_empty() && url.password().is_none() && url.query().is_none();
         is_protected(&url) && bare && url.fragment().is_none()

@@ -11,8 +11,11 @@ use secrecy::SecretString;
 use serde::Deserialize;
 use url::Url;
 
-use super::authentication::{Findings, Mappings, RawIssuerEntry, is_origin, issuers};
-use crate::{Authorizer, Kubernetes, PersonIssuer, PersonKey, SameSite, StoreUrl, UserLink, duration, is_loopback};
+use super::authentication::{Mappings, RawIssuerEntry, SectionFindings, is_origin, issuers};
+use crate::{
+    Authorizer, Kubernetes, KubernetesIssuer, SameSite, StoreUrl, UserClaimMapping, UserLookupKey, duration,
+    is_loopback,
+};
 use tollgate_core::claims::EMAIL;
 use tollgate_core::diagnostic::Loaded;
 
@@ -165,7 +168,7 @@ fn sqlite(path: &Path) -> StoreUrl {
 impl RawKubernetes {
     /// Checks every key; `base` is where relative paths start.
     pub(super) fn check(self, base: &Path) -> Loaded<Kubernetes> {
-        let mut findings = Findings::of("kubernetes");
+        let mut findings = SectionFindings::of("kubernetes");
         let found = &mut findings;
         for (index, origin) in self.allowed_origins.iter().enumerate() {
             if !is_origin(origin) {
@@ -175,14 +178,14 @@ impl RawKubernetes {
         }
         let issuers = people(self.jwt, found);
         let users = self.users.into_iter().enumerate();
-        let mut users: Vec<UserLink> = users.map(|(index, link)| link.check(index, found)).collect();
+        let mut users: Vec<UserClaimMapping> = users.map(|(index, link)| link.check(index, found)).collect();
         for issuer in &issuers {
             let url = &issuer.issuer.url;
             if !users.iter().any(|link| link.issuer == *url) {
-                users.push(UserLink {
+                users.push(UserClaimMapping {
                     issuer: url.clone(),
                     claim: subject(),
-                    key: PersonKey::Id,
+                    key: UserLookupKey::Id,
                 });
             }
         }
@@ -212,7 +215,7 @@ impl RawKubernetes {
 }
 
 impl RawUserLink {
-    fn check(self, index: usize, findings: &mut Findings) -> UserLink {
+    fn check(self, index: usize, findings: &mut SectionFindings) -> UserClaimMapping {
         if self.claim == EMAIL {
             let why = "addresses change hands, and tokens without `email_verified` are taken at their word";
             findings.warning(
@@ -220,19 +223,19 @@ impl RawUserLink {
                 format!("`{EMAIL}`: {why}; `sub` is safer"),
             );
         }
-        UserLink {
+        UserClaimMapping {
             issuer: self.issuer,
             claim: self.claim,
             key: match self.is {
-                RawPersonKey::Id => PersonKey::Id,
-                RawPersonKey::Username => PersonKey::Username,
+                RawPersonKey::Id => UserLookupKey::Id,
+                RawPersonKey::Username => UserLookupKey::Username,
             },
         }
     }
 }
 
 impl RawAuthorizer {
-    fn check(self, base: &Path, findings: &mut Findings) -> Authorizer {
+    fn check(self, base: &Path, findings: &mut SectionFindings) -> Authorizer {
         let Self::Remote {
             url,
             secret_file,
@@ -265,10 +268,10 @@ impl RawAuthorizer {
     }
 }
 
-fn people(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<PersonIssuer> {
+fn people(jwt: Vec<RawIssuerEntry>, findings: &mut SectionFindings) -> Vec<KubernetesIssuer> {
     let checked = issuers(jwt, findings).into_iter();
     let people = checked.filter_map(|(issuer, mappings)| {
-        Some(PersonIssuer {
+        Some(KubernetesIssuer {
             issuer: issuer?,
             is_mapped: mappings == Mappings::Present,
         })
@@ -276,7 +279,7 @@ fn people(jwt: Vec<RawIssuerEntry>, findings: &mut Findings) -> Vec<PersonIssuer
     people.collect()
 }
 
-fn public_url(text: &str, findings: &mut Findings) -> Option<Url> {
+fn public_url(text: &str, findings: &mut SectionFindings) -> Option<Url> {
     let url = Url::parse(text).ok().filter(|url| {
         matches!(url.scheme(), "https" | "http") && url.path().ends_with("/k8s-proxy/") && url.query().is_none()
     });
@@ -289,7 +292,7 @@ fn public_url(text: &str, findings: &mut Findings) -> Option<Url> {
     url
 }
 
-fn groups(wanted: Option<usize>, findings: &mut Findings) -> usize {
+fn groups(wanted: Option<usize>, findings: &mut SectionFindings) -> usize {
     match wanted {
         None => 200,
         Some(most @ 1..=2_000) => most,
@@ -304,7 +307,12 @@ fn groups(wanted: Option<usize>, findings: &mut Findings) -> usize {
 }
 
 /// A duration, in seconds: default, least, most.
-fn span(key: &str, text: Option<String>, (default, least, most): (u64, u64, u64), findings: &mut Findings) -> Duration {
+fn span(
+    key: &str,
+    text: Option<String>,
+    (default, least, most): (u64, u64, u64),
+    findings: &mut SectionFindings,
+) -> Duration {
     let bounds = Duration::from_secs(least)..=Duration::from_secs(most);
     let Some(text) = text else {
         return Duration::from_secs(default);

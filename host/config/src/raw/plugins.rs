@@ -17,11 +17,11 @@ use tollgate_core::plugin::Import;
 mod pod;
 
 /// Longest wall time of one call.
-const TIME_MOST: Duration = Duration::from_secs(10);
+const MAX_CALL_TIME: Duration = Duration::from_secs(10);
 /// Least memory a guest can start with: one page.
-const MEMORY_LEAST_BYTES: u64 = 64 << 10;
+const MIN_MEMORY_BYTES: u64 = 64 << 10;
 /// Most memory a guest may have.
-const MEMORY_MOST_BYTES: u64 = 1 << 30;
+const MAX_MEMORY_BYTES: u64 = 1 << 30;
 
 /// `plugins`.
 #[derive(Debug, Default, Deserialize)]
@@ -90,7 +90,7 @@ struct RawGrant {
 impl RawPlugins {
     /// Checks every value; mistakes in the file `file` go to `diagnostics`.
     pub fn check(self, file: &Arc<str>, diagnostics: &mut Vec<Diagnostic>) -> Plugins {
-        let mut check = Check { file, diagnostics };
+        let mut check = PluginsValidator { file, diagnostics };
         if let (None, Some(first)) = (&self.directory, self.required.first()) {
             check.refuse(
                 first,
@@ -120,12 +120,12 @@ impl RawPlugins {
 }
 
 /// Collects findings while values are checked.
-struct Check<'a> {
+struct PluginsValidator<'a> {
     file: &'a Arc<str>,
     diagnostics: &'a mut Vec<Diagnostic>,
 }
 
-impl Check<'_> {
+impl PluginsValidator<'_> {
     fn place<T>(&self, part: &Spanned<T>) -> Location {
         let number = |value: u64| u32::try_from(value).unwrap_or(0);
         let place = &part.referenced;
@@ -195,7 +195,7 @@ impl Check<'_> {
     fn time(&mut self, part: &Spanned<String>) -> Option<Duration> {
         let parsed: Result<jiff::SignedDuration, _> = part.value.parse();
         match parsed.ok().and_then(|time| Duration::try_from(time).ok()) {
-            Some(time) if !time.is_zero() && time <= TIME_MOST => Some(time),
+            Some(time) if !time.is_zero() && time <= MAX_CALL_TIME => Some(time),
             Some(_) | None => {
                 let message = format!("`{}` is not the time of a call", part.value);
                 self.refuse(part, message, "above 0 and at most `10s`, such as `50ms`");
@@ -206,7 +206,7 @@ impl Check<'_> {
 
     fn memory(&mut self, part: &Spanned<u64>) -> Option<usize> {
         let bytes = usize::try_from(part.value).ok();
-        if (MEMORY_LEAST_BYTES..=MEMORY_MOST_BYTES).contains(&part.value) {
+        if (MIN_MEMORY_BYTES..=MAX_MEMORY_BYTES).contains(&part.value) {
             return bytes;
         }
         let message = format!("`{}` bytes are not the memory of a guest", part.value);

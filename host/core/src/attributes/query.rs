@@ -8,7 +8,7 @@
 use percent_encoding::percent_decode;
 
 /// Most pairs that Go reads, counting empty ones.
-const MOST_PAIRS: usize = 10_000;
+const MAX_PAIRS: usize = 10_000;
 
 /// The query parameters of a list request that change its verb or name.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl ListOptions {
 /// The pairs that Go finds. Pairs with a `;` or a broken escape are dropped; a query with too many
 /// pairs has none.
 fn pairs(query: &str) -> impl Iterator<Item = (String, String)> {
-    let query = if query.split('&').count() > MOST_PAIRS {
+    let query = if query.split('&').count() > MAX_PAIRS {
         ""
     } else {
         query

@@ -7,7 +7,7 @@
 use std::collections::{BTreeSet, HashSet};
 
 use super::Pattern;
-use super::witness::Machine;
+use super::witness::Nfa;
 
 /// Most combinations of states and characters that one answer tries.
 const STEPS: usize = 200_000;
@@ -30,14 +30,14 @@ impl Pattern {
         if narrow.witnesses().iter().any(|text| !self.matches(text)) {
             return false;
         }
-        match (Machine::new(self), Machine::new(narrow)) {
+        match (Nfa::new(self), Nfa::new(narrow)) {
             (Some(wide), Some(narrow)) => wide.accepts_all_of(&narrow),
             (None, _) | (_, None) => false,
         }
     }
 }
 
-impl Machine {
+impl Nfa {
     /// Walks `narrow` one state at a time and this machine in all its states at once. A text that
     /// only `narrow` accepts makes the answer `false`.
     fn accepts_all_of(&self, narrow: &Self) -> bool {

@@ -23,7 +23,7 @@ pub enum ListMode {
 
 /// A compiled list. Entries that do not compile never match.
 #[derive(Debug, Default)]
-pub struct List {
+pub struct PatternList {
     entries: Vec<Entry>,
 }
 
@@ -34,7 +34,7 @@ enum Entry {
     Regexp(Box<fancy_regex::Regex>),
 }
 
-impl List {
+impl PatternList {
     /// Compiles every entry once.
     pub fn compile(mode: ListMode, list: &[String]) -> Self {
         let mut entries = Vec::new();
@@ -67,10 +67,10 @@ impl List {
     }
 }
 
-/// Whether some entry of the list matches the text. Compiles the list on each call; use a [`List`]
+/// Whether some entry of the list matches the text. Compiles the list on each call; use a [`PatternList`]
 /// to match many texts.
 pub fn matches_list(mode: ListMode, list: &[String], text: &str) -> bool {
-    List::compile(mode, list).matches(text)
+    PatternList::compile(mode, list).matches(text)
 }
 
 /// Whether the control plane manages Applications in `namespace`: it is the control plane's own

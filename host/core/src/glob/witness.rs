@@ -6,7 +6,7 @@ use super::parse::{self, Class, Node};
 /// Most combinations of characters and states that a search tries.
 const SEARCH_LIMIT: usize = 200_000;
 /// Stands for a character no pattern names.
-const FRESH: char = 'x';
+const FILLER: char = 'x';
 
 impl Pattern {
     /// Texts that match: the shortest, and the shortest in which every star matches something. Only
@@ -45,7 +45,7 @@ impl Pattern {
                 return Some(text);
             }
         }
-        let (left, right) = (Machine::new(self)?, Machine::new(other)?);
+        let (left, right) = (Nfa::new(self)?, Nfa::new(other)?);
         left.meet(&right)
     }
 }
@@ -55,7 +55,7 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
         match node {
             Node::Text(literal) => text.push_str(literal),
             Node::Any | Node::Super => text.push_str(star),
-            Node::Single => text.push(FRESH),
+            Node::Single => text.push(FILLER),
             Node::Class(class) => text.push(member(class)),
             Node::AnyOf(alternatives) => {
                 if let Some(first) = alternatives.first() {
@@ -67,20 +67,20 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
 }
 
 fn member(class: &Class) -> char {
-    (FRESH..='\u{ff}')
-        .chain('!'..=FRESH)
+    (FILLER..='\u{ff}')
+        .chain('!'..=FILLER)
         .chain(class.named())
         .find(|c| class.contains(*c))
-        .unwrap_or(FRESH)
+        .unwrap_or(FILLER)
 }
 
 /// A pattern as a state machine with single characters on its edges.
-pub(super) struct Machine {
-    states: Vec<Edge>,
+pub(super) struct Nfa {
+    states: Vec<Transition>,
     alphabet: Vec<char>,
 }
 
-enum Edge {
+enum Transition {
     Char(char),
     One,
     Class(Class),
@@ -89,7 +89,7 @@ enum Edge {
     Accept,
 }
 
-impl Machine {
+impl Nfa {
     pub(super) fn new(pattern: &Pattern) -> Option<Self> {
         let nodes = parse::parse(&pattern.source, false).ok()?;
         let mut machine = Self {
@@ -97,7 +97,7 @@ impl Machine {
             alphabet: Vec::new(),
         };
         machine.emit(&nodes);
-        machine.states.push(Edge::Accept);
+        machine.states.push(Transition::Accept);
         Some(machine)
     }
 
@@ -106,29 +106,29 @@ impl Machine {
             match node {
                 Node::Text(text) => {
                     self.alphabet.extend(text.chars());
-                    self.states.extend(text.chars().map(Edge::Char));
+                    self.states.extend(text.chars().map(Transition::Char));
                 }
-                Node::Any | Node::Super => self.states.push(Edge::Loop),
-                Node::Single => self.states.push(Edge::One),
+                Node::Any | Node::Super => self.states.push(Transition::Loop),
+                Node::Single => self.states.push(Transition::One),
                 Node::Class(class) => {
                     self.alphabet.push(member(class));
                     self.alphabet.extend(class.named());
-                    self.states.push(Edge::Class(class.clone()));
+                    self.states.push(Transition::Class(class.clone()));
                 }
                 Node::AnyOf(alternatives) => {
                     let fork = self.states.len();
-                    self.states.push(Edge::Fork(Vec::new()));
+                    self.states.push(Transition::Fork(Vec::new()));
                     let (mut starts, mut ends) = (Vec::new(), Vec::new());
                     for alternative in alternatives {
                         starts.push(self.states.len());
                         self.emit(alternative);
                         ends.push(self.states.len());
-                        self.states.push(Edge::Fork(Vec::new()));
+                        self.states.push(Transition::Fork(Vec::new()));
                     }
                     let after = self.states.len();
                     for (at, targets) in ends.into_iter().map(|end| (end, vec![after])).chain([(fork, starts)]) {
                         if let Some(state) = self.states.get_mut(at) {
-                            *state = Edge::Fork(targets);
+                            *state = Transition::Fork(targets);
                         }
                     }
                 }
@@ -144,8 +144,8 @@ impl Machine {
                 continue;
             }
             match self.states.get(at) {
-                Some(Edge::Fork(targets)) => pending.extend(targets),
-                Some(Edge::Loop) => {
+                Some(Transition::Fork(targets)) => pending.extend(targets),
+                Some(Transition::Loop) => {
                     settled.push(at);
                     pending.push(at + 1);
                 }
@@ -158,16 +158,16 @@ impl Machine {
 
     pub(super) fn step(&self, at: usize, c: char) -> Vec<usize> {
         match self.states.get(at) {
-            Some(Edge::Char(wanted)) if *wanted == c => self.settle(at + 1),
-            Some(Edge::One) => self.settle(at + 1),
-            Some(Edge::Class(class)) if class.contains(c) => self.settle(at + 1),
-            Some(Edge::Loop) => self.settle(at),
+            Some(Transition::Char(wanted)) if *wanted == c => self.settle(at + 1),
+            Some(Transition::One) => self.settle(at + 1),
+            Some(Transition::Class(class)) if class.contains(c) => self.settle(at + 1),
+            Some(Transition::Loop) => self.settle(at),
             _ => Vec::new(),
         }
     }
 
     pub(super) fn accepts(&self, at: usize) -> bool {
-        matches!(self.states.get(at), Some(Edge::Accept))
+        matches!(self.states.get(at), Some(Transition::Accept))
     }
 
     /// The characters that the pattern names.
@@ -182,7 +182,7 @@ impl Machine {
             .iter()
             .chain(&other.alphabet)
             .copied()
-            .chain([FRESH])
+            .chain([FILLER])
             .collect();
         alphabet.sort_unstable();
         alphabet.dedup();

@@ -15,7 +15,7 @@ const ALIASED_NODES: u64 = 100_000;
 
 /// Bytes of text that count as one more node. Copies of an alias share the text here, but not once
 /// a tree is converted to something else.
-const TEXT_BYTES: usize = 256;
+const BYTES_PER_NODE: usize = 256;
 
 /// Deepest nesting of collections, aliases followed.
 const NESTING: usize = 64;
@@ -66,7 +66,7 @@ fn position(marker: &Marker) -> (u32, u32) {
 }
 
 /// A collection whose end has not been read yet.
-struct Open {
+struct OpenCollection {
     at: (u32, u32),
     anchor: usize,
     kind: OpenKind,
@@ -90,7 +90,7 @@ struct Key {
 #[derive(Default)]
 struct Builder {
     parsed: Parsed,
-    open: Vec<Open>,
+    open: Vec<OpenCollection>,
     anchors: HashMap<usize, Rc<Node>>,
     aliased: u64,
 }
@@ -119,7 +119,7 @@ impl Builder {
                 self.place(Rc::new(node), anchor);
             }
             Event::SequenceStart(_, anchor, _) => {
-                self.open.push(Open {
+                self.open.push(OpenCollection {
                     at,
                     anchor,
                     kind: OpenKind::Sequence(Vec::new()),
@@ -131,7 +131,7 @@ impl Builder {
                     seen: HashMap::new(),
                     key: None,
                 };
-                self.open.push(Open { at, anchor, kind });
+                self.open.push(OpenCollection { at, anchor, kind });
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(),
             Event::Alias(id) => self.alias(id, at),
@@ -191,7 +191,7 @@ impl Builder {
             self.anchors.insert(anchor, node.clone());
         }
         let at = (node.line, node.column);
-        let Some(Open { kind, .. }) = self.open.last_mut() else {
+        let Some(OpenCollection { kind, .. }) = self.open.last_mut() else {
             if !node.is_null() {
                 self.parsed.documents.push(node);
             }
@@ -228,7 +228,7 @@ fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
 
 /// The weight that a text adds to its node.
 fn of_text(text: &str) -> u64 {
-    u64::try_from(text.len() / TEXT_BYTES).unwrap_or(u64::MAX)
+    u64::try_from(text.len() / BYTES_PER_NODE).unwrap_or(u64::MAX)
 }
 
 fn read_key(node: &Node) -> (Key, Option<String>) {

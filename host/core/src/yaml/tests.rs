@@ -144,7 +144,7 @@ fn debug_and_mistakes_never_show_values() {
 
 #[test]
 fn plain_scalars_mean_what_the_core_schema_says() {
-    use super::Meaning::{Boolean, Null, Number, Text};
+    use super::ScalarType::{Boolean, Null, Number, Text};
     for (text, meaning) in [
         ("a: ", Null),
         ("a: ~", Null),

@@ -12,23 +12,23 @@ use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::cluster_access::ClusterAccess;
-use crate::question::review::Review;
-use crate::question::{Asking, Error, Question};
+use crate::question::review::ReviewStatus;
+use crate::question::{ClusterClient, Error, Question};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
-use tollgate_policy::applications::Governed;
+use tollgate_policy::applications::IndexedApplication;
 use tollgate_policy::impersonate::Impersonation;
 
 /// Bytes of a cluster's reason that records keep.
 const REASON_BYTES: usize = 256;
 /// Longest wait for an answer. The caller waits as long.
-const WITHIN: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why enforce would refuse the request. `None` if it would pass.
 ///
 /// Waits at most 5 s. Cancel safe.
 pub(super) async fn objection(
-    governed: &Governed,
+    governed: &IndexedApplication,
     attributes: &Attributes,
     cluster: &Arc<ClusterAccess>,
 ) -> Option<String> {
@@ -40,9 +40,9 @@ pub(super) async fn objection(
         Impersonation::Nobody => return None,
         Impersonation::As(identity) => &identity.username,
     };
-    match timeout(WITHIN, review(cluster, attributes, &acting.impersonation)).await {
-        Ok(Ok(Verdict::Allowed)) => None,
-        Ok(Ok(Verdict::Denied { verb, reason })) => {
+    match timeout(TIMEOUT, review(cluster, attributes, &acting.impersonation)).await {
+        Ok(Ok(ReviewOutcome::Allowed)) => None,
+        Ok(Ok(ReviewOutcome::Denied { verb, reason })) => {
             let reason = match one_line(&reason, REASON_BYTES) {
                 none if none.is_empty() => "no rule allows it".to_owned(),
                 reason => reason,
@@ -54,7 +54,7 @@ pub(super) async fn objection(
         }
         Ok(Err(error)) => Some(format!("the cluster does not say what `{user}` may do: {error}")),
         Err(_) => {
-            let seconds = WITHIN.as_secs();
+            let seconds = TIMEOUT.as_secs();
             Some(format!(
                 "the cluster does not say within {seconds} s what `{user}` may do"
             ))
@@ -62,7 +62,7 @@ pub(super) async fn objection(
     }
 }
 
-enum Verdict {
+enum ReviewOutcome {
     Allowed,
     Denied { verb: String, reason: String },
 }
@@ -72,20 +72,20 @@ async fn review(
     cluster: &Arc<ClusterAccess>,
     attributes: &Attributes,
     impersonation: &Arc<Impersonation>,
-) -> Result<Verdict, Error> {
-    let mut asking = Asking::begin(cluster).await?;
+) -> Result<ReviewOutcome, Error> {
+    let mut asking = ClusterClient::begin(cluster).await?;
     for verb in attributes.verbs() {
         let question = Question::review(&spec(verb, attributes));
         let content = asking.ask_as(&question, impersonation).await?;
-        let review = Review::read(&content).ok_or(Error::Cut)?;
+        let review = ReviewStatus::read(&content).ok_or(Error::Truncated)?;
         if !review.allowed {
-            return Ok(Verdict::Denied {
+            return Ok(ReviewOutcome::Denied {
                 verb: verb.to_owned(),
                 reason: review.reason,
             });
         }
     }
-    Ok(Verdict::Allowed)
+    Ok(ReviewOutcome::Allowed)
 }
 
 fn spec(verb: &str, attributes: &Attributes) -> Value {

@@ -9,7 +9,7 @@ use std::sync::{Arc, LazyLock};
 use crate::applications::Desk;
 use crate::applications::permit::ApplicationPermit;
 use tollgate_core::user::Identity;
-use tollgate_policy::application_request::Whom;
+use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_policy::impersonate::service_account::Account;
 
@@ -17,7 +17,7 @@ static NOBODY: LazyLock<Arc<Impersonation>> = LazyLock::new(|| Arc::new(Imperson
 
 /// The identity that the cluster sees.
 #[derive(Debug)]
-pub(super) struct Told {
+pub(super) struct ClusterIdentity {
     pub(super) impersonation: Arc<Impersonation>,
     /// The account, if `extra` is sent with it.
     pub(super) accompanied: Option<Account>,
@@ -25,14 +25,14 @@ pub(super) struct Told {
 
 impl Desk {
     /// Determines the identity that the cluster sees.
-    pub(super) fn told(&self, permit: &ApplicationPermit) -> Told {
-        let alone = |impersonation: &Arc<Impersonation>| Told {
+    pub(super) fn told(&self, permit: &ApplicationPermit) -> ClusterIdentity {
+        let alone = |impersonation: &Arc<Impersonation>| ClusterIdentity {
             impersonation: Arc::clone(impersonation),
             accompanied: None,
         };
         let base = match permit.whom() {
-            Whom::Controller => return alone(&NOBODY),
-            Whom::Account(base) => base,
+            ActingIdentity::Gateway => return alone(&NOBODY),
+            ActingIdentity::Account(base) => base,
         };
         let acting = permit.governed().acting.as_ref().ok();
         let (Some(account), Impersonation::As(identity)) = (acting.and_then(|acting| acting.account.as_ref()), &**base)
@@ -51,7 +51,7 @@ impl Desk {
             extra,
             ..identity.clone()
         };
-        Told {
+        ClusterIdentity {
             impersonation: Arc::new(Impersonation::As(identity)),
             accompanied: Some(account.clone()),
         }

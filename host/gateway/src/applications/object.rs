@@ -19,16 +19,16 @@ use tokio::time::timeout;
 
 use crate::applications::permit::{ApplicationAccess, restriction};
 use crate::cluster_access::ClusterAccess;
-use crate::discovery::{Discovery, Kind, Scope};
-use crate::question::{Asking, Error, Question};
-use tollgate_policy::application_request::{Owned, Whom};
-use tollgate_policy::applications::{Identity, Tracking};
+use crate::discovery::{Discovery, ResourceKind, ResourceScope};
+use crate::question::{ClusterClient, Error, Question};
+use tollgate_policy::application_request::{ActingIdentity, OwnershipCheck};
+use tollgate_policy::applications::{ResourceKey, Tracking};
 use tollgate_policy::impersonate::Impersonation;
 
 /// Most objects read for one request: a Pod of a CronJob is the fourth below a tracked object.
 const OBJECTS: usize = 8;
 /// Longest wait for all of them.
-const WITHIN: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Longest answer about one object, in bytes: etcd's limit of an object, and some more.
 const ANSWER_BYTES: usize = 4 * 1024 * 1024;
 /// Requests metadata alone, if the server supports it.
@@ -40,7 +40,7 @@ const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_')
 const NOT_OWNED: &str = "the object is not a resource of this application";
 
 /// A search for the owners of an object, with the identity that asks.
-pub(super) struct Search<'a> {
+pub(super) struct OwnerSearch<'a> {
     pub(super) discovery: &'a Discovery,
     pub(super) cluster: &'a Arc<ClusterAccess>,
     pub(super) access: &'a ApplicationAccess,
@@ -51,10 +51,10 @@ pub(super) struct Search<'a> {
 
 /// An object to look at.
 #[derive(Clone, Debug)]
-struct Wanted {
+struct ObjectRef {
     version: String,
     resource: String,
-    kind: Kind,
+    kind: ResourceKind,
     namespace: Option<String>,
     name: String,
     /// The uid of an owner. The object of a request may have any.
@@ -66,33 +66,36 @@ struct Object {
     metadata: ObjectMeta,
 }
 
-impl Search<'_> {
+impl OwnerSearch<'_> {
     /// Whether the object of the request is the Application's.
     ///
     /// - `kind`: of the object.
     ///
     /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
-    pub(super) async fn owned(&self, kind: &Kind) -> Owned {
+    pub(super) async fn owned(&self, kind: &ResourceKind) -> OwnershipCheck {
         let attributes = self.access.attributes();
         let (Some((_, version, resource)), Some(name)) = (restriction::resource(attributes), &attributes.name) else {
-            return Owned::Refused(NOT_OWNED.to_owned());
+            return OwnershipCheck::Refused(NOT_OWNED.to_owned());
         };
-        let wanted = Wanted {
+        let wanted = ObjectRef {
             version: version.to_owned(),
             resource: resource.to_owned(),
             kind: kind.clone(),
-            namespace: attributes.namespace.clone().filter(|_| kind.scope == Scope::Namespaced),
+            namespace: attributes
+                .namespace
+                .clone()
+                .filter(|_| kind.scope == ResourceScope::Namespaced),
             name: name.clone(),
             uid: None,
         };
         let unknown = |why: &str| {
-            Owned::Refused(format!(
+            OwnershipCheck::Refused(format!(
                 "it cannot be told whether the object is a resource of this application: {why}"
             ))
         };
-        match timeout(WITHIN, self.find_owner(wanted)).await {
-            Ok(Ok(true)) => Owned::Permitted,
-            Ok(Ok(false)) => Owned::Refused(NOT_OWNED.to_owned()),
+        match timeout(TIMEOUT, self.find_owner(wanted)).await {
+            Ok(Ok(true)) => OwnershipCheck::Permitted,
+            Ok(Ok(false)) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
             Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
                 unknown("whoever acts for it may not read it, or an owner")
             }
@@ -105,8 +108,8 @@ impl Search<'_> {
     }
 
     /// Searches the object's owners for a tracked one, nearest first.
-    async fn find_owner(&self, wanted: Wanted) -> Result<bool, Error> {
-        let mut asking = Asking::begin(self.cluster).await?;
+    async fn find_owner(&self, wanted: ObjectRef) -> Result<bool, Error> {
+        let mut asking = ClusterClient::begin(self.cluster).await?;
         let mut next = VecDeque::from([wanted]);
         let mut failed = None;
         for _ in 0..OBJECTS {
@@ -130,7 +133,7 @@ impl Search<'_> {
     }
 
     /// Reads the metadata of an object. `None` if it does not exist.
-    async fn read(&self, asking: &mut Asking<'_>, wanted: &Wanted) -> Result<Option<ObjectMeta>, Error> {
+    async fn read(&self, asking: &mut ClusterClient<'_>, wanted: &ObjectRef) -> Result<Option<ObjectMeta>, Error> {
         let path = wanted.path();
         let question = Question {
             path: &path,
@@ -140,32 +143,32 @@ impl Search<'_> {
         };
         let nobody = Impersonation::Nobody;
         let whom = match self.access.whom() {
-            Whom::Controller => &nobody,
-            Whom::Account(account) => account.as_ref(),
+            ActingIdentity::Gateway => &nobody,
+            ActingIdentity::Account(account) => account.as_ref(),
         };
         let content = match asking.ask_as(&question, whom).await {
             Ok(content) => content,
             Err(Error::Status(StatusCode::NOT_FOUND)) => return Ok(None),
             Err(error) => return Err(error),
         };
-        let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Cut)?;
+        let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Truncated)?;
         let live = object.metadata;
         let is_it = wanted.uid.is_none() || wanted.uid == live.uid;
         Ok(is_it.then_some(live))
     }
 
     /// The object an owner reference names, in the namespace of the owned object or in none.
-    async fn owner(&self, owner: &OwnerReference, owned: &Wanted) -> Option<Wanted> {
+    async fn owner(&self, owner: &OwnerReference, owned: &ObjectRef) -> Option<ObjectRef> {
         let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
         let resource = plural(&owner.kind);
         let found = self.discovery.find(self.cluster, group, version, &resource).await;
         // The resource is guessed, and used only if the cluster confirms it.
         let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
         let namespace = match kind.scope {
-            Scope::Cluster => None,
-            Scope::Namespaced => Some(owned.namespace.clone()?),
+            ResourceScope::Cluster => None,
+            ResourceScope::Namespaced => Some(owned.namespace.clone()?),
         };
-        Some(Wanted {
+        Some(ObjectRef {
             version: version.to_owned(),
             resource,
             kind,
@@ -176,9 +179,9 @@ impl Search<'_> {
     }
 }
 
-impl Wanted {
-    fn identity(&self) -> Identity<'_> {
-        Identity {
+impl ObjectRef {
+    fn identity(&self) -> ResourceKey<'_> {
+        ResourceKey {
             group: &self.kind.group,
             kind: &self.kind.kind,
             namespace: self.namespace.as_deref(),

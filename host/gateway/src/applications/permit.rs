@@ -20,16 +20,18 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::discovery::{Kind, Scope};
+use crate::discovery::{ResourceKind, ResourceScope};
 use crate::kubernetes::permit::words;
 use crate::snapshot::Snapshot;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::{Loaded, one_line};
-use tollgate_policy::application_request::{Access, Found, Listed, Need, Operation, Owned, Whom};
-use tollgate_policy::applications::{Governed, Inheritance};
+use tollgate_policy::application_request::{
+    ActingIdentity, ExtraPermission, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
+};
+use tollgate_policy::applications::{IndexedApplication, Inheritance};
 use tollgate_policy::impersonate;
-use tollgate_policy::impersonate::service_account::{self, Rules};
+use tollgate_policy::impersonate::service_account::{self, ImpersonationRules};
 use tollgate_policy::rbac::Rbac;
 use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
 use tollgate_proxy::record::Open;
@@ -40,9 +42,9 @@ mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use standing::Standings;
+pub use standing::ApplicationEvaluationCache;
 
-use standing::{Ground, Obstacle, Standing};
+use standing::{ApplicationEvaluation, DenyReason, Evaluator};
 
 /// The text for callers who may not see the Application, or who named one that does not exist. The
 /// shipped policy has the same text.
@@ -62,7 +64,7 @@ const REASON_BYTES: usize = 480;
 #[derive(Debug)]
 pub struct ApplicationsPolicy {
     bundle: Bundle,
-    rules: Arc<Rules>,
+    rules: Arc<ImpersonationRules>,
     digest: Arc<str>,
 }
 
@@ -74,12 +76,12 @@ impl ApplicationsPolicy {
     ///
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong with the rules.
     pub fn load(folder: &Path, checker: &Checker, semantics: ServiceAccountSemantics) -> Loaded<Self> {
-        let parse = |path: &str, text: &str| Rules::parse(path, text, semantics).value;
+        let parse = |path: &str, text: &str| ImpersonationRules::parse(path, text, semantics).value;
         let rules = ("the rules of impersonation", parse);
         Bundle::load_with((folder, Front::Applications), checker, rules).map(|(bundle, rules)| Self::new(bundle, rules))
     }
 
-    fn new(bundle: Bundle, rules: Rules) -> Self {
+    fn new(bundle: Bundle, rules: ImpersonationRules) -> Self {
         Self {
             digest: bundle.digest().into(),
             bundle,
@@ -88,7 +90,7 @@ impl ApplicationsPolicy {
     }
 
     /// Who acts if no entry names an account, and which `extra` is sent along.
-    pub fn rules(&self) -> &Arc<Rules> {
+    pub fn rules(&self) -> &Arc<ImpersonationRules> {
         &self.rules
     }
 
@@ -110,11 +112,11 @@ impl ApplicationsPolicy {
 /// ```
 #[derive(Debug)]
 pub struct ApplicationAccess {
-    standing: Arc<Standing>,
-    ready: Arc<standing::Ready>,
+    standing: Arc<ApplicationEvaluation>,
+    ready: Arc<standing::ResolvedApplication>,
     attributes: Arc<Attributes>,
-    wanted: Access,
-    operation: Operation,
+    wanted: ReadOrWrite,
+    operation: ObjectOperation,
 }
 
 /// Proof that project and policy allowed one request in the name of an Application.
@@ -137,25 +139,25 @@ pub struct ApplicationPermit {
 pub enum Error {
     /// The Application does not exist, or the caller may not see it: the text is the same.
     #[error("{message}")]
-    NotYours {
+    NotVisible {
         /// The same for both.
         message: String,
     },
     /// The caller may see the Application but not change it.
     #[error("{message}")]
-    NoSync {
+    SyncDenied {
         /// With the permission that is missing.
         message: String,
     },
     /// The caller may see the Application but lacks another right the request needs.
     #[error("{message}")]
-    NoRight {
+    PermissionDenied {
         /// With the permission that is missing.
         message: String,
     },
     /// No account acts, and the settings do not let the gateway act as itself.
     #[error("{message}")]
-    Gateway {
+    GatewayIdentityRefused {
         /// Names the setting.
         message: String,
     },
@@ -219,9 +221,9 @@ pub enum Error {
 /// request takes less than a microsecond.
 ///
 /// # Errors
-/// Each denies: [`Error::NotYours`]; and, for those who may see the Application,
-/// [`Error::NoSync`], [`Error::NoRight`], [`Error::Project`], [`Error::Destination`],
-/// [`Error::Identity`], [`Error::Gateway`], [`Error::Extra`].
+/// Each denies: [`Error::NotVisible`]; and, for those who may see the Application,
+/// [`Error::SyncDenied`], [`Error::PermissionDenied`], [`Error::Project`], [`Error::Destination`],
+/// [`Error::Identity`], [`Error::GatewayIdentityRefused`], [`Error::Extra`].
 pub fn access_application(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
@@ -231,7 +233,7 @@ pub fn access_application(
     let Some(front) = &snapshot.applications else {
         return Err(not_yours(caller, asked.1));
     };
-    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    let standing = Evaluator::of(snapshot, front).standing(caller, asked.0);
     if let Some(standing) = &standing {
         record.note(|record| record.checks = standing.checks(asked.1));
     }
@@ -248,13 +250,13 @@ pub fn readmitted(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
     asked: (&ObjectName, &Arc<Attributes>),
-    found: impl FnOnce(&ApplicationAccess) -> (Listed, Owned),
-) -> Option<(Whom, Arc<Cluster>)> {
+    found: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
+) -> Option<(ActingIdentity, Arc<Cluster>)> {
     let front = snapshot.applications.as_ref()?;
-    let standing = Ground::of(snapshot, front).standing(caller, asked.0);
+    let standing = Evaluator::of(snapshot, front).standing(caller, asked.0);
     let access = enter(standing, caller, asked.1).ok()?;
     let (listed, owned) = found(&access);
-    let found = Found {
+    let found = ObjectChecks {
         listed: &listed,
         owned: &owned,
     };
@@ -271,7 +273,7 @@ pub fn readmitted(
 pub fn authorize_application(
     snapshot: &Snapshot,
     access: ApplicationAccess,
-    found: Found<'_>,
+    found: ObjectChecks<'_>,
     record: &mut Open,
 ) -> Result<ApplicationPermit, Error> {
     let Some(front) = &snapshot.applications else {
@@ -285,11 +287,11 @@ pub fn authorize_application(
 
 /// Judges a request by RBAC and the Application's own state.
 fn enter(
-    standing: Option<Arc<Standing>>,
+    standing: Option<Arc<ApplicationEvaluation>>,
     caller: &Caller,
     attributes: &Arc<Attributes>,
 ) -> Result<ApplicationAccess, Error> {
-    let wanted = Access::of(attributes);
+    let wanted = ReadOrWrite::of(attributes);
     // SECURITY: the refusal is the same for an Application that does not exist and one the caller
     // may not see. It comes before anything of the Application is read.
     let Some(standing) = standing else {
@@ -300,24 +302,32 @@ fn enter(
         return Err(not_yours(caller, attributes));
     }
     match (wanted, standing.may_sync()) {
-        (Access::Read, _) | (Access::Write, true) => {}
-        (Access::Write, false) => {
-            return Err(Error::NoSync {
+        (ReadOrWrite::Read, _) | (ReadOrWrite::Write, true) => {}
+        (ReadOrWrite::Write, false) => {
+            return Err(Error::SyncDenied {
                 message: words(NO_SYNC),
             });
         }
     }
-    let lacks = |reason: &str| Error::NoRight { message: words(reason) };
-    match Need::of(attributes) {
+    let lacks = |reason: &str| Error::PermissionDenied { message: words(reason) };
+    match ExtraPermission::of(attributes) {
         Some(need) if !standing.may(need) => return Err(lacks(need.refusal())),
         Some(_) | None => {}
     }
-    let operation = Operation::of(attributes);
+    let operation = ObjectOperation::of(attributes);
     match (operation, standing.may_override(), wanted) {
-        (Operation::Other, false, Access::Read) => return Err(lacks(READS_ALL)),
-        (Operation::Other, false, Access::Write) => return Err(lacks(WRITES_ALL)),
-        (Operation::Other, true, _)
-        | (Operation::Discover | Operation::Get | Operation::Run | Operation::Update | Operation::Delete, _, _) => {}
+        (ObjectOperation::Other, false, ReadOrWrite::Read) => return Err(lacks(READS_ALL)),
+        (ObjectOperation::Other, false, ReadOrWrite::Write) => return Err(lacks(WRITES_ALL)),
+        (ObjectOperation::Other, true, _)
+        | (
+            ObjectOperation::Discover
+            | ObjectOperation::Get
+            | ObjectOperation::Run
+            | ObjectOperation::Update
+            | ObjectOperation::Delete,
+            _,
+            _,
+        ) => {}
     }
     match &standing.outcome {
         Ok(ready) => Ok(ApplicationAccess {
@@ -327,24 +337,24 @@ fn enter(
             operation,
             standing,
         }),
-        Err(Obstacle::Gateway) => Err(Error::Gateway {
+        Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused {
             message: words(
                 "no service account acts for the application, and the gateway does not act in its own name \
                  (`applications.gatewayIdentity`)",
             ),
         }),
-        Err(Obstacle::Project) => Err(Error::Project {
+        Err(DenyReason::Project) => Err(Error::Project {
             message: words("there is no such project for the application, or it takes none of its namespace"),
         }),
-        Err(Obstacle::Destination(source)) => Err(Error::Destination {
+        Err(DenyReason::Destination(source)) => Err(Error::Destination {
             message: words(&source.to_string()),
             source: source.clone(),
         }),
-        Err(Obstacle::Identity(source)) => Err(Error::Identity {
+        Err(DenyReason::Identity(source)) => Err(Error::Identity {
             message: words(&source.told()),
             source: source.clone(),
         }),
-        Err(Obstacle::Extra(source)) => Err(Error::Extra {
+        Err(DenyReason::Extra(source)) => Err(Error::Extra {
             message: words("the caller's identity cannot be told to the cluster"),
             source: source.clone(),
         }),
@@ -352,13 +362,13 @@ fn enter(
 }
 
 fn not_yours(caller: &Caller, attributes: &Attributes) -> Error {
-    Error::NotYours {
+    Error::NotVisible {
         message: words::forbidden(caller.principal.username(), attributes, NOT_YOURS),
     }
 }
 
 impl ApplicationsPolicy {
-    fn decide(&self, access: ApplicationAccess, found: Found<'_>) -> Result<ApplicationPermit, Error> {
+    fn decide(&self, access: ApplicationAccess, found: ObjectChecks<'_>) -> Result<ApplicationPermit, Error> {
         let input = ApplicationInput {
             facts: &access.ready.facts,
             attributes: &access.attributes,
@@ -378,7 +388,7 @@ impl ApplicationsPolicy {
             true => access.objection(found),
             false => Some(decision.reason),
         };
-        if let (Listed::Refused(reason), Some(_)) = (found.listed, &refused) {
+        if let (ProjectListCheck::Refused(reason), Some(_)) = (found.listed, &refused) {
             // Callers are not told in which files the lists are.
             let project = access.project();
             tracing::debug!(project = %project.name, at = %project.location, "refused by the project: {reason}");
@@ -398,15 +408,19 @@ impl ApplicationsPolicy {
 
 impl ApplicationAccess {
     /// Why the request is refused whatever the bundle says. `None` if nothing refuses it.
-    fn objection(&self, found: Found<'_>) -> Option<String> {
+    fn objection(&self, found: ObjectChecks<'_>) -> Option<String> {
         if !self.ready.permitted {
             return Some("the project does not permit the destination".to_owned());
         }
         let shown = |reason: &String| Some(one_line(reason, REASON_BYTES));
         match (found.listed, found.owned, self.asks_object()) {
-            (Listed::Refused(reason), _, _) | (Listed::Permitted, Owned::Refused(reason), _) => shown(reason),
-            (Listed::Permitted, Owned::Unasked, true) => Some("the object was not looked at".to_owned()),
-            (Listed::Permitted, Owned::Unasked, false) | (Listed::Permitted, Owned::Permitted, _) => None,
+            (ProjectListCheck::Refused(reason), _, _)
+            | (ProjectListCheck::Permitted, OwnershipCheck::Refused(reason), _) => shown(reason),
+            (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, true) => {
+                Some("the object was not looked at".to_owned())
+            }
+            (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, false)
+            | (ProjectListCheck::Permitted, OwnershipCheck::Permitted, _) => None,
         }
     }
 
@@ -415,10 +429,12 @@ impl ApplicationAccess {
     /// make any object the project permits the Application's.
     pub fn asks_object(&self) -> bool {
         match self.operation {
-            Operation::Discover => false,
-            Operation::Get | Operation::Run | Operation::Update | Operation::Delete | Operation::Other => {
-                !self.standing.may_override()
-            }
+            ObjectOperation::Discover => false,
+            ObjectOperation::Get
+            | ObjectOperation::Run
+            | ObjectOperation::Update
+            | ObjectOperation::Delete
+            | ObjectOperation::Other => !self.standing.may_override(),
         }
     }
 
@@ -428,13 +444,13 @@ impl ApplicationAccess {
     ///
     /// # Errors
     /// The reason for the caller, with the missing right.
-    pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &Kind) -> Result<(), String> {
+    pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
         };
         let namespace = match kind.scope {
-            Scope::Namespaced => self.attributes.namespace.as_deref().unwrap_or_default(),
-            Scope::Cluster => "",
+            ResourceScope::Namespaced => self.attributes.namespace.as_deref().unwrap_or_default(),
+            ResourceScope::Cluster => "",
         };
         let name = self.attributes.name.as_deref().unwrap_or_default();
         let (group, kind) = (&kind.group, &kind.kind);
@@ -458,7 +474,7 @@ impl ApplicationAccess {
     }
 
     /// The Application, and what governs it.
-    pub fn governed(&self) -> &Arc<Governed> {
+    pub fn governed(&self) -> &Arc<IndexedApplication> {
         &self.standing.governed
     }
 
@@ -478,12 +494,12 @@ impl ApplicationAccess {
     }
 
     /// Whether the request changes anything there.
-    pub fn wanted(&self) -> Access {
+    pub fn wanted(&self) -> ReadOrWrite {
         self.wanted
     }
 
     /// The identity that acts there.
-    pub fn whom(&self) -> &Whom {
+    pub fn whom(&self) -> &ActingIdentity {
         &self.ready.whom
     }
 
@@ -495,14 +511,14 @@ impl ApplicationAccess {
     }
 
     /// What the request does there.
-    pub fn operation(&self) -> Operation {
+    pub fn operation(&self) -> ObjectOperation {
         self.operation
     }
 }
 
 impl ApplicationPermit {
     /// The Application, and what governs it.
-    pub fn governed(&self) -> &Arc<Governed> {
+    pub fn governed(&self) -> &Arc<IndexedApplication> {
         self.access.governed()
     }
 
@@ -517,7 +533,7 @@ impl ApplicationPermit {
     }
 
     /// The identity that acts there.
-    pub fn whom(&self) -> &Whom {
+    pub fn whom(&self) -> &ActingIdentity {
         self.access.whom()
     }
 

@@ -4,10 +4,10 @@
 
 use serde_json::{Map, Value, json};
 
-use crate::applicationsets::permit::Review;
+use crate::applicationsets::permit::PlanReview;
 use tollgate_applicationset::Refusal;
-use tollgate_applicationset::plan::{Action, Change, Plan};
-use tollgate_state::write::batch::Left;
+use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
+use tollgate_state::write::batch::UndoFailure;
 
 /// A set that is only previewed.
 pub(super) struct Preview {
@@ -16,7 +16,7 @@ pub(super) struct Preview {
     /// The Applications it generates, as the templates produce them.
     pub(super) applications: Vec<Value>,
     /// What that would change.
-    pub(super) review: Review,
+    pub(super) review: PlanReview,
 }
 
 /// The word for an action, for people.
@@ -46,7 +46,7 @@ pub(super) fn stored(set: Value, action: Action, changes: Value) -> Value {
 
 /// The changes to the Applications of a deleted set, and which of them still exist: the cluster
 /// deletes those by their owner references.
-pub(super) fn deleted(changes: Value, left: &[Left]) -> Value {
+pub(super) fn deleted(changes: Value, left: &[UndoFailure]) -> Value {
     let mut members = serde_json::Map::from_iter([("changes".to_owned(), changes)]);
     if !left.is_empty() {
         let names = left.iter().map(|left| left.key.name.name.as_str());
@@ -89,7 +89,7 @@ pub(super) fn generated(preview: Preview) -> Value {
 }
 
 /// What prevents a previewed plan.
-fn refused(review: &Review) -> Map<String, Value> {
+fn refused(review: &PlanReview) -> Map<String, Value> {
     let Some(refused) = &review.refused else {
         return Map::new();
     };
@@ -107,7 +107,7 @@ fn refusal(refusal: &Refusal) -> Value {
 }
 
 /// Changes with their diffs, if the caller may see both sides.
-fn previews(review: &Review) -> Value {
+fn previews(review: &PlanReview) -> Value {
     let all = review.plan.changes.iter().zip(&review.visible);
     let all = all.map(|(change, visible)| {
         let mut entry = entry(change);
@@ -119,7 +119,7 @@ fn previews(review: &Review) -> Value {
     all.collect()
 }
 
-fn entry(change: &Change) -> Map<String, Value> {
+fn entry(change: &PlannedChange) -> Map<String, Value> {
     let mut entry = Map::new();
     entry.insert("application".to_owned(), change.name.name.as_str().into());
     entry.insert("namespace".to_owned(), change.name.namespace.as_str().into());
@@ -136,7 +136,7 @@ fn entry(change: &Change) -> Map<String, Value> {
 }
 
 /// An Application in the form of `status.resources`. `None` for one that is deleted.
-fn resource(change: &Change) -> Option<Value> {
+fn resource(change: &PlannedChange) -> Option<Value> {
     change.result()?;
     let mut resource = json!({
         "group": "argoproj.io",

@@ -11,12 +11,12 @@ use futures_util::future::join_all;
 use serde_json::Value;
 use uuid::Uuid;
 
-use crate::applicationsets::permit::Approved;
-use tollgate_applicationset::plan::{Action, Cascade, Change, Owner, Plan, Problem, linked};
+use crate::applicationsets::permit::ApprovedPlan;
+use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, linked};
 use tollgate_identity::clock::Clock;
 use tollgate_state::ObjectName;
-use tollgate_state::write::batch::{Failed, Left, Propagation, Write};
-use tollgate_state::write::{self, Key, Kind, Stored, Version, Writer};
+use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
+use tollgate_state::write::{self, Kind, ObjectKey, ResourceVersion, StoredObject, Writer};
 
 /// Deletions under way at once.
 const AT_ONCE: usize = 8;
@@ -41,10 +41,10 @@ pub struct Outcome {
     /// The set as it is stored now. `None` if it was deleted.
     pub set: Option<Value>,
     /// What was done with the set and its Applications.
-    pub done: Vec<(Key, Action)>,
+    pub done: Vec<(ObjectKey, Action)>,
     /// Applications of a deleted set that still exist, and why: the cluster deletes them by their
     /// owner references.
-    pub left: Vec<Left>,
+    pub left: Vec<UndoFailure>,
 }
 
 /// Why a plan was not carried out.
@@ -52,12 +52,12 @@ pub struct Outcome {
 pub enum Error {
     /// The plan has problems.
     #[error("{}", listed(.0))]
-    Problems(Vec<Problem>),
+    Problems(Vec<PlanProblem>),
     /// Too many Applications would be deleted.
     #[error(
         "the change deletes {observed} applications, at most {allowed} are deleted without naming their number; name exactly {observed} to go ahead"
     )]
-    Deletions {
+    TooManyDeletions {
         /// Number of deletions.
         observed: u64,
         /// Allowed.
@@ -65,7 +65,7 @@ pub enum Error {
     },
     /// The caller named another number of deletions.
     #[error("the change deletes {observed} applications, and {named} were named")]
-    Confirmed {
+    DeletionsMismatch {
         /// Number of deletions.
         observed: u64,
         /// Number that was named.
@@ -73,20 +73,20 @@ pub enum Error {
     },
     /// A write failed. All earlier writes are undone, except those that are named.
     #[error("{} was not written: {}; {}", .0.key, .0.error, undone(.0))]
-    Failed(Box<Failed>),
+    BatchError(Box<BatchError>),
 }
 
 impl Error {
     /// The store's error, if the store refused.
     pub fn write(&self) -> Option<&write::Error> {
         match self {
-            Self::Failed(failed) => Some(&failed.error),
-            Self::Problems(_) | Self::Deletions { .. } | Self::Confirmed { .. } => None,
+            Self::BatchError(failed) => Some(&failed.error),
+            Self::Problems(_) | Self::TooManyDeletions { .. } | Self::DeletionsMismatch { .. } => None,
         }
     }
 }
 
-fn listed(problems: &[Problem]) -> String {
+fn listed(problems: &[PlanProblem]) -> String {
     let mut text: Vec<String> = problems.iter().take(NAMED).map(ToString::to_string).collect();
     let more = problems.len().saturating_sub(NAMED);
     if more > 0 {
@@ -95,7 +95,7 @@ fn listed(problems: &[Problem]) -> String {
     text.join("; ")
 }
 
-fn undone(failed: &Failed) -> String {
+fn undone(failed: &BatchError) -> String {
     if failed.undone.is_empty() && failed.left.is_empty() {
         return "nothing was changed".to_owned();
     }
@@ -124,11 +124,11 @@ fn undone(failed: &Failed) -> String {
 /// Carries out an approved plan, wholly or not at all.
 ///
 /// # Errors
-/// [`Error::Failed`] says what was written, undone, and could not be undone. The others come
+/// [`Error::BatchError`] says what was written, undone, and could not be undone. The others come
 /// before anything is written.
 ///
 /// A batch that has begun continues if the future is dropped.
-pub async fn apply(writer: &Writer, approved: Approved, options: &Options) -> Result<Outcome, Error> {
+pub async fn apply(writer: &Writer, approved: ApprovedPlan, options: &Options) -> Result<Outcome, Error> {
     carry_out(writer, approved.into_plan(), options).await
 }
 
@@ -143,7 +143,7 @@ async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<Out
         Writer::Directory(_) => in_folder(writer, plan, &options.clock).await,
         Writer::Cluster(_) => in_cluster(writer, plan).await,
     }
-    .map_err(Error::Failed)?;
+    .map_err(Error::BatchError)?;
     outcome.done = done;
     Ok(outcome)
 }
@@ -151,24 +151,24 @@ async fn carry_out(writer: &Writer, plan: Plan, options: &Options) -> Result<Out
 fn check_deletions(observed: u64, options: &Options) -> Result<(), Error> {
     match options.confirmed {
         Some(named) if named == observed => Ok(()),
-        Some(named) => Err(Error::Confirmed { observed, named }),
+        Some(named) => Err(Error::DeletionsMismatch { observed, named }),
         None if observed <= options.max_deletions => Ok(()),
-        None => Err(Error::Deletions {
+        None => Err(Error::TooManyDeletions {
             observed,
             allowed: options.max_deletions,
         }),
     }
 }
 
-fn key(kind: Kind, name: &ObjectName) -> Key {
-    Key {
+fn key(kind: Kind, name: &ObjectName) -> ObjectKey {
+    ObjectKey {
         kind,
         name: name.clone(),
     }
 }
 
 /// What will have been done.
-fn done(plan: &Plan) -> Vec<(Key, Action)> {
+fn done(plan: &Plan) -> Vec<(ObjectKey, Action)> {
     let set = (key(Kind::ApplicationSet, &plan.set.name), plan.set.action);
     let applications = plan.changes.iter();
     let applications = applications.map(|change| (key(Kind::Application, &change.name), change.action));
@@ -180,7 +180,7 @@ fn done(plan: &Plan) -> Vec<(Key, Action)> {
 
 /// In a folder everything is one change of files. What a cluster would add to new objects is added
 /// here.
-async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Outcome, Box<Failed>> {
+async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Outcome, Box<BatchError>> {
     let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match plan.set.action {
         Action::Create => {
@@ -209,7 +209,7 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Out
     })
 }
 
-async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>> {
+async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<BatchError>> {
     match plan.set.action {
         Action::Create => create_in_cluster(writer, plan).await,
         Action::Update | Action::Keep => {
@@ -227,7 +227,7 @@ async fn in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>>
 }
 
 /// The Applications name the set's uid, which the cluster assigns.
-async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, Box<Failed>> {
+async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, Box<BatchError>> {
     let set_key = key(Kind::ApplicationSet, &plan.set.name);
     let set = write(Kind::ApplicationSet, plan.set.clone(), Propagation::Background);
     let set = first(writer.batch(set.into_iter().collect()).await?);
@@ -246,7 +246,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
     };
     match writer.batch(vec![removal]).await {
         Ok(_) => failed.undone.push(set_key),
-        Err(error) => failed.left.push(Left {
+        Err(error) => failed.left.push(UndoFailure {
             key: set_key,
             why: error.error.to_string(),
         }),
@@ -255,7 +255,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
 }
 
 /// Once the set is deleted the cluster deletes what it owned, whatever happens here.
-async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<Failed>> {
+async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<BatchError>> {
     let propagation = propagation(plan.cascade);
     let set = write(Kind::ApplicationSet, plan.set, propagation);
     if plan.cascade == Cascade::Orphan {
@@ -270,7 +270,7 @@ async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<F
     for group in applications.chunks(AT_ONCE) {
         let deleted = join_all(group.iter().map(|write| writer.batch(vec![write.clone()]))).await;
         for failed in deleted.into_iter().filter_map(Result::err) {
-            outcome.left.push(Left {
+            outcome.left.push(UndoFailure {
                 key: failed.key.clone(),
                 why: failed.error.to_string(),
             });
@@ -286,13 +286,13 @@ fn propagation(cascade: Cascade) -> Propagation {
     }
 }
 
-fn first(stored: Vec<Option<Stored>>) -> Option<Value> {
+fn first(stored: Vec<Option<StoredObject>>) -> Option<Value> {
     let first = stored.into_iter().next().flatten();
     first.map(|stored| stored.object)
 }
 
 /// Creations, changes, and deletions last.
-fn ordered(changes: Vec<Change>) -> Vec<Write> {
+fn ordered(changes: Vec<PlannedChange>) -> Vec<Write> {
     let rank = |write: &Write| match write {
         Write::Create { .. } => 0,
         Write::Replace { .. } => 1,
@@ -305,20 +305,20 @@ fn ordered(changes: Vec<Change>) -> Vec<Write> {
     writes
 }
 
-fn write(kind: Kind, change: Change, propagation: Propagation) -> Option<Write> {
+fn write(kind: Kind, change: PlannedChange, propagation: Propagation) -> Option<Write> {
     let key = key(kind, &change.name);
     match (change.action, change.before, change.after) {
         (Action::Create, _, Some(object)) => Some(Write::Create { key, object }),
         (Action::Update, Some(before), Some(after)) => {
             let version = |object: &Value| {
                 let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-                version.filter(|version| !version.is_empty()).map(Version::new)
+                version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
             };
             // A `PUT` itself names the version it is based on.
             let based_on = version(&after).or_else(|| version(&before));
             Some(Write::Replace {
                 key,
-                based_on: based_on.unwrap_or_else(|| Version::new("")),
+                based_on: based_on.unwrap_or_else(|| ResourceVersion::new("")),
                 before,
                 after,
             })
@@ -344,7 +344,7 @@ fn adopt(plan: &mut Plan) {
 }
 
 /// Adds what a cluster adds to a new object.
-fn born(change: &mut Change, now: &str) {
+fn born(change: &mut PlannedChange, now: &str) {
     let metadata = change.after.as_mut().and_then(|after| after.get_mut("metadata"));
     if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
         metadata.insert("uid".to_owned(), Uuid::now_v7().to_string().into());
@@ -354,7 +354,7 @@ fn born(change: &mut Change, now: &str) {
 }
 
 /// Increments the generation, which counts changes of the spec, if the object has one.
-fn grown(change: &mut Change) {
+fn grown(change: &mut PlannedChange) {
     let (Some(before), Some(after)) = (&change.before, &mut change.after) else {
         return;
     };

@@ -11,17 +11,17 @@ use crate::applicationsets::answer::Preview;
 use crate::applicationsets::apply;
 use crate::applicationsets::apply::Options;
 use crate::applicationsets::permit;
-use crate::applicationsets::permit::{Approved, Cleared, Operation};
-use crate::applicationsets::request::{Create, Delete, Error, Run, Update};
-use crate::applicationsets::room::Bench;
-use crate::applicationsets::{Desk, Extent, read, read_stored};
-use crate::rejection::{Rejection, Voice};
+use crate::applicationsets::permit::{ApprovedPlan, Operation, SetPermit};
+use crate::applicationsets::request::{Create, Delete, Error, Update, WriteMode};
+use crate::applicationsets::room::GenerationContext;
+use crate::applicationsets::{Desk, ReadScope, read, read_stored};
+use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
-use tollgate_applicationset::plan::{Action, Existing, Plan, is_same, replaced, upserted};
-use tollgate_config::SetChecks;
-use tollgate_proxy::record::{Check, Outcome, Step};
+use tollgate_applicationset::plan::{Action, Plan, StoredState, is_same, replaced, upserted};
+use tollgate_config::ApplicationSetChecks;
+use tollgate_proxy::record::{CheckRecord, Outcome, Step};
 use tollgate_state::ObjectName;
-use tollgate_state::write::{self, Version};
+use tollgate_state::write::{self, ResourceVersion};
 
 /// How often an upsert is retried when other writes come in between.
 ///
@@ -32,7 +32,7 @@ impl Desk<'_, '_> {
     /// Creates a set, or with `upsert` changes the stored one.
     pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
         let sent = self.sent(create.set)?;
-        if create.run == Run::Dry {
+        if create.run == WriteMode::DryRun {
             let existing = self.seen(&sent.name, &sent).await?;
             let set = match &existing.set {
                 Some(stored) => read(upserted(stored, &sent.object))?,
@@ -58,11 +58,11 @@ impl Desk<'_, '_> {
     ) -> Result<Value, Rejection> {
         let (operation, set) = self.creation((sent, upsert), &self.known(&sent.name))?;
         let asking = (operation, &sent.name, Some(&set));
-        let existing = self.existing(asking, Extent::Namespace).await?;
+        let existing = self.existing(asking, ReadScope::Namespace).await?;
         let (operation, set) = self.creation((sent, upsert), &existing)?;
         let cleared = self.before(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
-            Some(stored) if operation == Operation::Same => {
+            Some(stored) if operation == Operation::CreateUnchanged => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
             }
             _ => self.carry_out(cleared, (set, existing), deletions).await,
@@ -73,14 +73,14 @@ impl Desk<'_, '_> {
     fn creation(
         &self,
         (sent, upsert): (&ApplicationSet, bool),
-        existing: &Existing,
+        existing: &StoredState,
     ) -> Result<(Operation, ApplicationSet), Rejection> {
         // SECURITY: callers who may not see the stored set do not learn whether they guessed it
         // right.
-        let is_shown = self.checks() == SetChecks::Argocd || self.may_see(&sent.name, existing)?;
+        let is_shown = self.checks() == ApplicationSetChecks::Argocd || self.may_see(&sent.name, existing)?;
         Ok(match &existing.set {
             None => (Operation::Create, sent.clone()),
-            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::Same, sent.clone()),
+            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::CreateUnchanged, sent.clone()),
             Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
             Some(_) => (Operation::Create, sent.clone()),
         })
@@ -107,20 +107,20 @@ impl Desk<'_, '_> {
             }
             .into());
         }
-        if update.run == Run::Dry {
+        if update.run == WriteMode::DryRun {
             let existing = self.seen(&asked, &sent).await?;
             let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
             let set = read(replaced(stored, &sent.object))?;
             based_on(&sent, stored)?;
             return self.preview(set, existing, answer::dry_run).await;
         }
-        let replacing = |existing: &Existing| match &existing.set {
+        let replacing = |existing: &StoredState| match &existing.set {
             Some(stored) => read(replaced(stored, &sent.object)),
             None => Ok(sent.clone()),
         };
         let foreseen = replacing(&self.known(&asked))?;
         let asking = (Operation::Update, &asked, Some(&foreseen));
-        let existing = self.existing(asking, Extent::Namespace).await?;
+        let existing = self.existing(asking, ReadScope::Namespace).await?;
         let set = replacing(&existing)?;
         let cleared = self.before(Operation::Update, (&asked, Some(&set)), &existing)?;
         let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
@@ -145,9 +145,9 @@ impl Desk<'_, '_> {
         let checks = self.checks();
         let asking = (Operation::Delete, &name, None);
         let existing = match checks {
-            SetChecks::Generated => self.existing(asking, Extent::Namespace).await?,
+            ApplicationSetChecks::Generated => self.existing(asking, ReadScope::Namespace).await?,
             // Argo CD does not check the namespace here.
-            SetChecks::Argocd => self.stored(asking, Extent::Namespace).await?,
+            ApplicationSetChecks::Argocd => self.stored(asking, ReadScope::Namespace).await?,
         };
         let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
         let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
@@ -162,16 +162,16 @@ impl Desk<'_, '_> {
             .await?;
         let written = self.write(planned.approved, delete.deletions).await?;
         Ok(match checks {
-            SetChecks::Generated => answer::deleted(planned.changes, &written.left),
-            SetChecks::Argocd => serde_json::json!({}),
+            ApplicationSetChecks::Generated => answer::deleted(planned.changes, &written.left),
+            ApplicationSetChecks::Argocd => serde_json::json!({}),
         })
     }
 
     /// Reads what is stored, but leaves out a set the caller may not see: a preview then looks as
     /// if the set did not exist.
-    async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<Existing, Rejection> {
+    async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<StoredState, Rejection> {
         let asking = (Operation::Preview, name, Some(sent));
-        let mut existing = self.existing(asking, Extent::Namespace).await?;
+        let mut existing = self.existing(asking, ReadScope::Namespace).await?;
         if !self.may_see(name, &existing)? {
             existing.set = None;
         }
@@ -182,7 +182,7 @@ impl Desk<'_, '_> {
     async fn preview(
         &mut self,
         set: ApplicationSet,
-        existing: Existing,
+        existing: StoredState,
         answer: fn(Preview) -> Value,
     ) -> Result<Value, Rejection> {
         let name = set.name.clone();
@@ -203,7 +203,7 @@ impl Desk<'_, '_> {
     /// Runs work off the threads that serve. The checks it makes go to the record.
     async fn at_work<T: Send + 'static>(
         &mut self,
-        work: impl FnOnce(&Bench<'_>, &mut Vec<Check>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&GenerationContext<'_>, &mut Vec<CheckRecord>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
         // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
@@ -222,19 +222,19 @@ impl Desk<'_, '_> {
     /// Generates what is needed, and writes.
     async fn carry_out(
         &mut self,
-        cleared: Cleared,
-        (set, existing): (ApplicationSet, Existing),
+        cleared: SetPermit,
+        (set, existing): (ApplicationSet, StoredState),
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
         let checks = self.checks();
         let planned = self
             .at_work(move |bench, looked| {
                 let plan = match checks {
-                    SetChecks::Generated => {
+                    ApplicationSetChecks::Generated => {
                         let applications = bench.generate(&cleared, &set)?;
                         Plan::new(&set, existing, applications)
                     }
-                    SetChecks::Argocd => Plan::of_set(&set, existing.set),
+                    ApplicationSetChecks::Argocd => Plan::of_set(&set, existing.set),
                 };
                 approved(bench, &cleared, plan, looked)
             })
@@ -249,7 +249,7 @@ impl Desk<'_, '_> {
     /// The whole sequence continues, with its record, if the caller goes away. A set without its
     /// Applications, or a record that says nothing was done, would be worse than an answer nobody
     /// reads.
-    async fn write(&mut self, approved: Approved, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
+    async fn write(&mut self, approved: ApprovedPlan, deletions: Option<u64>) -> Result<apply::Outcome, Rejection> {
         let settings = self.snapshot.config.application_sets.as_ref();
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
@@ -276,7 +276,7 @@ impl Desk<'_, '_> {
                     record.foresee(Outcome::Allowed, "allowed", String::new());
                 }
                 Err(rejection) => {
-                    let answer = rejection.answer(Voice::ApplicationSets);
+                    let answer = rejection.answer(ErrorFormat::ApplicationSets);
                     record.foresee(answer.outcome, answer.reason, rejection.detail());
                 }
             }
@@ -290,7 +290,7 @@ impl Desk<'_, '_> {
 
 /// A plan that may be carried out, and what its answer says.
 struct Planned {
-    approved: Approved,
+    approved: ApprovedPlan,
     /// What becomes of its Applications.
     changes: Value,
     /// What becomes of the set.
@@ -300,7 +300,12 @@ struct Planned {
 }
 
 /// Gets a plan approved.
-fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Planned, Error> {
+fn approved(
+    bench: &GenerationContext<'_>,
+    cleared: &SetPermit,
+    plan: Plan,
+    checks: &mut Vec<CheckRecord>,
+) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
     let (action, before) = (plan.set.action, plan.set.before.clone());
     let approved = bench.desk.after(cleared, plan, checks).map_err(Error::Denied)?;
@@ -317,7 +322,7 @@ fn approved(bench: &Bench<'_>, cleared: &Cleared, plan: Plan, checks: &mut Vec<C
 fn based_on(sent: &ApplicationSet, stored: &Value) -> Result<(), Error> {
     let version = |object: &Value| {
         let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-        version.filter(|version| !version.is_empty()).map(Version::new)
+        version.filter(|version| !version.is_empty()).map(ResourceVersion::new)
     };
     let based_on = version(&sent.object).ok_or(Error::NoVersion)?;
     match version(stored) {
@@ -343,7 +348,7 @@ fn is_race(rejection: &Rejection) -> bool {
                 Some(write::Error::Conflict { .. } | write::Error::Exists(_))
             )
         }
-        Error::Denied(error) => matches!(error, permit::Error::Unplanned),
+        Error::Denied(error) => matches!(error, permit::Error::PlanMismatch),
         _ => false,
     }
 }

@@ -7,10 +7,10 @@ use kube::api::{Api, ListParams};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::Operation;
-use crate::applicationsets::request::{Error, Named};
-use crate::applicationsets::{Desk, Extent};
+use crate::applicationsets::request::{ApplicationSetRef, Error};
+use crate::applicationsets::{Desk, ReadScope};
 use crate::rejection::Rejection;
-use tollgate_state::source::Place;
+use tollgate_state::source::WriteTarget;
 use tollgate_state::write;
 
 /// Most Events of one answer.
@@ -18,14 +18,16 @@ const EVENTS: u32 = 500;
 
 impl Desk<'_, '_> {
     /// Lists the Events about a set. None if the state is a folder.
-    pub(super) async fn events(&mut self, named: &Named, place: Place) -> Result<Value, Rejection> {
+    pub(super) async fn events(&mut self, named: &ApplicationSetRef, place: WriteTarget) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
+        let existing = self
+            .existing((Operation::Get, &name, None), ReadScope::Projects)
+            .await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.ok_or_else(|| Error::absent(&name))?;
         let client = match place {
-            Place::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
-            Place::Cluster(client) => client,
+            WriteTarget::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
+            WriteTarget::Cluster(client) => client,
         };
         let uid = set.pointer("/metadata/uid").and_then(Value::as_str).unwrap_or_default();
         let fields = format!(

@@ -32,13 +32,13 @@ pub use encode::Error as EncodeError;
 pub use schema::Error as SchemaError;
 pub use sets::request;
 
-use schema::{Id, Schema};
+use schema::{MessageId, Schema};
 
 /// Longest content of a call, in bytes: the default of gRPC servers.
 pub const CONTENT_BYTES: u64 = 4 * 1024 * 1024;
 
 /// Longest content of a call that unauthenticated callers may make, in bytes.
-pub const STRANGERS_BYTES: u64 = 1024;
+pub const UNAUTHENTICATED_CONTENT_BYTES: u64 = 1024;
 
 /// Why a call fails. The gRPC status code is in parentheses.
 #[derive(Debug, thiserror::Error)]
@@ -135,22 +135,22 @@ impl Error {
 
 /// The messages of the methods.
 #[derive(Debug)]
-pub struct Api {
+pub struct MessageCodec {
     schema: Schema,
     /// Request and response message of each method, in the order of [`Method::ALL`].
-    messages: Vec<(Id, Id)>,
+    messages: Vec<(MessageId, MessageId)>,
 }
 
 /// An answer as a message.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Message {
+pub struct EncodedMessage {
     /// Without its frame.
     pub bytes: Bytes,
     /// Names of fields that the messages in it cannot represent, the first few.
     pub left_out: Vec<String>,
 }
 
-impl Api {
+impl MessageCodec {
     /// Builds the messages of this program's methods.
     ///
     /// # Errors
@@ -183,20 +183,20 @@ impl Api {
     ///
     /// # Errors
     /// [`Error::Encode`] and [`Error::AnswerTooLong`].
-    pub fn write(&self, method: Method, answer: &Value) -> Result<Message, Error> {
+    pub fn write(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
         let (_, given) = self.ids(method)?;
         let encode::Encoded { bytes, left_out } = encode::encode(&self.schema, given, answer)?;
-        let allowed = frame::MOST_BYTES;
+        let allowed = frame::MAX_MESSAGE_BYTES;
         if bytes.len() > allowed {
             return Err(Error::AnswerTooLong { allowed });
         }
-        Ok(Message {
+        Ok(EncodedMessage {
             bytes: bytes.into(),
             left_out,
         })
     }
 
-    fn ids(&self, method: Method) -> Result<(Id, Id), SchemaError> {
+    fn ids(&self, method: Method) -> Result<(MessageId, MessageId), SchemaError> {
         let at = Method::ALL.iter().position(|known| *known == method);
         let ids = at.and_then(|at| self.messages.get(at)).copied();
         ids.ok_or_else(|| SchemaError::Missing(method.path().to_owned()))

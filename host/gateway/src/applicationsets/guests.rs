@@ -9,15 +9,15 @@ use serde_json::Value;
 use tokio::runtime::Handle;
 use tokio::time::Instant;
 
-use tollgate_applicationset::{Budget, Guests, InputError, KindName, Params};
-use tollgate_plugin::Material;
+use tollgate_applicationset::{GenerationBudget, GeneratorKind, InputError, Params, PluginGenerators};
+use tollgate_plugin::SecretValues;
 use tollgate_state::{ObjectName, Secret};
 
 /// The generators of one request.
 #[derive(Debug)]
-pub(super) struct Plugins<'a> {
+pub(super) struct WasmGenerators<'a> {
     /// Loaded plugins.
-    pub plugins: &'a tollgate_plugin::Set,
+    pub plugins: &'a tollgate_plugin::PluginSet,
     /// Secrets of the control plane's namespace.
     pub secrets: &'a BTreeMap<String, Arc<Secret>>,
     /// The ApplicationSet that generates.
@@ -26,8 +26,13 @@ pub(super) struct Plugins<'a> {
     pub runtime: Handle,
 }
 
-impl Guests for Plugins<'_> {
-    fn generate(&self, kind: KindName, settings: &Value, budget: &Budget) -> Result<Vec<Params>, InputError> {
+impl PluginGenerators for WasmGenerators<'_> {
+    fn generate(
+        &self,
+        kind: GeneratorKind,
+        settings: &Value,
+        budget: &GenerationBudget,
+    ) -> Result<Vec<Params>, InputError> {
         let generator = self.plugins.generator(kind).ok_or_else(|| {
             InputError(format!(
                 "no plugin provides generators of kind `{}`: put one of the world `generator` into the plugins folder",
@@ -42,7 +47,7 @@ impl Guests for Plugins<'_> {
                 None => return Err(said("the Secret of its grant does not exist".to_owned())),
             },
         };
-        let material = Material {
+        let material = SecretValues {
             values,
             public: BTreeSet::new(),
         };

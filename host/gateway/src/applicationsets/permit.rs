@@ -1,6 +1,6 @@
 //! Decides whether a caller may have an ApplicationSet, with everything it reads and writes.
-//! [`Cleared`] is the result before anything is generated, [`Approved`] the result for the plan.
-//! Only this module makes them, and only [`Approved`] plans are written. Refusals are 400, 403 or
+//! [`SetPermit`] is the result before anything is generated, [`ApprovedPlan`] the result for the plan.
+//! Only this module makes them, and only [`ApprovedPlan`] plans are written. Refusals are 400, 403 or
 //! 404, with all reasons at once.
 //!
 //! Argo CD's RBAC and the projects decide, natively. The bundle `policies/applicationsets` is
@@ -18,12 +18,12 @@ use serde_json::Value;
 use crate::caller::Caller;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::plan::Plan;
-use tollgate_applicationset::{ApplicationSet, ClusterInput, KindName};
-use tollgate_config::{ApplicationSets, SetChecks};
+use tollgate_applicationset::{ApplicationSet, ClusterInput, GeneratorKind};
+use tollgate_config::{ApplicationSetChecks, ApplicationSets};
 use tollgate_core::glob::namespace_enabled;
 use tollgate_policy::rbac::Rbac;
-use tollgate_policy::rego::SetFacts;
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::ApplicationSetFacts;
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{ObjectName, Resources};
 
 mod after;
@@ -41,14 +41,14 @@ mod steady;
 mod tests;
 
 pub use application::generated_errors;
-pub use error::{Class, Error, REFUSALS, Refused};
+pub use error::{Class, Error, MAX_REFUSALS, Refused};
 pub use gate::CallerGate;
 pub use policy::ApplicationSetsPolicy;
 
 /// Annotation that lists the projects of a set's Applications.
-const PROJECTS: &str = tollgate_applicationset::plan::PROJECTS;
+const PROJECTS_ANNOTATION: &str = tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 /// Most permissions of one request that a record keeps.
-pub const CHECKS: usize = 100;
+pub const MAX_RECORDED_CHECKS: usize = 100;
 
 /// An operation on a set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -60,7 +60,7 @@ pub enum Operation {
     /// Create it, if none of the name is stored.
     Create,
     /// Create it exactly as it is stored.
-    Same,
+    CreateUnchanged,
     /// Create it over a stored one, `upsert`.
     Upsert,
     /// Replace the stored one.
@@ -75,7 +75,7 @@ impl Operation {
         match self {
             Self::Get => "get",
             Self::Preview => "generate",
-            Self::Create | Self::Same => "create",
+            Self::Create | Self::CreateUnchanged => "create",
             Self::Upsert | Self::Update => "update",
             Self::Delete => "delete",
         }
@@ -85,18 +85,18 @@ impl Operation {
 /// What generators are known to read before they run. What depends on other generators' parameters
 /// is checked by [`CallerGate`] while they run.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Reads<'a> {
+pub struct ResolvedInputs<'a> {
     /// URLs of git generators.
     pub repositories: &'a [&'a str],
     /// Clusters that cluster generators select.
     pub clusters: &'a [&'a ClusterInput],
     /// Generators in plugins.
-    pub guests: &'a [KindName],
+    pub guests: &'a [GeneratorKind],
 }
 
 /// A request about a set.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct SetRequest<'a> {
     /// What is asked.
     pub operation: Operation,
     /// Its namespace, never empty, and name.
@@ -108,7 +108,7 @@ pub struct Asked<'a> {
     /// Its stored Applications.
     pub owned: &'a [&'a Value],
     /// What its generators read.
-    pub reads: Reads<'a>,
+    pub reads: ResolvedInputs<'a>,
 }
 
 /// Everything that decides one caller's rights.
@@ -133,7 +133,7 @@ pub struct Desk<'a> {
 /// }
 /// ```
 #[derive(Clone, Debug)]
-pub struct Cleared {
+pub struct SetPermit {
     operation: Operation,
     name: ObjectName,
     /// `spec.template.spec.project` of the set that was sent, or else of the stored one.
@@ -142,7 +142,7 @@ pub struct Cleared {
     stored_projects: BTreeSet<String>,
     /// Names of its stored Applications.
     owned: BTreeSet<String>,
-    facts: SetFacts,
+    facts: ApplicationSetFacts,
     /// Why plugins do not run for this caller, if so.
     guests: Result<(), tollgate_applicationset::Refusal>,
     /// Why its projects cannot be judged, for a preview.
@@ -159,7 +159,7 @@ pub struct Cleared {
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Approved {
+pub struct ApprovedPlan {
     operation: Operation,
     plan: Plan,
     projects: Vec<String>,
@@ -167,7 +167,7 @@ pub struct Approved {
 
 /// A plan that is only previewed, with what would refuse it.
 #[derive(Debug)]
-pub struct Review {
+pub struct PlanReview {
     /// The plan.
     pub plan: Plan,
     /// What would refuse it. `None` if it could be carried out.
@@ -212,46 +212,46 @@ impl<'a> Desk<'a> {
     }
 
     /// Judges everything that can be judged before generation: the namespace, the rights on the
-    /// set and, with [`SetChecks::Generated`], on the Applications it owns, on what it is known to
+    /// set and, with [`ApplicationSetChecks::Generated`], on the Applications it owns, on what it is known to
     /// read, and that the caller could create at least some Application.
     ///
-    /// Permissions that were looked up go into `checks`, at most [`CHECKS`].
+    /// Permissions that were looked up go into `checks`, at most [`MAX_RECORDED_CHECKS`].
     ///
     /// # Errors
-    /// Each denies. [`Error::NotYours`] is also the answer for a set that does not exist.
+    /// Each denies. [`Error::NotVisible`] is also the answer for a set that does not exist.
     /// [`Error::Exists`] comes from [`Operation::Create`] if a set is stored, for callers who may
     /// create it.
-    pub fn before(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
+    pub fn before(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<SetPermit, Error> {
         match self.settings.checks {
-            SetChecks::Generated => {
+            ApplicationSetChecks::Generated => {
                 self.namespace(&asked.name.namespace)?;
                 self.clear(asked, checks)
             }
-            SetChecks::Argocd => self.clear_as_argocd(asked, checks),
+            ApplicationSetChecks::Argocd => self.clear_as_argocd(asked, checks),
         }
     }
 
     /// Returns the gate that decides what generators may read.
-    pub fn gate<'b>(&'b self, cleared: &'b Cleared) -> CallerGate<'b> {
+    pub fn gate<'b>(&'b self, cleared: &'b SetPermit) -> CallerGate<'b> {
         CallerGate::new(*self, &cleared.project, &cleared.facts, cleared.guests.clone())
     }
 
     /// Judges a plan: every Application needs all the rights that writing or deleting it directly
-    /// needs. With [`SetChecks::Argocd`] a plan may write only the set.
+    /// needs. With [`ApplicationSetChecks::Argocd`] a plan may write only the set.
     ///
-    /// Permissions that refused go into `checks`, at most [`CHECKS`].
+    /// Permissions that refused go into `checks`, at most [`MAX_RECORDED_CHECKS`].
     ///
     /// # Errors
-    /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::Unplanned`] for a plan of
+    /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::PlanMismatch`] for a plan of
     /// something else.
-    pub fn after(&self, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Approved, Error> {
+    pub fn after(&self, cleared: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<ApprovedPlan, Error> {
         if matches!(cleared.operation, Operation::Get | Operation::Preview) {
-            return Err(Error::Unplanned);
+            return Err(Error::PlanMismatch);
         }
         let outcome = self.judge_plan(cleared, &plan, checks)?;
         match outcome.refused.finish() {
             Some(refused) => Err(Error::Refused(refused)),
-            None => Ok(Approved {
+            None => Ok(ApprovedPlan {
                 operation: cleared.operation,
                 projects: outcome.projects,
                 plan,
@@ -263,14 +263,14 @@ impl<'a> Desk<'a> {
     ///
     /// # Errors
     /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
-    /// [`Error::Policy`]; [`Error::Unplanned`].
-    pub fn review(&self, cleared: &Cleared, plan: Plan, checks: &mut Vec<Check>) -> Result<Review, Error> {
+    /// [`Error::Policy`]; [`Error::PlanMismatch`].
+    pub fn review(&self, cleared: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<PlanReview, Error> {
         let outcome = self.judge_preview(cleared, &plan, checks)?;
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
         }
         let plan = plan.shown();
-        Ok(Review {
+        Ok(PlanReview {
             refused: outcome.refused.finish(),
             visible: self.visible_changes(&plan),
             plan,
@@ -299,7 +299,7 @@ impl<'a> Desk<'a> {
     }
 }
 
-impl Cleared {
+impl SetPermit {
     /// The operation that was asked for.
     pub fn operation(&self) -> Operation {
         self.operation
@@ -311,7 +311,7 @@ impl Cleared {
     }
 }
 
-impl Approved {
+impl ApprovedPlan {
     /// The operation that was asked for.
     pub fn operation(&self) -> Operation {
         self.operation

@@ -7,13 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::Operation;
-use crate::applicationsets::request::{Error, Filter, Named, list_of};
+use crate::applicationsets::request::{ApplicationSetRef, Error, Filter, list_of};
 use crate::applicationsets::watch::projects;
-use crate::applicationsets::{Desk, Extent};
+use crate::applicationsets::{Desk, ReadScope};
 use crate::rejection::Rejection;
-use tollgate_applicationset::plan::PROJECTS;
+use tollgate_applicationset::plan::PROJECTS_ANNOTATION;
 use tollgate_applicationset::selector::Selector;
-use tollgate_config::SetChecks;
+use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::Step;
 use tollgate_state::ObjectName;
 use tollgate_state::write::Kind;
@@ -52,9 +52,11 @@ impl Desk<'_, '_> {
     }
 
     /// Returns one set, if the caller may see it.
-    pub(super) async fn get(&mut self, named: &Named) -> Result<Value, Rejection> {
+    pub(super) async fn get(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let existing = self.existing((Operation::Get, &name, None), Extent::Projects).await?;
+        let existing = self
+            .existing((Operation::Get, &name, None), ReadScope::Projects)
+            .await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         existing.set.ok_or_else(|| Error::absent(&name).into())
     }
@@ -63,9 +65,9 @@ impl Desk<'_, '_> {
     ///
     /// Argo CD's controller records them in the set's status. If it does not run, or has not seen
     /// an Application yet, the Applications themselves name their owner.
-    pub(super) async fn tree(&mut self, named: &Named) -> Result<Value, Rejection> {
+    pub(super) async fn tree(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let existing = self.existing((Operation::Get, &name, None), Extent::Owned).await?;
+        let existing = self.existing((Operation::Get, &name, None), ReadScope::Owned).await?;
         self.before(Operation::Get, (&name, None), &existing)?;
         let set = existing.set.as_ref().ok_or_else(|| Error::absent(&name))?;
         let parent = json!([{
@@ -121,8 +123,8 @@ impl Desk<'_, '_> {
     /// the snapshot.
     fn projects(&self) -> BTreeMap<ObjectName, BTreeSet<String>> {
         match self.checks() {
-            SetChecks::Generated => projects(&self.snapshot.resources),
-            SetChecks::Argocd => BTreeMap::new(),
+            ApplicationSetChecks::Generated => projects(&self.snapshot.resources),
+            ApplicationSetChecks::Argocd => BTreeMap::new(),
         }
     }
 
@@ -166,7 +168,9 @@ pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
 /// - `owned`: projects of its Applications, where they are known.
 pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
     let project = literal_project(set);
-    let written = set.pointer("/metadata/annotations").and_then(|all| all.get(PROJECTS));
+    let written = set
+        .pointer("/metadata/annotations")
+        .and_then(|all| all.get(PROJECTS_ANNOTATION));
     let written = written.and_then(Value::as_str).unwrap_or_default();
     let mut rendered = written.split(',').chain(owned.iter().map(String::as_str));
     projects.is_empty()
@@ -198,7 +202,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{PROJECTS, is_of, labels, name_of};
+    use super::{PROJECTS_ANNOTATION, is_of, labels, name_of};
 
     #[test]
     fn projects_are_those_of_the_template_or_of_the_applications() {
@@ -213,7 +217,7 @@ mod tests {
             &["prod".to_owned()]
         ));
         let templated = json!({
-            "metadata": {"annotations": {PROJECTS: "prod,qa"}},
+            "metadata": {"annotations": {PROJECTS_ANNOTATION: "prod,qa"}},
             "spec": {"template": {"spec": {"project": "{{p}}"}}},
         });
         assert!(is_of(&templated, &none, &dev));

@@ -30,7 +30,7 @@ pub enum Request {
     /// Lists the sets the caller may see.
     List(Filter),
     /// Gets one set.
-    Get(Named),
+    Get(ApplicationSetRef),
     /// Creates a set, or with `upsert` changes an existing one.
     Create(Create),
     /// Replaces the stored set.
@@ -43,9 +43,9 @@ pub enum Request {
     /// Deletes a set.
     Delete(Delete),
     /// Lists its Applications.
-    ResourceTree(Named),
+    ResourceTree(ApplicationSetRef),
     /// Lists the Events about it.
-    Events(Named),
+    Events(ApplicationSetRef),
     /// Watches the sets the caller may see.
     Watch(Watch),
 }
@@ -69,7 +69,7 @@ impl Request {
 
 /// One ApplicationSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Named {
+pub struct ApplicationSetRef {
     /// Its name.
     pub name: String,
     /// Its namespace; empty for the control plane's.
@@ -95,7 +95,7 @@ pub struct Create {
     /// Whether to change a set of this name if it exists.
     pub upsert: bool,
     /// Whether to store it, or only to preview it.
-    pub run: Run,
+    pub run: WriteMode,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
     pub deletions: Option<u64>,
@@ -107,9 +107,9 @@ pub struct Update {
     /// The object; `metadata.resourceVersion` is the version that was read.
     pub set: Value,
     /// The set that the path names. The object's own name has to be equal.
-    pub named: Named,
+    pub named: ApplicationSetRef,
     /// Whether to store it, or only to preview it.
-    pub run: Run,
+    pub run: WriteMode,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
     /// than the settings allow unasked.
     pub deletions: Option<u64>,
@@ -117,19 +117,19 @@ pub struct Update {
 
 /// Whether a change is made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Run {
+pub enum WriteMode {
     /// Makes the change.
     #[default]
-    Real,
+    Commit,
     /// Only previews it.
-    Dry,
+    DryRun,
 }
 
 /// Deletion of an ApplicationSet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Delete {
     /// Which.
-    pub named: Named,
+    pub named: ApplicationSetRef,
     /// What happens to its Applications. If absent, the set itself decides.
     pub cascade: Option<Cascade>,
     /// Number of Applications the caller expects to be deleted. Without it, no more are deleted
@@ -149,23 +149,23 @@ pub struct Watch {
 }
 
 /// The answer to a request.
-pub enum Answer {
+pub enum ApiResponse {
     /// One document.
     Document(Value),
     /// Changes of sets, until the caller goes away.
-    Events(BoxStream<'static, Told>),
+    Events(BoxStream<'static, WatchEvent>),
 }
 
 /// A change of a set. All watchers share the object, which is serialized when it is sent.
 #[derive(Clone, Debug)]
-pub struct Told {
+pub struct WatchEvent {
     /// `ADDED`, `MODIFIED` or `DELETED`.
     pub event: &'static str,
     /// The set.
     pub set: Arc<Value>,
 }
 
-impl Serialize for Told {
+impl Serialize for WatchEvent {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut members = serializer.serialize_struct("Told", 2)?;
         members.serialize_field("type", self.event)?;
@@ -174,7 +174,7 @@ impl Serialize for Told {
     }
 }
 
-impl fmt::Debug for Answer {
+impl fmt::Debug for ApiResponse {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Document(_) => "Answer::Document",

@@ -12,11 +12,11 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::applicationsets::request::query::{Parameters, Query};
-use crate::applicationsets::request::{Answer, CONTENT_BYTES, Create, Error, Request, Update, content};
-use crate::applicationsets::route::{ApplicationSetRoute, Wish};
+use crate::applicationsets::request::{ApiResponse, CONTENT_BYTES, Create, Error, Request, Update, content};
+use crate::applicationsets::route::{ApplicationSetAction, ApplicationSetRoute};
 use crate::platform::api;
 use crate::rejection::Rejection;
-use tollgate_proxy::forward::{Body, Gathered};
+use tollgate_proxy::forward::{Body, BufferedBody};
 
 /// How a stream of events is encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -88,11 +88,11 @@ pub(super) async fn read(
             }
         }
         ApplicationSetRoute::One { name, wish } => match wish {
-            Wish::Get => Request::Get(query(Parameters::One)?.named(name)),
-            Wish::ResourceTree => Request::ResourceTree(query(Parameters::One)?.named(name)),
-            Wish::Events => Request::Events(query(Parameters::One)?.named(name)),
-            Wish::Delete => Request::Delete(query(Parameters::Delete)?.delete(name)),
-            Wish::Update => {
+            ApplicationSetAction::Get => Request::Get(query(Parameters::One)?.named(name)),
+            ApplicationSetAction::ResourceTree => Request::ResourceTree(query(Parameters::One)?.named(name)),
+            ApplicationSetAction::Events => Request::Events(query(Parameters::One)?.named(name)),
+            ApplicationSetAction::Delete => Request::Delete(query(Parameters::Delete)?.delete(name)),
+            ApplicationSetAction::Update => {
                 let query = query(Parameters::Update)?;
                 Request::Update(Update {
                     run: query.run(),
@@ -108,8 +108,8 @@ pub(super) async fn read(
 async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
     let allowed = CONTENT_BYTES;
     let content = match body.gather(allowed).await? {
-        Gathered::Whole(content) => content,
-        Gathered::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
+        BufferedBody::Whole(content) => content,
+        BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
     };
     Ok(content::read(fields, &content)?)
 }
@@ -119,16 +119,16 @@ async fn sent(fields: &HeaderMap, body: Body) -> Result<Value, Rejection> {
 /// - `until`: when the caller's credential expires, and the decision that let them in.
 /// - `held`: kept until the answer ended.
 pub(super) fn answer(
-    answer: Answer,
+    answer: ApiResponse,
     encoding: Encoding,
     (until, held): ((Option<Timestamp>, Uuid), impl Send + 'static),
 ) -> Response<Body> {
     let (content_type, mut body) = match answer {
-        Answer::Document(document) => (
+        ApiResponse::Document(document) => (
             HeaderValue::from_static("application/json"),
             Body::from(Bytes::from(document.to_string())),
         ),
-        Answer::Events(events) => {
+        ApiResponse::Events(events) => {
             let frames = events.map(move |event| Frame::data(encoding.event(&event)));
             let (expires_at, decision) = until;
             (encoding.content_type(), Body::made(frames, expires_at, decision))

@@ -1,5 +1,5 @@
 //! What all requests about ApplicationSets share: the cache of repositories, and the limits on
-//! how many sets are generated at once, in total (settings) and for each person ([`OF_PERSON`]).
+//! how many sets are generated at once, in total (settings) and for each person ([`MAX_GENERATIONS_PER_PERSON`]).
 //!
 //! Invariant: work on a set stops when nobody waits for it any more.
 
@@ -12,56 +12,56 @@ use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
-use crate::applicationsets::guests::Plugins;
+use crate::applicationsets::guests::WasmGenerators;
 use crate::applicationsets::permit;
-use crate::applicationsets::permit::Cleared;
+use crate::applicationsets::permit::SetPermit;
 use crate::applicationsets::request::Error;
 use crate::caller::Caller;
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::budget;
 use tollgate_applicationset::generate::generate;
-use tollgate_applicationset::repository::{self, Store};
-use tollgate_applicationset::{ApplicationSet, Budget, ClusterInput, Inputs};
+use tollgate_applicationset::repository::{self, RepositoryStore};
+use tollgate_applicationset::{ApplicationSet, ClusterInput, GenerationBudget, Inputs};
 use tollgate_config::ApplicationSets;
 use tollgate_identity::clock::Clock;
-use tollgate_proxy::forward::{Limiter, Permit};
+use tollgate_proxy::forward::{LimitPermit, Limiter};
 use tollgate_state::ObjectName;
 use tollgate_state::extensions::{LimitSpec, PersonLimitSpec};
 
-use crate::applicationsets::watch::Turns;
+use crate::applicationsets::watch::ComparisonScheduler;
 
 /// Most sets that are generated for one person at once.
-const OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
+const MAX_GENERATIONS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(1);
 
 /// Most requests of one person at once that read objects where they are stored, or write them. A
 /// write counts until it is done, even if its caller went away.
-const READERS_OF_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
+const MAX_READERS_PER_PERSON: NonZeroU32 = NonZeroU32::MIN.saturating_add(7);
 
 /// Requests that read many objects at once, for each set that is being generated.
-const READING: usize = 2;
+const BULK_READS_PER_GENERATION: usize = 2;
 
 /// Most writes under way at once. More wait.
-const WRITES: usize = 1024;
+const MAX_CONCURRENT_WRITES: usize = 1024;
 
 /// Most sets remembered that were written just now.
-const WRITTEN: usize = 64;
+const MAX_RECENT_WRITES: usize = 64;
 
 /// How long they are remembered if the source does not say so.
-const WRITTEN_FRESH: Duration = Duration::from_secs(10);
+const RECENT_WRITE_TTL: Duration = Duration::from_secs(10);
 
 /// Sets that are begun, for each that is being generated. The others wait, each occupying a
 /// thread.
-const BEGUN: usize = 8;
+const STARTED_PER_GENERATION: usize = 8;
 
 /// How often a waiting request checks whether its caller still waits.
-const STEP: Duration = Duration::from_millis(100);
+const CANCEL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// State that all requests about ApplicationSets share.
 #[derive(Debug)]
-pub struct Room {
+pub struct ApplicationSetsFrontState {
     /// The cache of repositories.
-    pub(super) store: Store,
+    pub(super) store: RepositoryStore,
     /// Sets being generated now.
     running: Arc<Semaphore>,
     /// Sets being generated, and those that wait for a repository or a plugin.
@@ -75,16 +75,16 @@ pub struct Room {
     /// Writes under way.
     writes: Arc<Semaphore>,
     /// Comparisons of watches.
-    pub(super) turns: Turns,
+    pub(super) turns: ComparisonScheduler,
     /// The latest sets that were written here.
-    written: Mutex<VecDeque<Written>>,
+    written: Mutex<VecDeque<RecentWrite>>,
     /// The time at which objects are created.
     pub(super) clock: Clock,
 }
 
 /// A set that was written here, until a snapshot has it.
 #[derive(Debug)]
-struct Written {
+struct RecentWrite {
     name: ObjectName,
     at: Instant,
     /// What the snapshot had of it at that time.
@@ -95,68 +95,72 @@ struct Written {
 
 /// What is known of a set without reading it where it is stored.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Known {
+pub(super) struct CachedSet {
     pub(super) set: Option<Arc<Value>>,
     /// Projects of its Applications, if it was written just now.
     pub(super) projects: Option<Vec<String>>,
 }
 
 /// What work on a set needs, off the threads that serve.
-pub(super) struct Bench<'a> {
-    room: &'a Room,
+pub(super) struct GenerationContext<'a> {
+    room: &'a ApplicationSetsFrontState,
     snapshot: &'a Snapshot,
     /// Where rights are looked up.
     pub(super) desk: permit::Desk<'a>,
-    budget: &'a Budget,
+    budget: &'a GenerationBudget,
 }
 
-impl Room {
+impl ApplicationSetsFrontState {
     /// Makes an empty room.
     ///
     /// # Errors
     /// No folder on disk can be used for repositories.
     pub fn new(settings: &ApplicationSets, clock: Clock) -> Result<Self, repository::Error> {
         let per_person = PersonLimitSpec {
-            concurrency: Some(OF_PERSON),
+            concurrency: Some(MAX_GENERATIONS_PER_PERSON),
             ..PersonLimitSpec::default()
         };
         Ok(Self {
-            store: Store::kept(settings.git, &settings.git_cache, &settings.repositories)?,
+            store: RepositoryStore::kept(settings.git, &settings.git_cache, &settings.repositories)?,
             running: Arc::new(Semaphore::new(settings.concurrency)),
-            begun: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(BEGUN))),
+            begun: Arc::new(Semaphore::new(
+                settings.concurrency.saturating_mul(STARTED_PER_GENERATION),
+            )),
             persons: Limiter::new(&LimitSpec {
                 per_person,
                 ..LimitSpec::default()
             }),
             readers: Limiter::new(&LimitSpec {
                 per_person: PersonLimitSpec {
-                    concurrency: Some(READERS_OF_PERSON),
+                    concurrency: Some(MAX_READERS_PER_PERSON),
                     ..PersonLimitSpec::default()
                 },
                 ..LimitSpec::default()
             }),
-            reading: Arc::new(Semaphore::new(settings.concurrency.saturating_mul(READING))),
-            writes: Arc::new(Semaphore::new(WRITES)),
-            turns: Turns::default(),
+            reading: Arc::new(Semaphore::new(
+                settings.concurrency.saturating_mul(BULK_READS_PER_GENERATION),
+            )),
+            writes: Arc::new(Semaphore::new(MAX_CONCURRENT_WRITES)),
+            turns: ComparisonScheduler::default(),
             written: Mutex::default(),
             clock,
         })
     }
 
     /// What is known of a set: as it was written here just now, or else as the snapshot has it.
-    pub(super) fn known(&self, name: &ObjectName, snapshot: &Snapshot) -> Known {
+    pub(super) fn known(&self, name: &ObjectName, snapshot: &Snapshot) -> CachedSet {
         let has = snapshot.resources.application_sets.get(name);
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        written.retain(|one| one.at.elapsed() < WRITTEN_FRESH);
+        written.retain(|one| one.at.elapsed() < RECENT_WRITE_TTL);
         let latest = written.iter().rev().find(|one| one.name == *name);
         // A snapshot that changed since the write is newer than the write.
         let latest = latest.filter(|one| one.was.as_ref().map(Arc::as_ptr) == has.map(Arc::as_ptr));
         match latest {
-            Some(one) => Known {
+            Some(one) => CachedSet {
                 set: one.now.clone(),
                 projects: Some(one.projects.clone()),
             },
-            None => Known {
+            None => CachedSet {
                 set: has.cloned(),
                 projects: None,
             },
@@ -166,7 +170,7 @@ impl Room {
     /// Whether a set of a namespace was written here just now.
     pub(super) fn has_written(&self, namespace: &str) -> bool {
         let written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut fresh = written.iter().filter(|one| one.at.elapsed() < WRITTEN_FRESH);
+        let mut fresh = written.iter().filter(|one| one.at.elapsed() < RECENT_WRITE_TTL);
         fresh.any(|one| one.name.namespace == namespace)
     }
 
@@ -180,10 +184,10 @@ impl Room {
         projects: Vec<String>,
     ) {
         let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        if written.len() >= WRITTEN {
+        if written.len() >= MAX_RECENT_WRITES {
             written.pop_front();
         }
-        written.push_back(Written {
+        written.push_back(RecentWrite {
             name,
             at: Instant::now(),
             was,
@@ -196,7 +200,7 @@ impl Room {
     ///
     /// # Errors
     /// All slots of the person are taken.
-    pub(super) fn reader(&self, person: u64) -> Result<Permit, Rejection> {
+    pub(super) fn reader(&self, person: u64) -> Result<LimitPermit, Rejection> {
         Ok(self.readers.acquire(person)?)
     }
 
@@ -220,7 +224,7 @@ impl Room {
 
     /// Waits until no write is under way, including those whose callers went away.
     pub async fn finish(&self) {
-        let all = u32::try_from(WRITES).unwrap_or(u32::MAX);
+        let all = u32::try_from(MAX_CONCURRENT_WRITES).unwrap_or(u32::MAX);
         // The semaphore is never closed.
         let _ = self.writes.acquire_many(all).await;
     }
@@ -236,14 +240,14 @@ impl Room {
         self: &Arc<Self>,
         (snapshot, caller): (Arc<Snapshot>, Arc<Caller>),
         person: u64,
-        work: impl FnOnce(&Bench<'_>) -> Result<T, Error> + Send + 'static,
+        work: impl FnOnce(&GenerationContext<'_>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
         let settings = snapshot.config.application_sets.as_ref();
         let limits = settings.map(|settings| settings.limits).unwrap_or_default();
         let held = self.persons.acquire(person)?;
         let place = Place::new(&self.running);
-        let budget = Arc::new(Budget::new(limits).at(Box::new(place.clone())));
-        let _given_up = GivenUp(Arc::clone(&budget));
+        let budget = Arc::new(GenerationBudget::new(limits).at(Box::new(place.clone())));
+        let _given_up = CancelOnDrop(Arc::clone(&budget));
         let busy = || Error::Busy { waited: limits.time };
         let begun = Arc::clone(&self.begun).acquire_owned();
         let begun = tokio::time::timeout_at(budget.ends(), begun).await;
@@ -256,10 +260,10 @@ impl Room {
         let room = Arc::clone(self);
         let done = tokio::task::spawn_blocking(move || {
             // Held until the work ends, even if its caller stops waiting.
-            let _held: (Permit, _) = (held, begun);
-            let _left = Left(place);
+            let _held: (LimitPermit, _) = (held, begun);
+            let _left = ReleaseOnDrop(place);
             let desk = permit::Desk::new(&snapshot, &caller).ok_or(Error::Broken)?;
-            work(&Bench {
+            work(&GenerationContext {
                 room: &room,
                 snapshot: &snapshot,
                 desk,
@@ -270,17 +274,17 @@ impl Room {
     }
 }
 
-impl Bench<'_> {
+impl GenerationContext<'_> {
     /// Generates the Applications of a set, as its templates produce them.
     ///
     /// # Errors
     /// That of a generator or a template. [`Error::Generate`] also if a limit is exceeded.
-    pub(super) fn generate(&self, cleared: &Cleared, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
+    pub(super) fn generate(&self, cleared: &SetPermit, set: &ApplicationSet) -> Result<Vec<Value>, Error> {
         let resources = &self.snapshot.resources;
         let clusters = ClusterInput::all(resources);
         let gate = self.desk.gate(cleared);
         let repositories = self.room.store.with(resources, project(set));
-        let guests = Plugins {
+        let guests = WasmGenerators {
             plugins: &self.snapshot.plugins,
             secrets: &resources.secrets,
             set: &set.name,
@@ -340,7 +344,7 @@ impl budget::Place for Place {
     fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool {
         let given_up = async {
             while !is_given_up() {
-                tokio::time::sleep(STEP).await;
+                tokio::time::sleep(CANCEL_POLL_INTERVAL).await;
             }
         };
         tokio::runtime::Handle::current().block_on(async {
@@ -353,18 +357,18 @@ impl budget::Place for Place {
 }
 
 /// Releases a slot when the work is done, successful or not. The budget lives on with the caller.
-struct Left(Place);
+struct ReleaseOnDrop(Place);
 
-impl Drop for Left {
+impl Drop for ReleaseOnDrop {
     fn drop(&mut self) {
         self.0.put(None);
     }
 }
 
 /// Ends the work if its caller goes away.
-struct GivenUp(Arc<Budget>);
+struct CancelOnDrop(Arc<GenerationBudget>);
 
-impl Drop for GivenUp {
+impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
     }

@@ -34,13 +34,13 @@ pub enum ApplicationSetRoute<'a> {
         /// Its name.
         name: Cow<'a, str>,
         /// What.
-        wish: Wish,
+        wish: ApplicationSetAction,
     },
 }
 
 /// What a request about one ApplicationSet asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wish {
+pub enum ApplicationSetAction {
     /// To see it.
     Get,
     /// To replace it.
@@ -93,11 +93,11 @@ pub(crate) fn application_set<'a>(method: &Method, uri: &'a Uri) -> Result<Optio
         None => (tail, None),
     };
     let wish = match (below, method) {
-        (None, &Method::PUT) => Wish::Update,
-        (None, &Method::DELETE) => Wish::Delete,
-        (None, _) if reads => Wish::Get,
-        (Some("resource-tree"), _) if reads => Wish::ResourceTree,
-        (Some("events"), _) if reads => Wish::Events,
+        (None, &Method::PUT) => ApplicationSetAction::Update,
+        (None, &Method::DELETE) => ApplicationSetAction::Delete,
+        (None, _) if reads => ApplicationSetAction::Get,
+        (Some("resource-tree"), _) if reads => ApplicationSetAction::ResourceTree,
+        (Some("events"), _) if reads => ApplicationSetAction::Events,
         (_, _) => return Ok(None),
     };
     let name = percent_encoding::percent_decode_str(segment);

@@ -18,9 +18,9 @@ use tokio::sync::watch;
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
 use crate::applicationsets::read::{is_of, labels, literal_project};
-use crate::applicationsets::request::{Error, Told, Watch};
-use crate::applicationsets::{Desk, Room};
-use crate::open_exchanges::{Question, Shared};
+use crate::applicationsets::request::{Error, Watch, WatchEvent};
+use crate::applicationsets::{ApplicationSetsFrontState, Desk};
+use crate::open_exchanges::{PtrEqArc, Question};
 use crate::rejection::Rejection;
 use crate::snapshot::Snapshot;
 use tollgate_applicationset::selector::Selector;
@@ -30,17 +30,17 @@ use tollgate_state::{ObjectName, Resources};
 
 mod turns;
 
-pub(super) use turns::Turns;
+pub(super) use turns::ComparisonScheduler;
 
 /// What happened to a set, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Event {
+enum EventType {
     Added,
     Modified,
     Deleted,
 }
 
-impl Event {
+impl EventType {
     fn as_str(self) -> &'static str {
         match self {
             Self::Added => "ADDED",
@@ -52,7 +52,7 @@ impl Event {
 
 /// A set, and whether it is among those watched.
 #[derive(Clone, Debug)]
-struct Looked {
+struct WatchedSet {
     set: Arc<Value>,
     /// Projects of its Applications, if its own is a template.
     owned: BTreeSet<String>,
@@ -60,17 +60,17 @@ struct Looked {
 }
 
 /// All sets.
-type Sets = BTreeMap<ObjectName, Looked>;
+type Sets = BTreeMap<ObjectName, WatchedSet>;
 
 /// Everything but the set itself that decides whether somebody may see it.
-struct Rules {
+struct VisibilityInputs {
     rbac: Arc<Rbac>,
     policy: Option<Arc<ApplicationSetsPolicy>>,
 }
 
 /// One watch.
 struct Watcher {
-    room: Arc<Room>,
+    room: Arc<ApplicationSetsFrontState>,
     judged: watch::Receiver<Arc<Snapshot>>,
     /// Generation of the snapshot that was compared last.
     generation: u64,
@@ -79,17 +79,17 @@ struct Watcher {
     selector: Selector,
     /// The sets as they were compared last.
     looked: Sets,
-    rules: Option<Rules>,
+    rules: Option<VisibilityInputs>,
     /// Events to send before the next comparison.
-    queue: VecDeque<Told>,
+    queue: VecDeque<WatchEvent>,
 }
 
 impl Desk<'_, '_> {
     /// Streams events until the caller goes away. As in Argo CD, a set that is named is first sent
     /// as it is.
-    pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, Told>, Rejection> {
+    pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
-        let question = Question::ApplicationSets(Shared(Arc::clone(self.principal)));
+        let question = Question::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
         let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
         let judged = self.open.judged();
@@ -124,7 +124,7 @@ impl Desk<'_, '_> {
 
 impl Watcher {
     /// The next event. `None` if the front is closed or the gateway stops.
-    async fn next(mut self) -> Option<(Told, Self)> {
+    async fn next(mut self) -> Option<(WatchEvent, Self)> {
         loop {
             if let Some(event) = self.queue.pop_front() {
                 return Some((event, self));
@@ -151,9 +151,9 @@ impl Watcher {
     fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
         let now = self.look(snapshot)?;
         let told = changed(&self.looked, &now).into_iter();
-        let told = told.filter(|(event, set)| *event == Event::Deleted || self.is_new_enough(set));
+        let told = told.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
         self.queue = told
-            .map(|(event, set)| Told {
+            .map(|(event, set)| WatchEvent {
                 event: event.as_str(),
                 set,
             })
@@ -167,7 +167,7 @@ impl Watcher {
     fn look(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
         let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
         let desk = permit::Desk::new(snapshot, &caller)?;
-        let before = self.rules.replace(Rules {
+        let before = self.rules.replace(VisibilityInputs {
             rbac: Arc::clone(&snapshot.rbac),
             policy: snapshot.application_sets.clone(),
         });
@@ -187,7 +187,7 @@ impl Watcher {
                 Some(known) => known.is_shown,
                 None => self.wants(name, set, &owned) && desk.may_get(name, set, owned.iter().map(String::as_str)),
             };
-            let looked = Looked {
+            let looked = WatchedSet {
                 set: Arc::clone(set),
                 owned,
                 is_shown,
@@ -215,16 +215,16 @@ impl Watcher {
 
 /// The changes of the sets that are shown. A set that is no longer shown counts as deleted, in its
 /// state when it was last shown.
-fn changed(before: &Sets, now: &Sets) -> Vec<(Event, Arc<Value>)> {
+fn changed(before: &Sets, now: &Sets) -> Vec<(EventType, Arc<Value>)> {
     let shown = |sets: &Sets, name: &ObjectName| -> Option<Arc<Value>> {
         let looked = sets.get(name).filter(|looked| looked.is_shown);
         looked.map(|looked| Arc::clone(&looked.set))
     };
     let names: BTreeSet<&ObjectName> = before.keys().chain(now.keys()).collect();
     let became = |name: &ObjectName| match (shown(before, name), shown(now, name)) {
-        (None, Some(set)) => Some((Event::Added, set)),
-        (Some(was), Some(set)) if !Arc::ptr_eq(&was, &set) && was != set => Some((Event::Modified, set)),
-        (Some(was), None) => Some((Event::Deleted, was)),
+        (None, Some(set)) => Some((EventType::Added, set)),
+        (Some(was), Some(set)) if !Arc::ptr_eq(&was, &set) && was != set => Some((EventType::Modified, set)),
+        (Some(was), None) => Some((EventType::Deleted, was)),
         (None, None) | (Some(_), Some(_)) => None,
     };
     names.into_iter().filter_map(became).collect()

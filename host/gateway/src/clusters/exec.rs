@@ -13,11 +13,11 @@ use zeroize::Zeroizing;
 use crate::cluster_access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::cache::times::{Lifetime, Window};
+use tollgate_plugin::credential::cache::times::{Lifetime, RenewalWindow};
 
 /// Versions of the protocol. The documents made here differ in nothing else.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Version {
+pub enum ExecCredentialVersion {
     /// `client.authentication.k8s.io/v1`.
     #[default]
     V1,
@@ -25,7 +25,7 @@ pub enum Version {
     V1Beta1,
 }
 
-impl Version {
+impl ExecCredentialVersion {
     /// The version of this `apiVersion`.
     pub fn parse(text: &str) -> Option<Self> {
         [Self::V1, Self::V1Beta1]
@@ -55,7 +55,7 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
         return expires_at;
     };
     let lifetime = expires_at.map_or(Lifetime::Unknown, |end| Lifetime::Known(end.duration_since(minted_at)));
-    let window = Window::of(lifetime, 0.0)?;
+    let window = RenewalWindow::of(lifetime, 0.0)?;
     let served = SignedDuration::try_from(window.unusable).ok()?;
     minted_at.checked_add(served).ok()
 }
@@ -65,7 +65,7 @@ pub fn usable_until(access: &ClusterAccess, lease: &Lease) -> Option<Timestamp> 
 pub fn exec_credential(
     credential: &Credential,
     until: Option<Timestamp>,
-    version: Version,
+    version: ExecCredentialVersion,
 ) -> Option<Zeroizing<String>> {
     let portable = credential.headers.is_empty() && credential.basic.is_none();
     if !portable || (credential.token.is_none() && credential.certificate.is_none()) {
@@ -115,14 +115,14 @@ mod tests {
     use secrecy::SecretString;
     use serde_json::{Value, json};
 
-    use super::{Version, exec_credential};
+    use super::{ExecCredentialVersion, exec_credential};
     use tollgate_plugin::credential::{Basic, ClientCertificate, Credential, Token};
 
     fn token() -> Credential {
         Credential::of_token(Token::parse("t0ken".to_owned()).unwrap())
     }
 
-    fn document(credential: &Credential, until: Option<&str>, version: Version) -> Option<Value> {
+    fn document(credential: &Credential, until: Option<&str>, version: ExecCredentialVersion) -> Option<Value> {
         let until = until.map(|until| until.parse().unwrap());
         exec_credential(credential, until, version).map(|text| serde_json::from_str(&text).unwrap())
     }
@@ -130,8 +130,8 @@ mod tests {
     #[test]
     fn a_token_is_said_in_both_versions() {
         for (version, api) in [
-            (Version::V1, "client.authentication.k8s.io/v1"),
-            (Version::V1Beta1, "client.authentication.k8s.io/v1beta1"),
+            (ExecCredentialVersion::V1, "client.authentication.k8s.io/v1"),
+            (ExecCredentialVersion::V1Beta1, "client.authentication.k8s.io/v1beta1"),
         ] {
             let expected = json!({
                 "kind": "ExecCredential", "apiVersion": api, "spec": { "interactive": false },
@@ -141,9 +141,12 @@ mod tests {
                 document(&token(), Some("2026-01-02T03:04:05.9Z"), version),
                 Some(expected)
             );
-            assert_eq!(Version::parse(api), Some(version));
+            assert_eq!(ExecCredentialVersion::parse(api), Some(version));
         }
-        assert_eq!(Version::parse("client.authentication.k8s.io/v1alpha1"), None);
+        assert_eq!(
+            ExecCredentialVersion::parse("client.authentication.k8s.io/v1alpha1"),
+            None
+        );
     }
 
     #[test]
@@ -156,7 +159,7 @@ mod tests {
             }),
             ..token()
         };
-        let said = document(&credential, None, Version::V1).unwrap();
+        let said = document(&credential, None, ExecCredentialVersion::V1).unwrap();
         assert_eq!(
             said["status"],
             json!({ "clientCertificateData": "chain", "clientKeyData": "key" })
@@ -179,7 +182,7 @@ mod tests {
         };
         let nothing = Credential { token: None, ..token() };
         for credential in [basic, fields, nothing] {
-            assert_eq!(document(&credential, None, Version::V1), None);
+            assert_eq!(document(&credential, None, ExecCredentialVersion::V1), None);
         }
     }
 }

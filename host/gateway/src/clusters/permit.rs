@@ -15,17 +15,17 @@ use std::sync::Arc;
 use http::Method;
 
 use crate::caller::Caller;
-use crate::cluster_access::{ClusterAccess, Found};
+use crate::cluster_access::{ClusterAccess, ClusterLookup};
 use crate::extensions::facts::Lookup;
 use crate::extensions::permit::Error;
 use crate::snapshot::Snapshot;
 use tollgate_core::attributes::Attributes;
 use tollgate_policy::rbac::cluster_object_name;
-use tollgate_proxy::record::{Check, Open};
+use tollgate_proxy::record::{CheckRecord, Open};
 
 /// What a caller wants to do with a cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Wanted {
+pub enum ClusterOperation {
     /// Send its API server a request that changes nothing and runs nothing.
     Read,
     /// Send anything else. That includes some `GET` requests: what a pod, service or node answers
@@ -35,7 +35,7 @@ pub enum Wanted {
     Credential,
 }
 
-impl Wanted {
+impl ClusterOperation {
     /// What a request to a cluster's API server requires.
     pub fn of(method: &Method, attributes: &Attributes) -> Self {
         match attributes.is_plain_read(method) {
@@ -66,7 +66,7 @@ impl Wanted {
 #[derive(Debug)]
 pub struct ClusterPermit {
     access: Arc<ClusterAccess>,
-    wanted: Wanted,
+    wanted: ClusterOperation,
 }
 
 impl ClusterPermit {
@@ -76,7 +76,7 @@ impl ClusterPermit {
     }
 
     /// What was allowed.
-    pub fn wanted(&self) -> Wanted {
+    pub fn wanted(&self) -> ClusterOperation {
         self.wanted
     }
 }
@@ -85,12 +85,12 @@ impl ClusterPermit {
 /// were looked up go into `record`.
 ///
 /// # Errors
-/// [`Error::Cluster`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
+/// [`Error::ClusterDenied`]; [`Error::UnknownCluster`] and [`Error::AmbiguousCluster`]
 /// for those who may see such clusters.
 pub fn authorize_cluster(
     snapshot: &Snapshot,
     caller: &Caller,
-    (name, wanted): (&str, Wanted),
+    (name, wanted): (&str, ClusterOperation),
     record: &mut Open,
 ) -> Result<ClusterPermit, Error> {
     let mut checks = Vec::new();
@@ -110,7 +110,7 @@ pub fn authorize_cluster(
 pub fn authorize_cluster_again(
     snapshot: &Snapshot,
     caller: &Caller,
-    asked: (&str, Wanted),
+    asked: (&str, ClusterOperation),
 ) -> Result<ClusterPermit, Error> {
     let (_, wanted) = asked;
     let access = judge(snapshot, caller, asked, &mut Vec::new())?;
@@ -133,8 +133,8 @@ pub fn visible<'a>(snapshot: &'a Snapshot, caller: &Caller) -> Vec<&'a Arc<Clust
 fn judge(
     snapshot: &Snapshot,
     caller: &Caller,
-    (name, wanted): (&str, Wanted),
-    checks: &mut Vec<Check>,
+    (name, wanted): (&str, ClusterOperation),
+    checks: &mut Vec<CheckRecord>,
 ) -> Result<Arc<ClusterAccess>, Error> {
     let mut require = |[resource, action]: [&'static str; 2], object: String| {
         let check = Lookup::of(&snapshot.rbac, caller, [resource, action], object).into_check();
@@ -143,7 +143,7 @@ fn judge(
         if allowed {
             return Ok(());
         }
-        Err(Error::Cluster {
+        Err(Error::ClusterDenied {
             resource,
             action,
             name: name.to_owned(),
@@ -151,14 +151,14 @@ fn judge(
     };
     let get = ["clusters", "get"];
     match snapshot.clusters.find(name) {
-        Found::One(access) => {
+        ClusterLookup::One(access) => {
             require(get, object(access))?;
             for besides in wanted.besides() {
                 require(*besides, object(access))?;
             }
             Ok(Arc::clone(access))
         }
-        Found::Several(several) => {
+        ClusterLookup::Several(several) => {
             for access in several {
                 require(get, object(access))?;
             }
@@ -167,7 +167,7 @@ fn judge(
                 count: several.len(),
             })
         }
-        Found::None => {
+        ClusterLookup::None => {
             // A caller who may see every cluster of this name may learn that none exists.
             require(get, name.to_owned())?;
             Err(Error::UnknownCluster { name: name.to_owned() })

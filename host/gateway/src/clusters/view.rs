@@ -6,8 +6,8 @@
 use serde::Serialize;
 
 use crate::cluster_access::ClusterAccess;
-use tollgate_plugin::credential::cache::health::{Health, Standing};
-use tollgate_plugin::credential::source::Supply;
+use tollgate_plugin::credential::cache::health::{Health, SlotStatus};
+use tollgate_plugin::credential::source::CredentialSource;
 
 /// A cluster as the API shows it to those who may see it.
 #[derive(Clone, Debug, Serialize)]
@@ -79,9 +79,9 @@ impl ClusterView {
 impl CredentialView {
     fn of(access: &ClusterAccess) -> Self {
         match access.supply() {
-            Supply::Minted(minted) => Self::minted(minted.slot.health()),
-            Supply::Fixed(_) => Self::plain("fixed", None),
-            Supply::Unusable(error) => Self::plain(
+            CredentialSource::Minted(minted) => Self::minted(minted.slot.health()),
+            CredentialSource::Static(_) => Self::plain("fixed", None),
+            CredentialSource::Unusable(error) => Self::plain(
                 "unusable",
                 Some(ErrorView {
                     class: error.class.as_str(),
@@ -106,7 +106,7 @@ impl CredentialView {
     fn minted(health: Health) -> Self {
         let text = |at: Option<jiff::Timestamp>| at.map(|at| at.to_string());
         Self {
-            standing: Standing::as_str(health.standing),
+            standing: SlotStatus::as_str(health.standing),
             generation: Some(health.generation),
             minted_at: text(health.minted_at),
             expires_at: text(health.expires_at),

@@ -1,4 +1,4 @@
-//! Parses a cluster's discovery documents into [`Content`]. Documents over the limits, and those
+//! Parses a cluster's discovery documents into [`DiscoveryContent`]. Documents over the limits, and those
 //! that are no discovery documents, are refused.
 //!
 //! Invariant: every entry has a kind and a scope, and the kind of a subresource is ignored.
@@ -16,9 +16,9 @@ use serde::Deserialize;
 use tokio::time::timeout;
 
 use super::room::Asked;
-use super::{Kind, Limits, Scope};
+use super::{Limits, ResourceKind, ResourceScope};
 use crate::cluster_access::ClusterAccess;
-use crate::question::{self, Asking, Question};
+use crate::question::{self, ClusterClient, Question};
 
 const JSON: &str = "application/json";
 
@@ -26,7 +26,7 @@ type Map<K, V> = HashMap<K, V, FxBuildHasher>;
 
 /// Why it is not known which resources a cluster serves.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Problem {
+pub enum EndpointError {
     /// It could not be asked, or did not answer well.
     #[error(transparent)]
     Asked(#[from] question::Error),
@@ -48,7 +48,7 @@ pub enum Problem {
 
 /// What one question is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Part {
+pub(super) enum DiscoveryEndpoint {
     /// The core group.
     Core,
     /// Every other group.
@@ -59,7 +59,7 @@ pub(super) enum Part {
 
 /// What a cluster said of one part.
 #[derive(Debug)]
-pub(super) enum Content {
+pub(super) enum DiscoveryContent {
     /// All of it.
     Kinds(Kinds),
     /// Which versions there are. Each is fetched separately.
@@ -68,13 +68,13 @@ pub(super) enum Content {
 
 /// Kinds by group, version and resource.
 #[derive(Debug, Default)]
-pub(super) struct Kinds(Map<String, Map<String, Map<String, Kind>>>);
+pub(super) struct Kinds(Map<String, Map<String, Map<String, ResourceKind>>>);
 
 /// Versions by group.
 #[derive(Debug, Default)]
 pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
-impl Part {
+impl DiscoveryEndpoint {
     /// The part that lists the versions of a group.
     pub(super) fn top(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
@@ -88,7 +88,7 @@ impl Part {
     }
 
     fn path(&self) -> String {
-        let segment = |text| utf8_percent_encode(text, KEPT);
+        let segment = |text| utf8_percent_encode(text, ESCAPED);
         match self {
             Self::Core => "/api".to_owned(),
             Self::Groups => "/apis".to_owned(),
@@ -99,10 +99,10 @@ impl Part {
 }
 
 /// Characters that names of groups and versions have in addition to letters and digits.
-const KEPT: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
+const ESCAPED: &percent_encoding::AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.');
 
-impl Content {
-    pub(super) fn kind(&self, asked: Asked<'_>) -> Option<Kind> {
+impl DiscoveryContent {
+    pub(super) fn kind(&self, asked: Asked<'_>) -> Option<ResourceKind> {
         match self {
             Self::Kinds(kinds) => kinds.get(asked),
             Self::Versions(_) => None,
@@ -119,17 +119,17 @@ impl Content {
 }
 
 impl Kinds {
-    pub(super) fn get(&self, asked: Asked<'_>) -> Option<Kind> {
+    pub(super) fn get(&self, asked: Asked<'_>) -> Option<ResourceKind> {
         let versions = self.0.get(asked.group)?;
         versions.get(asked.version)?.get(asked.resource).cloned()
     }
 
-    fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, Scope)>) {
+    fn add(&mut self, (group, version): (&str, &str), found: Vec<(String, String, ResourceScope)>) {
         let name: Arc<str> = Arc::from(group);
         let kinds = found.into_iter().map(|(resource, kind, scope)| {
             let group = Arc::clone(&name);
             let kind = Arc::from(kind);
-            (resource, Kind { group, kind, scope })
+            (resource, ResourceKind { group, kind, scope })
         });
         let versions = self.0.entry(group.to_owned()).or_default();
         versions.entry(version.to_owned()).or_default().extend(kinds);
@@ -142,10 +142,12 @@ impl Versions {
     }
 
     /// Whether `known` is still valid if this is the content of `top`.
-    pub(super) fn keeps(&self, known: &Part, top: &Part) -> bool {
+    pub(super) fn keeps(&self, known: &DiscoveryEndpoint, top: &DiscoveryEndpoint) -> bool {
         match known {
-            Part::Core | Part::Groups => true,
-            Part::Version { group, version } => Part::top(group) != *top || self.contains(group, version),
+            DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => true,
+            DiscoveryEndpoint::Version { group, version } => {
+                DiscoveryEndpoint::top(group) != *top || self.contains(group, version)
+            }
         }
     }
 
@@ -156,27 +158,31 @@ impl Versions {
 }
 
 /// Asks a cluster for a part. Bounded by `limits`. Cancel safe.
-pub(super) async fn fetch(access: &ClusterAccess, part: &Part, limits: Limits) -> Result<Content, Problem> {
+pub(super) async fn fetch(
+    access: &ClusterAccess,
+    part: &DiscoveryEndpoint,
+    limits: Limits,
+) -> Result<DiscoveryContent, EndpointError> {
     let asking = async {
         let path = part.path();
         let question = Question {
             path: &path,
             accept: match part {
-                Part::Core | Part::Groups => ACCEPT_AGGREGATED_DISCOVERY_V2,
-                Part::Version { .. } => JSON,
+                DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => ACCEPT_AGGREGATED_DISCOVERY_V2,
+                DiscoveryEndpoint::Version { .. } => JSON,
             },
             content: None,
             longest: limits.bytes,
         };
-        let content = Asking::begin(access).await?.ask(&question).await?;
+        let content = ClusterClient::begin(access).await?.ask(&question).await?;
         let part = part.clone();
         // Parsing some megabytes would block other requests on this thread for too long.
         let reading = tokio::task::spawn_blocking(move || read(&part, &content, limits));
-        reading.await.map_err(|_| Problem::Answer)?
+        reading.await.map_err(|_| EndpointError::Answer)?
     };
     match timeout(limits.within, asking).await {
         Ok(answer) => answer,
-        Err(_) => Err(Problem::Time(limits.within)),
+        Err(_) => Err(EndpointError::Time(limits.within)),
     }
 }
 
@@ -186,17 +192,25 @@ struct Head {
     kind: String,
 }
 
-pub(super) fn read(part: &Part, content: &Bytes, limits: Limits) -> Result<Content, Problem> {
+pub(super) fn read(
+    part: &DiscoveryEndpoint,
+    content: &Bytes,
+    limits: Limits,
+) -> Result<DiscoveryContent, EndpointError> {
     let head: Head = parse(content)?;
     let (answer, count) = match (part, head.kind.as_str()) {
-        (Part::Core | Part::Groups, "APIGroupDiscoveryList") => aggregated(part, parse(content)?),
-        (Part::Core, "APIVersions") => core_versions(&parse(content)?),
-        (Part::Groups, "APIGroupList") => group_versions(&parse(content)?),
-        (Part::Version { group, version }, "APIResourceList") => resources((group, version), parse(content)?),
-        (_, _) => return Err(Problem::Answer),
+        (DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups, "APIGroupDiscoveryList") => {
+            aggregated(part, parse(content)?)
+        }
+        (DiscoveryEndpoint::Core, "APIVersions") => core_versions(&parse(content)?),
+        (DiscoveryEndpoint::Groups, "APIGroupList") => group_versions(&parse(content)?),
+        (DiscoveryEndpoint::Version { group, version }, "APIResourceList") => {
+            resources((group, version), parse(content)?)
+        }
+        (_, _) => return Err(EndpointError::Answer),
     };
     if count > limits.kinds {
-        return Err(Problem::TooMany {
+        return Err(EndpointError::TooMany {
             observed: count,
             allowed: limits.kinds,
         });
@@ -204,17 +218,17 @@ pub(super) fn read(part: &Part, content: &Bytes, limits: Limits) -> Result<Conte
     Ok(answer)
 }
 
-fn parse<'a, T: Deserialize<'a>>(content: &'a Bytes) -> Result<T, Problem> {
-    serde_json::from_slice(content).map_err(|_| Problem::Answer)
+fn parse<'a, T: Deserialize<'a>>(content: &'a Bytes) -> Result<T, EndpointError> {
+    serde_json::from_slice(content).map_err(|_| EndpointError::Answer)
 }
 
-fn aggregated(part: &Part, list: APIGroupDiscoveryList) -> (Content, usize) {
+fn aggregated(part: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (DiscoveryContent, usize) {
     let mut kinds = Kinds::default();
     let mut count = 0_usize;
     for group in list.items {
         let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
         // SECURITY: each document speaks of its own groups only.
-        if Part::top(&name) != *part {
+        if DiscoveryEndpoint::top(&name) != *part {
             continue;
         }
         for version in group.versions {
@@ -224,14 +238,14 @@ fn aggregated(part: &Part, list: APIGroupDiscoveryList) -> (Content, usize) {
             kinds.add((&name, &version_name), found);
         }
     }
-    (Content::Kinds(kinds), count)
+    (DiscoveryContent::Kinds(kinds), count)
 }
 
 /// `None` for a parent of which only subresources were listed, because it has no kind.
-fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, Scope)> {
+fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, ResourceScope)> {
     let scope = match resource.scope.as_deref() {
-        Some("Namespaced") => Scope::Namespaced,
-        Some("Cluster") => Scope::Cluster,
+        Some("Namespaced") => ResourceScope::Namespaced,
+        Some("Cluster") => ResourceScope::Cluster,
         Some(_) | None => return None,
     };
     let kind = resource.response_kind?.kind.filter(|kind| !kind.is_empty())?;
@@ -239,15 +253,15 @@ fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, Scop
     Some((name, kind, scope))
 }
 
-fn core_versions(versions: &APIVersions) -> (Content, usize) {
+fn core_versions(versions: &APIVersions) -> (DiscoveryContent, usize) {
     let mut known = Versions::default();
     for version in &versions.versions {
         known.add("", version);
     }
-    (Content::Versions(known), versions.versions.len())
+    (DiscoveryContent::Versions(known), versions.versions.len())
 }
 
-fn group_versions(list: &APIGroupList) -> (Content, usize) {
+fn group_versions(list: &APIGroupList) -> (DiscoveryContent, usize) {
     let mut known = Versions::default();
     let mut count = 0_usize;
     for group in &list.groups {
@@ -256,21 +270,21 @@ fn group_versions(list: &APIGroupList) -> (Content, usize) {
             known.add(&group.name, &version.version);
         }
     }
-    (Content::Versions(known), count)
+    (DiscoveryContent::Versions(known), count)
 }
 
-fn resources((group, version): (&str, &str), list: APIResourceList) -> (Content, usize) {
+fn resources((group, version): (&str, &str), list: APIResourceList) -> (DiscoveryContent, usize) {
     let count = list.resources.len();
     let found = list.resources.into_iter().filter_map(|resource| {
         let scope = if resource.namespaced {
-            Scope::Namespaced
+            ResourceScope::Namespaced
         } else {
-            Scope::Cluster
+            ResourceScope::Cluster
         };
         let is_parent = !resource.name.is_empty() && !resource.name.contains('/');
         (is_parent && !resource.kind.is_empty()).then_some((resource.name, resource.kind, scope))
     });
     let mut kinds = Kinds::default();
     kinds.add((group, version), found.collect());
-    (Content::Kinds(kinds), count)
+    (DiscoveryContent::Kinds(kinds), count)
 }

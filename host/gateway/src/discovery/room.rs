@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
-use super::answer::{self, Content, Part, Problem};
-use super::{Error, Kind, Limits};
+use super::answer::{self, DiscoveryContent, DiscoveryEndpoint, EndpointError};
+use super::{Error, Limits, ResourceKind};
 use crate::cluster_access::ClusterAccess;
 use tollgate_core::diagnostic::shortened;
 use tollgate_identity::clock::Clock;
@@ -21,12 +21,12 @@ use tollgate_identity::clock::Clock;
 /// Age at which a part is fetched again.
 const REFRESH: Duration = Duration::from_secs(600);
 /// Age at which a part is no longer used.
-const OLDEST: Duration = Duration::from_secs(3600);
+const MAX_AGE: Duration = Duration::from_secs(3600);
 /// Minimum time between two requests for the same part.
-const AGAIN: Duration = Duration::from_secs(3);
+const MIN_FETCH_INTERVAL: Duration = Duration::from_secs(3);
 /// Maximum requests for one lookup: the list of versions, the content of one version, and each once
 /// more if another caller's request came first.
-const ROUNDS: usize = 4;
+const MAX_FETCHES: usize = 4;
 /// Bytes of a resource in an error.
 const SHOWN_BYTES: usize = 256;
 
@@ -40,8 +40,8 @@ pub(super) struct Asked<'a> {
 
 /// One cluster.
 #[derive(Debug, Default)]
-pub(super) struct Room {
-    parts: Mutex<HashMap<Part, Slot>>,
+pub(super) struct ClusterDiscovery {
+    parts: Mutex<HashMap<DiscoveryEndpoint, EndpointState>>,
     /// How many kinds are known.
     kinds: AtomicU32,
     /// Number of kinds when the weight was computed.
@@ -50,36 +50,36 @@ pub(super) struct Room {
 
 /// One part of what a cluster says.
 #[derive(Debug, Default)]
-struct Slot {
-    known: Option<Content>,
+struct EndpointState {
+    known: Option<DiscoveryContent>,
     /// Running time when it was read.
     read_at: Duration,
     /// Running time when the last question ended.
     tried_at: Option<Duration>,
     /// The failure of the last request, if it failed.
-    problem: Option<Problem>,
+    problem: Option<EndpointError>,
     /// Closed when the request in progress ends.
     flight: Option<watch::Receiver<()>>,
 }
 
 /// A request that this caller must send.
-struct Start {
-    part: Part,
+struct FetchTask {
+    part: DiscoveryEndpoint,
     /// Dropping it wakes those who wait.
     end: watch::Sender<()>,
 }
 
-enum Step {
-    Known(Kind),
+enum LookupStep {
+    Known(ResourceKind),
     /// Usable, but must be refreshed.
-    Aged(Kind, Start),
-    Ask(Start),
+    Stale(ResourceKind, FetchTask),
+    Fetch(FetchTask),
     Wait(watch::Receiver<()>),
     Unknown,
-    Failed(Problem),
+    Failed(EndpointError),
 }
 
-impl Room {
+impl ClusterDiscovery {
     /// The weight: how many kinds are known.
     pub(super) fn weigh(&self) -> u32 {
         let kinds = self.kinds.load(Ordering::Relaxed);
@@ -98,23 +98,23 @@ impl Room {
         access: &Arc<ClusterAccess>,
         asked: Asked<'_>,
         (clock, limits): (&Clock, Limits),
-    ) -> Result<Kind, Error> {
+    ) -> Result<ResourceKind, Error> {
         let launch = |start| tokio::spawn(Arc::clone(self).fly(start, Arc::clone(access), (clock.clone(), limits)));
-        for _ in 0..ROUNDS {
+        for _ in 0..MAX_FETCHES {
             let mut flight = match self.step(asked, clock.running()) {
-                Step::Known(kind) => return Ok(kind),
-                Step::Aged(kind, start) => {
+                LookupStep::Known(kind) => return Ok(kind),
+                LookupStep::Stale(kind, start) => {
                     launch(start);
                     return Ok(kind);
                 }
-                Step::Ask(start) => {
+                LookupStep::Fetch(start) => {
                     let flight = start.end.subscribe();
                     launch(start);
                     flight
                 }
-                Step::Wait(flight) => flight,
-                Step::Unknown => break,
-                Step::Failed(source) => {
+                LookupStep::Wait(flight) => flight,
+                LookupStep::Unknown => break,
+                LookupStep::Failed(source) => {
                     return Err(Error::Unavailable {
                         cluster: Arc::clone(access.label()),
                         source,
@@ -127,34 +127,34 @@ impl Room {
         Err(asked.unknown(access))
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<Part, Slot>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<DiscoveryEndpoint, EndpointState>> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn step(&self, asked: Asked<'_>, now: Duration) -> Step {
+    fn step(&self, asked: Asked<'_>, now: Duration) -> LookupStep {
         let mut parts = self.lock();
-        let top = Part::top(asked.group);
+        let top = DiscoveryEndpoint::top(asked.group);
         let (part, kind) = match parts.get(&top).and_then(|slot| slot.known.as_ref()) {
             None => (top, None),
-            Some(Content::Kinds(kinds)) => (top, kinds.get(asked)),
-            Some(Content::Versions(versions)) if versions.contains(asked.group, asked.version) => {
-                let part = Part::of_version(asked.group, asked.version);
+            Some(DiscoveryContent::Kinds(kinds)) => (top, kinds.get(asked)),
+            Some(DiscoveryContent::Versions(versions)) if versions.contains(asked.group, asked.version) => {
+                let part = DiscoveryEndpoint::of_version(asked.group, asked.version);
                 let known = parts.get(&part).and_then(|slot| slot.known.as_ref());
                 let kind = known.and_then(|content| content.kind(asked));
                 (part, kind)
             }
-            Some(Content::Versions(_)) => (top, None),
+            Some(DiscoveryContent::Versions(_)) => (top, None),
         };
         let slot = match parts.entry(part.clone()) {
             Entry::Occupied(known) => known.into_mut(),
-            Entry::Vacant(vacant) => vacant.insert(Slot::default()),
+            Entry::Vacant(vacant) => vacant.insert(EndpointState::default()),
         };
         slot.step(part, kind, now)
     }
 
     /// Sends the request and stores the answer, even if nobody waits for it any more.
-    async fn fly(self: Arc<Self>, start: Start, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
-        let Start { part, end } = start;
+    async fn fly(self: Arc<Self>, start: FetchTask, access: Arc<ClusterAccess>, (clock, limits): (Clock, Limits)) {
+        let FetchTask { part, end } = start;
         let answer = answer::fetch(&access, &part, limits).await;
         if let Err(problem) = &answer {
             let cluster = access.label();
@@ -162,13 +162,13 @@ impl Room {
         }
         let now = clock.running();
         let mut parts = self.lock();
-        if let Ok(Content::Versions(versions)) = &answer {
+        if let Ok(DiscoveryContent::Versions(versions)) = &answer {
             parts.retain(|known, _| versions.keeps(known, &part));
         }
         let slot = parts.entry(part).or_default();
         slot.land(answer, now);
         let known = parts.values().filter_map(|slot| slot.known.as_ref());
-        let kinds: usize = known.map(Content::len).sum();
+        let kinds: usize = known.map(DiscoveryContent::len).sum();
         self.kinds
             .store(u32::try_from(kinds).unwrap_or(u32::MAX), Ordering::Relaxed);
         drop(parts);
@@ -176,34 +176,38 @@ impl Room {
     }
 }
 
-impl Slot {
-    fn step(&mut self, part: Part, kind: Option<Kind>, now: Duration) -> Step {
+impl EndpointState {
+    fn step(&mut self, part: DiscoveryEndpoint, kind: Option<ResourceKind>, now: Duration) -> LookupStep {
         let age = now.saturating_sub(self.read_at);
         // A task that ended without storing a result is no longer in progress.
         let flight = self.flight.take_if(|flight| flight.has_changed().is_err());
         drop(flight);
-        let rested = self.tried_at.is_none_or(|tried| now.saturating_sub(tried) >= AGAIN);
+        let rested = self
+            .tried_at
+            .is_none_or(|tried| now.saturating_sub(tried) >= MIN_FETCH_INTERVAL);
         match kind {
-            Some(kind) if age < REFRESH || (age < OLDEST && (self.flight.is_some() || !rested)) => Step::Known(kind),
-            Some(kind) if age < OLDEST => Step::Aged(kind, self.start(part)),
+            Some(kind) if age < REFRESH || (age < MAX_AGE && (self.flight.is_some() || !rested)) => {
+                LookupStep::Known(kind)
+            }
+            Some(kind) if age < MAX_AGE => LookupStep::Stale(kind, self.start(part)),
             Some(_) | None => match &self.flight {
-                Some(flight) => Step::Wait(flight.clone()),
-                None if rested => Step::Ask(self.start(part)),
+                Some(flight) => LookupStep::Wait(flight.clone()),
+                None if rested => LookupStep::Fetch(self.start(part)),
                 None => match &self.problem {
-                    Some(problem) => Step::Failed(problem.clone()),
-                    None => Step::Unknown,
+                    Some(problem) => LookupStep::Failed(problem.clone()),
+                    None => LookupStep::Unknown,
                 },
             },
         }
     }
 
-    fn start(&mut self, part: Part) -> Start {
+    fn start(&mut self, part: DiscoveryEndpoint) -> FetchTask {
         let (end, flight) = watch::channel(());
         self.flight = Some(flight);
-        Start { part, end }
+        FetchTask { part, end }
     }
 
-    fn land(&mut self, answer: Result<Content, Problem>, now: Duration) {
+    fn land(&mut self, answer: Result<DiscoveryContent, EndpointError>, now: Duration) {
         self.flight = None;
         self.tried_at = Some(now);
         match answer {

@@ -6,7 +6,7 @@ mod world;
 
 use std::sync::Arc;
 
-use super::{Discovery, Error, Kind, Problem, Scope};
+use super::{Discovery, EndpointError, Error, ResourceKind, ResourceScope};
 use crate::cluster_access::ClusterAccess;
 
 /// `group/Kind` with `*` for one of the cluster, or the refusal with its causes.
@@ -14,9 +14,9 @@ async fn find(discovery: &Discovery, access: &Arc<ClusterAccess>, asked: &str) -
     let (gv, resource) = asked.rsplit_once('/').unwrap();
     let (group, version) = gv.split_once('/').unwrap_or(("", gv));
     match discovery.find(access, group, version, resource).await {
-        Ok(Kind { group, kind, scope }) => match scope {
-            Scope::Namespaced => format!("{group}/{kind}"),
-            Scope::Cluster => format!("{group}/{kind}*"),
+        Ok(ResourceKind { group, kind, scope }) => match scope {
+            ResourceScope::Namespaced => format!("{group}/{kind}"),
+            ResourceScope::Cluster => format!("{group}/{kind}*"),
         },
         Err(error) => tollgate_core::diagnostic::with_causes(&error),
     }
@@ -34,7 +34,7 @@ fn unknown(resource: &str) -> String {
 fn errors_say_which_cluster_and_what_was_asked() {
     let error = Error::Unavailable {
         cluster: "prod".into(),
-        source: Problem::Answer,
+        source: EndpointError::Answer,
     };
     let text = tollgate_core::diagnostic::with_causes(&error);
     assert_eq!(text, unavailable("it answered something else than a list of resources"));

@@ -21,7 +21,7 @@ pub const PROJECT_HEADER: &str = "argocd-project-name";
 #[derive(Clone, Debug)]
 pub struct Call {
     /// What the caller asks for.
-    pub asked: Asked,
+    pub asked: ExtensionAttributes,
     /// The extension, when registered.
     pub extension: Option<Arc<Extension>>,
     /// `namespace:name` of the application the caller names.
@@ -36,7 +36,7 @@ pub struct Call {
 
 /// Which extension, about what.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Asked {
+pub struct ExtensionAttributes {
     /// Name in the path, registered or not.
     pub name: Arc<str>,
     /// Application and project the caller names.
@@ -117,7 +117,11 @@ impl Error {
 ///
 /// # Errors
 /// [`Error`], in the order Argo CD checks: application before project.
-pub fn read(name: &str, registry: &Registry, headers: &HeaderMap) -> Result<(Asked, Option<Arc<Extension>>), Error> {
+pub fn read(
+    name: &str,
+    registry: &Registry,
+    headers: &HeaderMap,
+) -> Result<(ExtensionAttributes, Option<Arc<Extension>>), Error> {
     if name.is_empty() {
         return Err(Error::MissingName);
     }
@@ -141,7 +145,7 @@ pub fn read(name: &str, registry: &Registry, headers: &HeaderMap) -> Result<(Ask
     let name = extension
         .as_ref()
         .map_or_else(|| Arc::from(name), |extension| Arc::clone(extension.name()));
-    Ok((Asked { name, subject }, extension))
+    Ok((ExtensionAttributes { name, subject }, extension))
 }
 
 /// Reads and checks `Argocd-Application-Name`. Argo CD writes `ns:name`; seed

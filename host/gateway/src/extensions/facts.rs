@@ -7,15 +7,15 @@
 use std::sync::Arc;
 
 use crate::caller::Caller;
-use crate::extensions::call::{Asked, Call, Subject};
+use crate::extensions::call::{Call, ExtensionAttributes, Subject};
 use crate::snapshot::Snapshot;
 use tollgate_config::Compatibility;
-use tollgate_policy::rbac::{self, Effect, Outcome, Tuple, Verdict, Why, object_name};
+use tollgate_policy::rbac::{self, Effect, Outcome, RbacRequest, Verdict, VerdictReason, object_name};
 use tollgate_policy::rego::{
-    CANDIDATES, CheckFact, ExtensionInput, Prepared, Rbac, RbacRow, RbacVerdict, Request, Verdicts,
+    ExtensionFacts, ExtensionInput, ExtensionRequest, MAX_CANDIDATES, Rbac, RbacCheck, RbacFacts, RbacRow, RbacVerdict,
 };
 use tollgate_proxy::headers;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::extensions::Scope;
 use tollgate_state::{Application, Cluster, Destination, ObjectName, Project, destination};
 
@@ -32,12 +32,12 @@ pub(crate) struct Lookup {
 
 /// The objects a call is about, as far as they exist. Built once per snapshot.
 #[derive(Debug)]
-pub struct Target {
+pub struct CallTarget {
     /// `spec.destination` of the application.
     pub(crate) literal: Option<Destination>,
     /// The application's cluster, when its destination names exactly one.
     pub(crate) destination: Option<Arc<Cluster>>,
-    prepared: Prepared,
+    prepared: ExtensionFacts,
     /// The same as headers for backends, or why they cannot express it.
     pub(crate) headers: Result<headers::Subject, headers::Error>,
     weight: u32,
@@ -48,17 +48,17 @@ pub struct Target {
 #[derive(Debug)]
 pub(crate) struct Facts {
     /// The lookups as the record shows them, in the order they are judged.
-    pub(crate) checks: Arc<[Check]>,
+    pub(crate) checks: Arc<[CheckRecord]>,
     /// The objects the call is about.
-    pub(crate) target: Arc<Target>,
+    pub(crate) target: Arc<CallTarget>,
     /// The lookups as policies see them.
-    verdicts: Verdicts,
+    verdicts: RbacFacts,
     weight: u32,
 }
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
-    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &Asked) -> Self {
+    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &ExtensionAttributes) -> Self {
         let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
         let read = match &asked.subject {
             Subject::Application { application, project } => Some(look(
@@ -80,13 +80,13 @@ impl Facts {
                 .filter(|read| read.resource == resource)
                 .map(Lookup::verdict)
         };
-        let verdicts = Verdicts::new(&Rbac {
+        let verdicts = RbacFacts::new(&Rbac {
             applications_get: verdict("applications"),
             projects_get: verdict("projects"),
             extensions_invoke: invoke.verdict(),
             candidates: &rows,
         });
-        let checks: Arc<[Check]> = read.into_iter().chain([invoke]).map(Lookup::into_check).collect();
+        let checks: Arc<[CheckRecord]> = read.into_iter().chain([invoke]).map(Lookup::into_check).collect();
         let texts = checks
             .iter()
             .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
@@ -96,7 +96,7 @@ impl Facts {
             checks,
             target: snapshot
                 .targets
-                .get_with_by_ref(asked, || Arc::new(Target::of(snapshot, asked))),
+                .get_with_by_ref(asked, || Arc::new(CallTarget::of(snapshot, asked))),
             verdicts,
         }
     }
@@ -105,7 +105,7 @@ impl Facts {
     pub(crate) fn input(&self, caller: &Caller, call: &Call) -> regorus::Value {
         ExtensionInput {
             principal: &caller.policy,
-            request: Request {
+            request: ExtensionRequest {
                 method: call.method.as_str(),
                 path: &call.rest,
                 query: call.query.as_deref(),
@@ -131,7 +131,7 @@ fn candidates<'a, 'b>(
 ) -> Vec<RbacRow<'a>> {
     let mut rows = Vec::new();
     for lookup in lookups {
-        let left = CANDIDATES.saturating_sub(rows.len());
+        let left = MAX_CANDIDATES.saturating_sub(rows.len());
         rows.extend(snapshot.rbac.candidates(&caller.roles, lookup.tuple(), left));
     }
     let rules = rows.into_iter().filter_map(|id| snapshot.rbac.rule(id));
@@ -159,7 +159,7 @@ impl Lookup {
     ) -> Self {
         let verdict = rbac.decide(
             &caller.roles,
-            Tuple {
+            RbacRequest {
                 resource,
                 action,
                 object: &object,
@@ -176,8 +176,8 @@ impl Lookup {
         }
     }
 
-    fn tuple(&self) -> Tuple<'_> {
-        Tuple {
+    fn tuple(&self) -> RbacRequest<'_> {
+        RbacRequest {
             resource: self.resource,
             action: self.action,
             object: &self.object,
@@ -195,8 +195,8 @@ impl Lookup {
     /// it is not enough.
     pub(crate) fn is_denied_by_row(&self) -> bool {
         match self.verdict.why {
-            Why::DeniedByRule | Why::EvaluationError => true,
-            Why::Allowed | Why::NoRule => false,
+            VerdictReason::DeniedByRule | VerdictReason::EvaluationError => true,
+            VerdictReason::Allowed | VerdictReason::NoRule => false,
         }
     }
 
@@ -209,8 +209,8 @@ impl Lookup {
     }
 
     /// The lookup in the form the ApplicationSet policy sees.
-    pub(crate) fn fact(&self) -> CheckFact<'_> {
-        CheckFact {
+    pub(crate) fn fact(&self) -> RbacCheck<'_> {
+        RbacCheck {
             resource: self.resource,
             action: self.action,
             object: &self.object,
@@ -218,8 +218,8 @@ impl Lookup {
         }
     }
 
-    pub(crate) fn into_check(self) -> Check {
-        Check {
+    pub(crate) fn into_check(self) -> CheckRecord {
+        CheckRecord {
             resource: self.resource,
             action: self.action,
             allowed: self.is_allowed(),
@@ -230,28 +230,28 @@ impl Lookup {
 }
 
 /// The reason for a verdict, in the form policies see.
-pub(crate) fn why(why: Why) -> &'static str {
+pub(crate) fn why(why: VerdictReason) -> &'static str {
     match why {
-        Why::Allowed => "allowed",
-        Why::DeniedByRule => "denied-by-rule",
-        Why::NoRule => "no-rule",
-        Why::EvaluationError => "evaluation-error",
+        VerdictReason::Allowed => "allowed",
+        VerdictReason::DeniedByRule => "denied-by-rule",
+        VerdictReason::NoRule => "no-rule",
+        VerdictReason::EvaluationError => "evaluation-error",
     }
 }
 
-impl Target {
+impl CallTarget {
     /// Memory it holds, in entries of lists: a project's may be long, and each application asked
     /// for, existing or not, holds a copy.
     pub(crate) fn weight(&self) -> u32 {
         self.weight
     }
 
-    fn of(snapshot: &Snapshot, asked: &Asked) -> Self {
+    fn of(snapshot: &Snapshot, asked: &ExtensionAttributes) -> Self {
         let scope = snapshot
             .extensions
             .find(&asked.name)
             .map_or(Scope::Application, |found| found.spec().scope);
-        let prepared = Prepared::new(&asked.name, scope.as_str());
+        let prepared = ExtensionFacts::new(&asked.name, scope.as_str());
         let project = asked
             .subject
             .project()
@@ -302,10 +302,10 @@ impl Target {
 
 fn subject(
     snapshot: &Snapshot,
-    asked: &Asked,
+    asked: &ExtensionAttributes,
     cluster: Option<(&str, &str)>,
 ) -> Result<headers::Subject, headers::Error> {
-    headers::Subject::new(&headers::About {
+    headers::Subject::new(&headers::ResourceNames {
         namespace: &snapshot.config.control_plane_namespace,
         application: asked
             .subject

@@ -10,15 +10,15 @@ use http::Method;
 use rustc_hash::FxBuildHasher;
 
 use crate::caller::Caller;
-use crate::extensions::call::{Asked, Call};
+use crate::extensions::call::{Call, ExtensionAttributes};
 use crate::extensions::facts::Facts;
 use crate::snapshot::Snapshot;
-use tollgate_identity::authenticate::REMEMBERED;
+use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
 use tollgate_policy::rego::{self, Decision, RequestParts};
 use tollgate_proxy::record::METHOD_BYTES;
 
 /// Size of the cache in KiB, approximately.
-const JUDGMENTS: u64 = 50_000;
+const CACHE_KIB: u64 = 50_000;
 
 /// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and target
 /// has its own.
@@ -26,17 +26,17 @@ const OBLIGATION_BYTES: usize = 1_024;
 
 /// Judgments by caller and what they ask for. One for each snapshot.
 #[derive(Debug)]
-pub struct Judgments {
-    kept: moka::sync::Cache<u64, Arc<Judgment>, FxBuildHasher>,
+pub struct ExtensionEvaluationCache {
+    kept: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
     /// Hashes with a random key, so that callers cannot provoke collisions with others.
     hasher: RandomState,
 }
 
 /// One caller, what they ask for, and what follows from the two.
 #[derive(Debug)]
-pub(crate) struct Judgment {
+pub(crate) struct ExtensionEvaluation {
     caller: Arc<Caller>,
-    asked: Asked,
+    asked: ExtensionAttributes,
     /// Present only if the policy reads it.
     method: Option<Method>,
     pub(crate) facts: Facts,
@@ -44,14 +44,14 @@ pub(crate) struct Judgment {
     decision: OnceLock<Arc<Decision>>,
 }
 
-impl Default for Judgments {
+impl Default for ExtensionEvaluationCache {
     fn default() -> Self {
         Self {
             kept: moka::sync::Cache::builder()
-                .weigher(|_, judgment: &Arc<Judgment>| judgment.weight())
-                .max_capacity(JUDGMENTS)
+                .weigher(|_, judgment: &Arc<ExtensionEvaluation>| judgment.weight())
+                .max_capacity(CACHE_KIB)
                 // Callers are verified again every few minutes, which makes a new one.
-                .time_to_live(REMEMBERED)
+                .time_to_live(VERIFIED_TOKEN_TTL)
                 // The keys are already hashes.
                 .build_with_hasher(FxBuildHasher),
             hasher: RandomState::new(),
@@ -59,9 +59,9 @@ impl Default for Judgments {
     }
 }
 
-impl Judgments {
+impl ExtensionEvaluationCache {
     /// Returns what is known of `caller` and what `call` asks for.
-    pub(crate) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<Judgment> {
+    pub(crate) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<ExtensionEvaluation> {
         let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
         let key = self
             .hasher
@@ -73,7 +73,7 @@ impl Judgments {
                 return kept;
             }
         }
-        let judgment = Arc::new(Judgment {
+        let judgment = Arc::new(ExtensionEvaluation {
             caller: Arc::clone(caller),
             asked: call.asked.clone(),
             method: method.cloned(),
@@ -88,7 +88,7 @@ impl Judgments {
     }
 }
 
-impl Judgment {
+impl ExtensionEvaluation {
     /// Memory it holds and keeps alive, approximately, in KiB.
     fn weight(&self) -> u32 {
         self.facts.weight().saturating_add(self.caller.weight())

@@ -1,4 +1,4 @@
-//! Decides whether the caller may do what the request asks. The result is a [`Permit`], which
+//! Decides whether the caller may do what the request asks. The result is a [`ExtensionPermit`], which
 //! only this stage can make, or 403.
 //!
 //! Security: everything is denied by default, and only the snapshot that the request took
@@ -16,7 +16,7 @@ use tollgate_proxy::headers;
 use tollgate_proxy::record::Open;
 use tollgate_state::Cluster;
 
-use crate::extensions::judgment::Judgment;
+use crate::extensions::judgment::ExtensionEvaluation;
 
 /// Proof that policy allowed one call.
 ///
@@ -29,8 +29,8 @@ use crate::extensions::judgment::Judgment;
 /// }
 /// ```
 #[derive(Debug)]
-pub struct Permit {
-    judgment: Arc<Judgment>,
+pub struct ExtensionPermit {
+    judgment: Arc<ExtensionEvaluation>,
     extension: Arc<Extension>,
     backend: Arc<Backend>,
     call: Call,
@@ -60,7 +60,7 @@ pub enum Error {
     },
     /// The caller may not do this with the cluster, or may not learn that it does not exist.
     #[error("not permitted: `{resource}, {action}` of cluster `{name}`")]
-    Cluster {
+    ClusterDenied {
         /// RBAC resource that is missing.
         resource: &'static str,
         /// RBAC action.
@@ -92,7 +92,12 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`]; each one means the request does not pass.
-pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: &mut Open) -> Result<Permit, Error> {
+pub fn authorize(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    call: Call,
+    record: &mut Open,
+) -> Result<ExtensionPermit, Error> {
     let judgment = snapshot.judgments.of(snapshot, caller, &call);
     let target = &judgment.facts.target;
     record.note(|record| {
@@ -109,7 +114,11 @@ pub fn authorize(snapshot: &Snapshot, caller: &Arc<Caller>, call: Call, record: 
 ///
 /// # Errors
 /// As [`authorize`].
-pub fn authorize_again(snapshot: &Snapshot, caller: &Arc<Caller>, before: &Permit) -> Result<Permit, Error> {
+pub fn authorize_again(
+    snapshot: &Snapshot,
+    caller: &Arc<Caller>,
+    before: &ExtensionPermit,
+) -> Result<ExtensionPermit, Error> {
     let mut call = before.call.clone();
     call.extension = snapshot.extensions.find(&call.asked.name);
     let judgment = snapshot.judgments.of(snapshot, caller, &call);
@@ -119,9 +128,9 @@ pub fn authorize_again(snapshot: &Snapshot, caller: &Arc<Caller>, before: &Permi
 
 fn permit(
     snapshot: &Snapshot,
-    (judgment, decision): (Arc<Judgment>, Arc<rego::Decision>),
+    (judgment, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
     call: Call,
-) -> Result<Permit, Error> {
+) -> Result<ExtensionPermit, Error> {
     let target = &judgment.facts.target;
     if !decision.allow {
         return Err(Error::Denied {
@@ -140,7 +149,7 @@ fn permit(
         .ok_or_else(|| Error::NoBackend {
             name: Arc::clone(extension.name()),
         })?;
-    Ok(Permit {
+    Ok(ExtensionPermit {
         judgment,
         extension,
         backend,
@@ -149,7 +158,7 @@ fn permit(
     })
 }
 
-impl Permit {
+impl ExtensionPermit {
     /// Who was allowed.
     pub fn caller(&self) -> &Arc<Caller> {
         self.judgment.caller()

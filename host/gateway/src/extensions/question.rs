@@ -4,15 +4,15 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::extensions::permit::{Permit, authorize_again};
+use crate::extensions::permit::{ExtensionPermit, authorize_again};
 use crate::snapshot::Snapshot;
 
 /// A call that was permitted.
 #[derive(Debug)]
-pub(crate) struct ExtensionQuestion(Arc<Permit>);
+pub(crate) struct ExtensionReauthorization(Arc<ExtensionPermit>);
 
-impl ExtensionQuestion {
-    pub(crate) fn new(permit: &Arc<Permit>) -> Self {
+impl ExtensionReauthorization {
+    pub(crate) fn new(permit: &Arc<ExtensionPermit>) -> Self {
         Self(Arc::clone(permit))
     }
 
@@ -33,7 +33,7 @@ impl ExtensionQuestion {
 }
 
 /// Whether two permits lead to the same URL, with the same fields about the caller.
-fn is_same_way(one: &Permit, other: &Permit) -> bool {
+fn is_same_way(one: &ExtensionPermit, other: &ExtensionPermit) -> bool {
     let (of_one, of_other) = (one.decision(), other.decision());
     one.backend().upstream().is_at(other.backend().upstream())
         && one.subject() == other.subject()
@@ -42,7 +42,7 @@ fn is_same_way(one: &Permit, other: &Permit) -> bool {
         && of_one.remove_headers == of_other.remove_headers
 }
 
-impl PartialEq for ExtensionQuestion {
+impl PartialEq for ExtensionReauthorization {
     fn eq(&self, other: &Self) -> bool {
         let (one, other) = (&*self.0, &*other.0);
         let (call, others) = (one.call(), other.call());
@@ -55,9 +55,9 @@ impl PartialEq for ExtensionQuestion {
     }
 }
 
-impl Eq for ExtensionQuestion {}
+impl Eq for ExtensionReauthorization {}
 
-impl Hash for ExtensionQuestion {
+impl Hash for ExtensionReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0.caller().principal).hash(state);
         self.0.call().asked.hash(state);

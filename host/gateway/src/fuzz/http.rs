@@ -3,7 +3,7 @@
 use http::{Method, Uri};
 use percent_encoding::percent_decode_str;
 
-use crate::applicationsets::grpc::{Api, Call, Method as GrpcMethod, Transport, request};
+use crate::applicationsets::grpc::{Call, MessageCodec, Method as GrpcMethod, Transport, request};
 use crate::applicationsets::request;
 use crate::platform::api;
 use crate::route::{Route, extension, route};
@@ -186,8 +186,8 @@ fn grpc_seeds() -> Vec<Vec<u8>> {
 }
 
 /// The tables of the gRPC API, made once for all inputs.
-fn api() -> Option<&'static Api> {
-    static API: std::sync::LazyLock<Option<Api>> = std::sync::LazyLock::new(|| Api::new().ok());
+fn api() -> Option<&'static MessageCodec> {
+    static API: std::sync::LazyLock<Option<MessageCodec>> = std::sync::LazyLock::new(|| MessageCodec::new().ok());
     API.as_ref()
 }
 

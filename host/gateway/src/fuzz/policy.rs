@@ -1,11 +1,11 @@
 //! Fuzz targets of policies: `policy.csv`, globs, regular expressions, JSONPath.
 
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::glob::{Negation, Pattern, matches_negatable, normalize_repository, quote_meta, source_permitted};
 use tollgate_core::json_path::SingularPath;
 use tollgate_fuzz::{Target, first_line, inputs, strings, text};
-use tollgate_policy::rbac::{MatchMode, PolicySource, Rbac, Tuple};
+use tollgate_policy::rbac::{MatchMode, PolicySource, Rbac, RbacRequest};
 use tollgate_state::Text;
 
 pub(super) const TARGETS: &[Target] = &[
@@ -43,7 +43,7 @@ fn policies() -> Vec<Vec<u8>> {
     seeds
 }
 
-fn compiled(text: &str, match_mode: MatchMode, semantics: Semantics) -> Option<Rbac> {
+fn compiled(text: &str, match_mode: MatchMode, semantics: RbacSemantics) -> Option<Rbac> {
     let source = PolicySource {
         texts: vec![Text {
             value: text.into(),
@@ -60,7 +60,7 @@ fn compiled(text: &str, match_mode: MatchMode, semantics: Semantics) -> Option<R
 fn explained(rbac: &Rbac) {
     let rows = rbac.rules().map(|(_, rule)| rule).take(8);
     for rule in rows {
-        let tuple = Tuple {
+        let tuple = RbacRequest {
             resource: &rule.resource,
             action: &rule.action,
             object: &rule.object,
@@ -72,7 +72,7 @@ fn explained(rbac: &Rbac) {
 
 fn policy_csv(data: &[u8]) {
     let Some(policy) = text(data) else { return };
-    for semantics in [Semantics::Argocd, Semantics::Strict] {
+    for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
         let Some(rbac) = compiled(policy, MatchMode::Glob, semantics) else {
             continue;
         };
@@ -100,7 +100,7 @@ fn policy_regex(data: &[u8]) {
     }
     let quoted = expression.replace('"', "\"\"");
     let policy = format!("p, alice, applications, get, \"{quoted}\", allow\n");
-    if let Some(rbac) = compiled(&policy, MatchMode::Regex, Semantics::Argocd) {
+    if let Some(rbac) = compiled(&policy, MatchMode::Regex, RbacSemantics::Argocd) {
         explained(&rbac);
     }
 }

@@ -25,7 +25,7 @@ const MAX_AGE: HeaderValue = HeaderValue::from_static("86400");
 const EXPOSED: HeaderValue =
     HeaderValue::from_static("Audit-Id, Gitlab-Unauthorized, Retry-After, Tollgate-Decision-Id, Warning");
 /// Most characters of an origin that a refusal repeats.
-const SHOWN: usize = 100;
+const MAX_ORIGIN_CHARS: usize = 100;
 
 /// Why a page may not call.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -38,7 +38,7 @@ pub enum Forbidden {
     },
     /// More than one `Origin` field.
     #[error("{observed} `Origin` fields, one is allowed")]
-    Several {
+    MultipleOrigins {
         /// How many there are.
         observed: usize,
     },
@@ -72,7 +72,7 @@ pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     match origins.count() {
         0 => {}
         more => {
-            return Err(Forbidden::Several {
+            return Err(Forbidden::MultipleOrigins {
                 observed: more.saturating_add(1),
             });
         }
@@ -94,7 +94,11 @@ pub fn check(head: &Parts, allowed: &[String]) -> Result<Cors, Forbidden> {
     }
     let seen = String::from_utf8_lossy(origin.as_bytes());
     Err(Forbidden::Origin {
-        seen: seen.chars().filter(|c| !c.is_control()).take(SHOWN).collect(),
+        seen: seen
+            .chars()
+            .filter(|c| !c.is_control())
+            .take(MAX_ORIGIN_CHARS)
+            .collect(),
     })
 }
 

@@ -1,5 +1,5 @@
 //! Decides whether the policy lets a request into an agent's cluster, from
-//! [`tollgate_identity::access::Access`] and what the request asks of Kubernetes. The result is a
+//! [`tollgate_identity::access::AccessGrant`] and what the request asks of Kubernetes. The result is a
 //! [`KubernetesPermit`], which only this file makes, or 403.
 //!
 //! Security: the verb is determined exactly as kube-apiserver determines it.
@@ -11,9 +11,9 @@ use std::time::Duration;
 
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Loaded;
-use tollgate_identity::access::Access;
-use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
-use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesInput, Standing};
+use tollgate_identity::access::AccessGrant;
+use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
+use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
 
 pub(crate) mod words;
 
@@ -21,25 +21,25 @@ pub(crate) mod words;
 mod tests;
 
 /// KiB of what was made of accesses that is remembered at once, roughly.
-const REMEMBERED_KIB: u64 = 50_000;
+const CACHE_KIB: u64 = 50_000;
 /// How long it is; an access itself is not remembered longer.
-const REMEMBERED_FOR: Duration = Duration::from_secs(300);
+const CACHE_TTL: Duration = Duration::from_secs(300);
 
 /// Bundle and mapping of the Kubernetes front, compiled, tested and ready.
 #[derive(Debug)]
 pub struct KubernetesPolicy {
     bundle: Bundle,
-    mapping: Mapping,
+    mapping: ImpersonationMapping,
     digest: Arc<str>,
     /// By the address of their access.
-    standings: moka::sync::Cache<usize, Arc<Remembered>, rustc_hash::FxBuildHasher>,
+    standings: moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>,
 }
 
 /// What follows from an access alone.
 #[derive(Debug)]
-struct Remembered {
-    access: Arc<Access>,
-    outcome: Result<(Arc<Impersonation>, Standing), impersonate::Error>,
+struct CachedIdentity {
+    access: Arc<AccessGrant>,
+    outcome: Result<(Arc<Impersonation>, KubernetesFacts), impersonate::Error>,
 }
 
 /// Proof that the policy allowed one request to a cluster.
@@ -53,7 +53,7 @@ struct Remembered {
 /// ```
 #[derive(Debug)]
 pub struct KubernetesPermit {
-    access: Arc<Access>,
+    access: Arc<AccessGrant>,
     attributes: Arc<Attributes>,
     impersonation: Arc<Impersonation>,
     notes: BTreeMap<String, String>,
@@ -98,20 +98,20 @@ impl KubernetesPolicy {
     /// Blocks as [`Bundle::load`] does. Findings: as there, and what is wrong
     /// with the mapping or its cases.
     pub fn load(folder: &Path, checker: &Checker, max_groups: usize) -> Loaded<Self> {
-        let parse = |path: &str, text: &str| Mapping::parse(path, text, max_groups).value;
+        let parse = |path: &str, text: &str| ImpersonationMapping::parse(path, text, max_groups).value;
         let loaded = Bundle::load_with((folder, Front::Kubernetes), checker, ("the mapping", parse));
         loaded.map(|(bundle, mapping)| Self::new(bundle, mapping))
     }
 
-    fn new(bundle: Bundle, mapping: Mapping) -> Self {
+    fn new(bundle: Bundle, mapping: ImpersonationMapping) -> Self {
         Self {
             digest: bundle.digest().into(),
             bundle,
             mapping,
             standings: moka::sync::Cache::builder()
-                .weigher(|_, remembered: &Arc<Remembered>| remembered.weight())
-                .max_capacity(REMEMBERED_KIB)
-                .time_to_live(REMEMBERED_FOR)
+                .weigher(|_, remembered: &Arc<CachedIdentity>| remembered.weight())
+                .max_capacity(CACHE_KIB)
+                .time_to_live(CACHE_TTL)
                 .build_with_hasher(rustc_hash::FxBuildHasher),
         }
     }
@@ -123,7 +123,11 @@ impl KubernetesPolicy {
     ///
     /// # Errors
     /// [`Error`]; each one means the request does not pass.
-    pub fn authorize(&self, access: &Arc<Access>, attributes: &Arc<Attributes>) -> Result<KubernetesPermit, Error> {
+    pub fn authorize(
+        &self,
+        access: &Arc<AccessGrant>,
+        attributes: &Arc<Attributes>,
+    ) -> Result<KubernetesPermit, Error> {
         let remembered = self.remembered(access);
         let (impersonation, standing) = match &remembered.outcome {
             Ok(made) => made,
@@ -159,7 +163,7 @@ impl KubernetesPolicy {
     }
 
     /// The names the mapping can produce.
-    pub fn mapping(&self) -> &Mapping {
+    pub fn mapping(&self) -> &ImpersonationMapping {
         &self.mapping
     }
 
@@ -168,7 +172,7 @@ impl KubernetesPolicy {
         &self.digest
     }
 
-    fn remembered(&self, access: &Arc<Access>) -> Arc<Remembered> {
+    fn remembered(&self, access: &Arc<AccessGrant>) -> Arc<CachedIdentity> {
         let key = Arc::as_ptr(access) as usize;
         // INVARIANT: an entry keeps its access alive, so no other access can have
         // the same address while the entry exists.
@@ -177,12 +181,12 @@ impl KubernetesPolicy {
         {
             return remembered;
         }
-        let known = Known::of(access.facts());
+        let known = AccessInput::of(access.facts());
         let outcome = self.mapping.apply_known(access.facts(), &known).map(|impersonation| {
-            let standing = Standing::new(known, &impersonation);
+            let standing = KubernetesFacts::new(known, &impersonation);
             (Arc::new(impersonation), standing)
         });
-        let remembered = Arc::new(Remembered {
+        let remembered = Arc::new(CachedIdentity {
             access: Arc::clone(access),
             outcome,
         });
@@ -191,7 +195,7 @@ impl KubernetesPolicy {
     }
 }
 
-impl Remembered {
+impl CachedIdentity {
     /// Memory it holds, approximately, in KiB.
     fn weight(&self) -> u32 {
         let texts = match &self.outcome {
@@ -210,7 +214,7 @@ impl Remembered {
 
 impl KubernetesPermit {
     /// The caller's access to the agent.
-    pub fn access(&self) -> &Arc<Access> {
+    pub fn access(&self) -> &Arc<AccessGrant> {
         &self.access
     }
 

@@ -5,26 +5,30 @@
 
 use http::Response;
 
-use crate::platform::api::query::{Query, Whose};
+use crate::platform::api::query::{OwnerFilter, Query};
 use crate::platform::api::{AgentView, Error};
-use crate::platform::permit::{Right, each, object};
+use crate::platform::permit::{PlatformPermission, each, object};
 use crate::platform::{Desk, items};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 
 /// A caller who has one of these rights for all users of an agent administers it.
-const ADMINISTERS: [Right; 3] = [Right::GetTokens, Right::GetSessions, Right::GetAudit];
+const ADMINISTERS: [PlatformPermission; 3] = [
+    PlatformPermission::GetTokens,
+    PlatformPermission::GetSessions,
+    PlatformPermission::GetAudit,
+];
 
 impl Desk<'_> {
     /// Lists the agents shared with the caller or with somebody else, or all that the caller
     /// administers.
-    pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+    pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
         let (person, is_mine) = match &query.whose {
-            Whose::Mine => (Some(self.me()?), true),
-            Whose::All => (self.me().ok(), false),
-            Whose::User(name) if self.me().is_ok_and(|me| me.username == *name) => (self.me().ok(), true),
-            Whose::User(name) => return self.list_agents_of(name, checks),
+            OwnerFilter::Mine => (Some(self.me()?), true),
+            OwnerFilter::All => (self.me().ok(), false),
+            OwnerFilter::User(name) if self.me().is_ok_and(|me| me.username == *name) => (self.me().ok(), true),
+            OwnerFilter::User(name) => return self.list_agents_of(name, checks),
         };
         let shared = |id| person.and_then(|user| self.agents.share(id, user.id));
         let administered = self.administered(None);
@@ -39,14 +43,14 @@ impl Desk<'_> {
             })
             .collect();
         if views.is_empty() && !is_mine {
-            self.require(Right::GetTokens, object(None, None), checks)?;
+            self.require(PlatformPermission::GetTokens, object(None, None), checks)?;
         }
         Ok(items(&views))
     }
 
     /// Of the agents shared with somebody else, lists those the caller administers for that
     /// person.
-    fn list_agents_of(&self, name: &str, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+    fn list_agents_of(&self, name: &str, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
         let user = self.agents.user_named(name);
         let administered = self.administered(Some(name));
@@ -61,7 +65,7 @@ impl Desk<'_> {
             })
             .collect();
         if views.is_empty() {
-            self.require(Right::GetTokens, object(None, Some(name)), checks)?;
+            self.require(PlatformPermission::GetTokens, object(None, Some(name)), checks)?;
         }
         Ok(items(&views))
     }

@@ -11,9 +11,9 @@ use uuid::Uuid;
 
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::user::{Membership, User};
-use tollgate_identity::access::Share;
-use tollgate_identity::store::{AuditEvent, BrowserSession, SeenSession, Token};
-use tollgate_state::agent::ShareAs;
+use tollgate_identity::access::AgentShare;
+use tollgate_identity::store::{ActiveSession, AuditEvent, BrowserSession, Token};
+use tollgate_state::agent::AccessMode;
 
 pub mod content;
 pub mod cookie;
@@ -176,11 +176,11 @@ impl AgentView {
     /// An agent as a person sees it.
     ///
     /// - `share`: how it is shared with them. `None` if it is not.
-    pub fn of(agent: &Agent, share: Option<&Share>, public_url: Option<&Url>) -> Self {
+    pub fn of(agent: &Agent, share: Option<&AgentShare>, public_url: Option<&Url>) -> Self {
         let access_as = share.map(|share| match share.share_as {
-            ShareAs::Agent => "agent",
-            ShareAs::User => "user",
-            ShareAs::Mapped(_) => "mapped",
+            AccessMode::Agent => "agent",
+            AccessMode::User => "user",
+            AccessMode::Mapped(_) => "mapped",
         });
         let roles = share.map_or_else(Vec::new, |share| {
             let projects = share.projects.iter().map(|one| RoleView::of("project", one));
@@ -237,7 +237,7 @@ impl TokenView {
 
 impl SessionView {
     /// A session that was seen in use.
-    pub fn seen(row: SeenSession, agent: AgentRef) -> Self {
+    pub fn seen(row: ActiveSession, agent: AgentRef) -> Self {
         Self {
             id: row.session,
             user: row.user,

@@ -4,22 +4,26 @@
 
 use http::Response;
 
-use crate::platform::api::query::Whose;
+use crate::platform::api::query::OwnerFilter;
 use crate::platform::api::{AuditView, Error};
-use crate::platform::permit::{Right, each, object};
-use crate::platform::{Desk, Wish, items};
+use crate::platform::permit::{PlatformPermission, each, object};
+use crate::platform::{Desk, ListRequest, items};
 use tollgate_core::agent::AgentId;
 use tollgate_identity::store::{AuditEvent, AuditFilter};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 
 impl Desk<'_> {
-    pub(super) async fn list_audit(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+    pub(super) async fn list_audit(
+        &self,
+        wish: &ListRequest,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<Response<Body>, Error> {
         let agents = self.readable(wish, checks)?;
         let named = match &wish.query.whose {
             // A person who is not in the directory has no number to search for.
-            Whose::User(name) if wish.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
-            Whose::User(_) | Whose::Mine | Whose::All => wish.user,
+            OwnerFilter::User(name) if wish.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
+            OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => wish.user,
         };
         let filter = AuditFilter {
             user_id: named,
@@ -34,19 +38,19 @@ impl Desk<'_> {
     }
 
     /// The agents whose events are shown. `None` means that agents make no difference.
-    fn readable(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Option<Vec<AgentId>>, Error> {
+    fn readable(&self, wish: &ListRequest, checks: &mut Vec<CheckRecord>) -> Result<Option<Vec<AgentId>>, Error> {
         let asked = wish.query.agent.is_some().then(|| Vec::from_iter(wish.agent));
         if wish.is_mine {
             return Ok(asked);
         }
         let user = match &wish.query.whose {
-            Whose::User(name) => Some(name.as_str()),
-            Whose::Mine | Whose::All => None,
+            OwnerFilter::User(name) => Some(name.as_str()),
+            OwnerFilter::Mine | OwnerFilter::All => None,
         };
         if asked.is_some() {
             let agent = wish.agent.and_then(|id| self.agent(id).name);
             let agent = agent.as_deref().or(wish.query.agent.as_deref());
-            self.require(Right::GetAudit, object(agent, user), checks)?;
+            self.require(PlatformPermission::GetAudit, object(agent, user), checks)?;
             return Ok(asked);
         }
         let objects: Vec<String> = self
@@ -54,11 +58,11 @@ impl Desk<'_> {
             .agents()
             .map(|agent| object(Some(&agent.name), user))
             .collect();
-        let everywhere = self.require(Right::GetAudit, object(None, user), checks);
+        let everywhere = self.require(PlatformPermission::GetAudit, object(None, user), checks);
         if everywhere.is_ok() {
             return Ok(None);
         }
-        let allowed = each(self.snapshot, &self.caller, Right::GetAudit, &objects);
+        let allowed = each(self.snapshot, &self.caller, PlatformPermission::GetAudit, &objects);
         let readable: Vec<AgentId> = self
             .agents
             .agents()

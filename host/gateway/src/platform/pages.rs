@@ -1,6 +1,6 @@
 //! Builds one page of a list whose rows RBAC judges one by one.
 //!
-//! Invariant: a page asks the store at most [`QUESTIONS`] times, and its cursor names only the
+//! Invariant: a page asks the store at most [`MAX_QUERIES`] times, and its cursor names only the
 //! last item of the page.
 
 use crate::platform::api::Error;
@@ -9,7 +9,7 @@ use crate::platform::api::Error;
 pub(super) const ROWS: u32 = 1_000;
 
 /// Queries to the store for one page.
-const QUESTIONS: u32 = 10;
+const MAX_QUERIES: u32 = 10;
 
 /// The last row of an answer of the store, if more may follow.
 pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
@@ -18,7 +18,7 @@ pub(super) fn last_of_full<T>(rows: &[T]) -> Option<&T> {
 }
 
 /// A page that is being collected.
-pub(super) struct Gathering<T, P> {
+pub(super) struct PageBuilder<T, P> {
     /// The items the caller may see. One more than fits on the page means that another page
     /// follows.
     items: Vec<(P, T)>,
@@ -29,7 +29,7 @@ pub(super) struct Gathering<T, P> {
     is_complete: bool,
 }
 
-impl<T, P: Clone> Gathering<T, P> {
+impl<T, P: Clone> PageBuilder<T, P> {
     /// - `after`: position after which the page begins.
     /// - `most`: most items of the page.
     pub(super) fn new(after: Option<P>, most: u32) -> Self {
@@ -44,7 +44,7 @@ impl<T, P: Clone> Gathering<T, P> {
 
     /// Whether to query the store once more.
     pub(super) fn goes_on(&self) -> bool {
-        !self.is_complete && self.items.len() <= self.most && self.questions < QUESTIONS
+        !self.is_complete && self.items.len() <= self.most && self.questions < MAX_QUERIES
     }
 
     /// Position after which to query.
@@ -75,7 +75,7 @@ impl<T, P: Clone> Gathering<T, P> {
             return Err(Error::Query {
                 why: format!(
                     "is about too many rows that you may not see: more than {}; name an `agent` or a `user`",
-                    QUESTIONS.saturating_mul(ROWS)
+                    MAX_QUERIES.saturating_mul(ROWS)
                 ),
             });
         }
@@ -92,7 +92,7 @@ mod tests {
     fn pages(most: u32) -> Vec<Vec<u32>> {
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
-            let mut page = Gathering::new(after, most);
+            let mut page = PageBuilder::new(after, most);
             while page.goes_on() {
                 let first = page.after().map_or(1, |after: u32| after + 1);
                 let rows = (first..first + 3).filter(|row| *row <= 11 && row % 2 == 0);
@@ -124,14 +124,14 @@ mod tests {
     fn a_page_asks_a_bounded_number_of_questions() {
         // Only row 5 is visible, in a list without an end.
         let page = |after| {
-            let mut page = Gathering::new(after, 2);
+            let mut page = PageBuilder::new(after, 2);
             let mut asked = 0;
             while page.goes_on() {
                 let row = page.after().map_or(1, |after| after + 1);
                 page.take((row == 5).then_some((row, row)), Some(row));
                 asked += 1;
             }
-            assert_eq!(asked, QUESTIONS);
+            assert_eq!(asked, MAX_QUERIES);
             page.finish()
         };
         assert_eq!(page(None).unwrap(), (vec![5], Some(5)));

@@ -9,11 +9,11 @@
 use crate::caller::Caller;
 use crate::extensions::facts::Lookup;
 use crate::snapshot::Snapshot;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 
 /// A right on other people's tokens, sessions or audit events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum PlatformPermission {
     /// List tokens.
     GetTokens,
     /// Create a token for somebody else.
@@ -28,7 +28,7 @@ pub enum Right {
     GetAudit,
 }
 
-impl Right {
+impl PlatformPermission {
     /// RBAC resource and action.
     pub fn names(self) -> [&'static str; 2] {
         match self {
@@ -51,18 +51,18 @@ pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
 }
 
 /// Looks up one right.
-pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, object: String) -> Check {
+pub fn check(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, object: String) -> CheckRecord {
     Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
 }
 
 /// Whether the caller could have the right to any object with this prefix. It may return true if
 /// they have none, but never false if they have one.
-pub fn could(snapshot: &Snapshot, caller: &Caller, right: Right, prefix: &str) -> bool {
+pub fn could(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, prefix: &str) -> bool {
     snapshot.rbac.could(&caller.roles, right.names(), prefix)
 }
 
 /// For each object, whether the caller has the right.
-pub fn each(snapshot: &Snapshot, caller: &Caller, right: Right, objects: &[String]) -> Vec<bool> {
+pub fn each(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, objects: &[String]) -> Vec<bool> {
     let [resource, action] = right.names();
     let texts = objects.iter().map(String::as_str);
     let verdicts = snapshot.rbac.decide_each(&caller.roles, resource, action, texts);

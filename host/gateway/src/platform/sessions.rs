@@ -13,16 +13,18 @@ use uuid::Uuid;
 
 use crate::platform::api::query::cursor;
 use crate::platform::api::{Error, SessionView, cookie};
-use crate::platform::pages::{Gathering, ROWS, last_of_full};
-use crate::platform::permit::Right;
-use crate::platform::{Desk, Listed, Wish, answer, too_many};
+use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
+use crate::platform::permit::PlatformPermission;
+use crate::platform::{Desk, ListPage, ListRequest, answer, too_many};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_identity::access::secret;
-use tollgate_identity::store::{About, BrowserSession, MadeAt, Owned, Page, SecretHash, UsedFor};
+use tollgate_identity::store::{
+    ActiveSessionCursor, BrowserSession, CreationCursor, Owned, Page, SecretHash, SessionOwner,
+};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 
 /// The result of a revocation.
 #[derive(Serialize)]
@@ -54,18 +56,23 @@ impl Revoked {
 /// A new browser session. Its cookie is in the header of the answer.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Made<'a> {
+struct CreatedSession<'a> {
     id: String,
     csrf_token: &'a str,
     expires_at: jiff::Timestamp,
 }
 
 impl Desk<'_> {
-    pub(super) async fn list_sessions(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
-        let owned = self.owned(Right::GetSessions, wish, checks)?;
+    pub(super) async fn list_sessions(
+        &self,
+        wish: &ListRequest,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<Response<Body>, Error> {
+        let owned = self.owned(PlatformPermission::GetSessions, wish, checks)?;
         // Browser sessions that were not used are valid for all agents.
-        let has_unused = wish.query.agent.is_none() && (wish.is_mine || self.could_see(Right::GetSessions, None, wish));
-        let mut page = Gathering::new(wish.query.position(Position::is_sound)?, wish.query.rows());
+        let has_unused =
+            wish.query.agent.is_none() && (wish.is_mine || self.could_see(PlatformPermission::GetSessions, None, wish));
+        let mut page = PageBuilder::new(wish.query.position(Position::is_sound)?, wish.query.rows());
         while page.goes_on() {
             let (rows, end) = match page.after() {
                 None => self.at_work(&owned, None).await?,
@@ -74,16 +81,16 @@ impl Desk<'_> {
                 Some(Position::Unused(_)) => (Vec::new(), None),
             };
             let of = rows.iter().map(|(_, view)| of_session(view));
-            let visible = self.visible(Right::GetSessions, wish, of);
+            let visible = self.visible(PlatformPermission::GetSessions, wish, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             page.take(rows.map(|(row, _)| row), end);
         }
         let (mut views, next) = page.finish()?;
         if views.is_empty() {
-            self.nothing(Right::GetSessions, wish, checks)?;
+            self.nothing(PlatformPermission::GetSessions, wish, checks)?;
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
-        let listed = Listed {
+        let listed = ListPage {
             items: &views,
             next: next.as_ref().map(cursor),
         };
@@ -110,7 +117,7 @@ impl Desk<'_> {
             .create_session(&session, SecretHash::of(&value), &self.actor())
             .await
             .map_err(|error| too_many(error, me))?;
-        let made = Made {
+        let made = CreatedSession {
             id: browser(session.id).to_string(),
             csrf_token: csrf.expose_secret(),
             expires_at,
@@ -123,14 +130,14 @@ impl Desk<'_> {
     pub(super) async fn revoke_session(
         &self,
         session: &SessionId,
-        checks: &mut Vec<Check>,
+        checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         let (session, uses) = self.uses(session).await?;
         let first = uses.first().ok_or(Error::UnknownSession)?;
         if !uses.iter().all(|one| self.may_end(one, checks)) {
             return Err(Error::UnknownSession);
         }
-        let about = About {
+        let about = SessionOwner {
             user: first.user.clone(),
             agent_id: first.agent_id.filter(|_| uses.len() == 1),
         };
@@ -140,28 +147,28 @@ impl Desk<'_> {
 
     /// Whether the caller may end a session with this use: at this agent, or anywhere for its
     /// person.
-    fn may_end(&self, about: &About, checks: &mut Vec<Check>) -> bool {
+    fn may_end(&self, about: &SessionOwner, checks: &mut Vec<CheckRecord>) -> bool {
         let mut may = |agent| {
             let object = self.object(agent, &about.user.username);
-            self.may(Right::DeleteSessions, object, checks)
+            self.may(PlatformPermission::DeleteSessions, object, checks)
         };
         self.is_mine(&about.user) || may(about.agent_id) || (about.agent_id.is_some() && may(None))
     }
 
     /// Returns whose a session is, for each agent, with the session's canonical spelling. Of
     /// credentials that were made elsewhere only their use is known.
-    async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<About>), Error> {
+    async fn uses(&self, session: &SessionId) -> Result<(SessionId, Vec<SessionOwner>), Error> {
         let services = self.services;
         let kept = match (session.access_type(), Uuid::try_parse(session.id())) {
             (AccessType::PersonalAccessToken, Ok(id)) => services.store.token(id).await?.map(|token| {
-                let about = About {
+                let about = SessionOwner {
                     user: token.user,
                     agent_id: Some(token.agent_id),
                 };
                 (token.id, about)
             }),
             (AccessType::SessionCookie, Ok(id)) => services.store.browser_session(id).await?.map(|session| {
-                let about = About {
+                let about = SessionOwner {
                     user: session.user,
                     agent_id: None,
                 };
@@ -183,7 +190,7 @@ impl Desk<'_> {
     async fn at_work(
         &self,
         owned: &Owned,
-        after: Option<UsedFor>,
+        after: Option<ActiveSessionCursor>,
     ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
         let wanted = Page { after, limit: ROWS };
         let (rows, end) = self.services.sessions.page(owned, &wanted).await?;
@@ -200,7 +207,7 @@ impl Desk<'_> {
     async fn unused(
         &self,
         owned: &Owned,
-        after: Option<MadeAt>,
+        after: Option<CreationCursor>,
     ) -> Result<(Vec<(Position, SessionView)>, Option<Position>), Error> {
         let wanted = Page { after, limit: ROWS };
         let store = &self.services.store;
@@ -220,9 +227,9 @@ impl Desk<'_> {
 #[serde(rename_all = "camelCase")]
 enum Position {
     /// Sessions in use.
-    AtWork(UsedFor),
+    AtWork(ActiveSessionCursor),
     /// Unused browser sessions. `None` is the position before the first.
-    Unused(Option<MadeAt>),
+    Unused(Option<CreationCursor>),
 }
 
 impl Position {

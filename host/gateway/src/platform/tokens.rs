@@ -14,34 +14,38 @@ use zeroize::Zeroizing;
 use crate::platform::api::content::NewToken;
 use crate::platform::api::query::cursor;
 use crate::platform::api::{Error, TokenView};
-use crate::platform::pages::{Gathering, ROWS, last_of_full};
-use crate::platform::permit::{Right, object};
+use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
+use crate::platform::permit::{PlatformPermission, object};
 use crate::platform::sessions::Revoked;
-use crate::platform::{Desk, Listed, Person, Wish, answer, too_many, unblocked};
+use crate::platform::{Desk, ListPage, ListRequest, Person, answer, too_many, unblocked};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::User;
 use tollgate_identity::access::secret;
-use tollgate_identity::store::{About, MadeAt, Page, SecretHash, Token};
+use tollgate_identity::store::{CreationCursor, Page, SecretHash, SessionOwner, Token};
 use tollgate_proxy::forward::Body;
-use tollgate_proxy::record::Check;
-use tollgate_state::agent::ShareAs;
+use tollgate_proxy::record::CheckRecord;
+use tollgate_state::agent::AccessMode;
 
 /// The one scope of tokens made here.
 const SCOPE: &str = "k8s_proxy";
 
 /// A new token with its secret, which is shown this once.
 #[derive(Serialize)]
-struct Made<'a> {
+struct CreatedToken<'a> {
     token: TokenView,
     secret: &'a str,
     bearer: &'a str,
 }
 
 impl Desk<'_> {
-    pub(super) async fn list_tokens(&self, wish: &Wish, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
-        let owned = self.owned(Right::GetTokens, wish, checks)?;
-        let mut page = Gathering::new(wish.query.position(|_| true)?, wish.query.rows());
+    pub(super) async fn list_tokens(
+        &self,
+        wish: &ListRequest,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<Response<Body>, Error> {
+        let owned = self.owned(PlatformPermission::GetTokens, wish, checks)?;
+        let mut page = PageBuilder::new(wish.query.position(|_| true)?, wish.query.rows());
         while page.goes_on() {
             let wanted = Page {
                 after: page.after(),
@@ -50,16 +54,16 @@ impl Desk<'_> {
             let rows = self.services.store.tokens(&owned, &wanted).await?;
             let end = last_of_full(&rows).map(position);
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
-            let visible = self.visible(Right::GetTokens, wish, of);
+            let visible = self.visible(PlatformPermission::GetTokens, wish, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
             page.take(rows.map(|(token, _)| (position(&token), token)), end);
         }
         let (tokens, next) = page.finish()?;
         if tokens.is_empty() {
-            self.nothing(Right::GetTokens, wish, checks)?;
+            self.nothing(PlatformPermission::GetTokens, wish, checks)?;
         }
         let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
-        let listed = Listed {
+        let listed = ListPage {
             items: &views,
             next: next.as_ref().map(cursor),
         };
@@ -69,7 +73,7 @@ impl Desk<'_> {
     pub(super) async fn create_token(
         &self,
         asked: &NewToken,
-        checks: &mut Vec<Check>,
+        checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         self.here()?;
         let name = asked.name()?.to_owned();
@@ -96,7 +100,7 @@ impl Desk<'_> {
             .await
             .map_err(|error| too_many(error, &token.user))?;
         let bearer = Zeroizing::new(format!("pat:{}:{}", agent.id, secret.expose_secret()));
-        let made = Made {
+        let made = CreatedToken {
             token: self.view(token),
             secret: secret.expose_secret(),
             bearer: &bearer,
@@ -104,14 +108,14 @@ impl Desk<'_> {
         Ok(answer(StatusCode::CREATED, &made))
     }
 
-    pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<Check>) -> Result<Response<Body>, Error> {
+    pub(super) async fn revoke_token(&self, id: Uuid, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let token = self.services.store.token(id).await?.ok_or(Error::UnknownToken)?;
         let object = self.object(Some(token.agent_id), &token.user.username);
-        if !self.is_mine(&token.user) && !self.may(Right::DeleteTokens, object, checks) {
+        if !self.is_mine(&token.user) && !self.may(PlatformPermission::DeleteTokens, object, checks) {
             return Err(Error::UnknownToken);
         }
         let session = SessionId::new(AccessType::PersonalAccessToken, id.to_string());
-        let about = About {
+        let about = SessionOwner {
             user: token.user,
             agent_id: Some(token.agent_id),
         };
@@ -120,14 +124,18 @@ impl Desk<'_> {
     }
 
     /// The person a token is made for: the caller, or somebody they may make it for.
-    fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<Check>) -> Result<User, Error> {
+    fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<CheckRecord>) -> Result<User, Error> {
         let name = match (&asked.user, &self.person) {
             (None, _) => return self.me().cloned(),
-            (Some(name), Person::Known(me)) if me.username == *name => return Ok(me.clone()),
-            (Some(name), Person::Known(_) | Person::Stranger) => name,
+            (Some(name), Person::Linked(me)) if me.username == *name => return Ok(me.clone()),
+            (Some(name), Person::Linked(_) | Person::Unlinked) => name,
         };
         let agent = self.named(agent).map_or(agent, |agent| agent.name.as_str());
-        self.require(Right::CreateTokens, object(Some(agent), Some(name)), checks)?;
+        self.require(
+            PlatformPermission::CreateTokens,
+            object(Some(agent), Some(name)),
+            checks,
+        )?;
         let unknown = || Error::UnknownUser { user: name.clone() };
         let user = self.agents.user_named(name).ok_or_else(unknown)?;
         unblocked(user)
@@ -138,8 +146,8 @@ impl Desk<'_> {
         let found = self.named(agent);
         let share = found.and_then(|found| self.agents.share(found.id, user.id));
         match (found, share.map(|share| share.share_as)) {
-            (Some(found), Some(ShareAs::Agent | ShareAs::User)) => Ok(Arc::clone(found)),
-            (Some(found), Some(ShareAs::Mapped(_))) => Err(Error::IdTokensOnly {
+            (Some(found), Some(AccessMode::Agent | AccessMode::User)) => Ok(Arc::clone(found)),
+            (Some(found), Some(AccessMode::Mapped(_))) => Err(Error::IdTokensOnly {
                 agent: found.name.clone(),
             }),
             (_, None) | (None, Some(_)) => Err(Error::UnknownAgent {
@@ -155,6 +163,6 @@ impl Desk<'_> {
     }
 }
 
-fn position(token: &Token) -> MadeAt {
+fn position(token: &Token) -> CreationCursor {
     (token.created_at, token.id)
 }

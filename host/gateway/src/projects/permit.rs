@@ -9,18 +9,18 @@
 use crate::caller::Caller;
 use crate::extensions::facts::Lookup;
 use crate::snapshot::Snapshot;
-use tollgate_proxy::record::Check;
+use tollgate_proxy::record::CheckRecord;
 
 /// A right on a project.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
+pub enum ProjectPermission {
     /// To see it.
     Get,
     /// To change it.
     Update,
 }
 
-impl Right {
+impl ProjectPermission {
     /// RBAC action.
     pub fn action(self) -> &'static str {
         match self {
@@ -31,7 +31,7 @@ impl Right {
 }
 
 /// Looks up one right.
-pub fn check(snapshot: &Snapshot, caller: &Caller, right: Right, name: &str) -> Check {
+pub fn check(snapshot: &Snapshot, caller: &Caller, right: ProjectPermission, name: &str) -> CheckRecord {
     Lookup::of(&snapshot.rbac, caller, ["projects", right.action()], name.to_owned()).into_check()
 }
 

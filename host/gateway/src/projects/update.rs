@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::platform::api;
 use tollgate_config::ServiceAccountSemantics;
-use tollgate_state::write::{self, Stored, Version};
+use tollgate_state::write::{self, ResourceVersion, StoredObject};
 
 pub mod change;
 
@@ -59,20 +59,25 @@ impl Update {
     ///
     /// # Errors
     /// [`Error::NoVersion`].
-    pub fn based_on(&self) -> Result<Version, Error> {
+    pub fn based_on(&self) -> Result<ResourceVersion, Error> {
         let version = self
             .project
             .pointer("/metadata/resourceVersion")
             .and_then(Value::as_str);
         let version = version.filter(|version| !version.is_empty());
-        version.map(Version::new).ok_or(Error::NoVersion)
+        version.map(ResourceVersion::new).ok_or(Error::NoVersion)
     }
 
     /// The object to store in place of `stored`.
     ///
     /// # Errors
     /// [`Error::State`] when another version is stored, then [`Error::Change`].
-    pub fn onto(&self, stored: &Stored, key: &write::Key, semantics: ServiceAccountSemantics) -> Result<Value, Error> {
+    pub fn onto(
+        &self,
+        stored: &StoredObject,
+        key: &write::ObjectKey,
+        semantics: ServiceAccountSemantics,
+    ) -> Result<Value, Error> {
         let based_on = self.based_on()?;
         if based_on != stored.version {
             return Err(Error::State(write::Error::Conflict {
@@ -125,17 +130,17 @@ pub fn state_status(error: &write::Error) -> StatusCode {
         write::Error::NotFound(_) => StatusCode::NOT_FOUND,
         write::Error::Exists(_)
         | write::Error::Conflict { .. }
-        | write::Error::Managed { .. }
-        | write::Error::Twice { .. }
-        | write::Error::Link { .. }
-        | write::Error::Layout { .. } => StatusCode::CONFLICT,
-        write::Error::Refused(_)
+        | write::Error::ManagedElsewhere { .. }
+        | write::Error::DefinedTwice { .. }
+        | write::Error::SymbolicLink { .. }
+        | write::Error::UnsupportedLayout { .. } => StatusCode::CONFLICT,
+        write::Error::InvalidState(_)
         | write::Error::Cluster {
             status: 400 | 413 | 422,
             ..
         } => StatusCode::BAD_REQUEST,
         write::Error::Cluster { .. } => StatusCode::BAD_GATEWAY,
-        write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Broken => {
+        write::Error::Busy | write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
             StatusCode::SERVICE_UNAVAILABLE
         }
     }
@@ -145,20 +150,22 @@ pub fn state_status(error: &write::Error) -> StatusCode {
 /// machine.
 pub fn state_text(error: &write::Error) -> Cow<'static, str> {
     match error {
-        write::Error::NotFound(_) | write::Error::Exists(_) | write::Error::Managed { .. } => error.to_string().into(),
+        write::Error::NotFound(_) | write::Error::Exists(_) | write::Error::ManagedElsewhere { .. } => {
+            error.to_string().into()
+        }
         write::Error::Conflict { key, .. } => {
             format!("{key} has changed since it was read: read it again and repeat the change").into()
         }
-        write::Error::Twice { key, .. } => format!("{key} is defined twice in the state folder").into(),
-        write::Error::Link { .. } => {
+        write::Error::DefinedTwice { key, .. } => format!("{key} is defined twice in the state folder").into(),
+        write::Error::SymbolicLink { .. } => {
             "the state folder is behind a symbolic link, as Kubernetes mounts ConfigMaps and git-sync keeps \
              checkouts: change the object at its source"
                 .into()
         }
-        write::Error::Layout { line, why, .. } => {
+        write::Error::UnsupportedLayout { line, why, .. } => {
             format!("the object's file has to be edited by hand: line {line}: {why}").into()
         }
-        write::Error::Refused(findings) => {
+        write::Error::InvalidState(findings) => {
             let finding = findings.first().map(|finding| finding.message.as_str());
             let finding = finding.unwrap_or("it has mistakes");
             format!("the state would not load with this change: {finding}").into()
@@ -170,7 +177,7 @@ pub fn state_text(error: &write::Error) -> Cow<'static, str> {
         } => format!("the control plane's cluster refuses the change: {message}").into(),
         write::Error::Cluster { .. } => "the control plane's cluster does not take the change".into(),
         write::Error::Busy => "another writer is at work, try again".into(),
-        write::Error::Io { .. } | write::Error::Source(_) | write::Error::Broken => {
+        write::Error::Io { .. } | write::Error::Source(_) | write::Error::Interrupted => {
             "the state cannot be read or written right now".into()
         }
     }
@@ -182,9 +189,11 @@ pub fn state_code(error: &write::Error) -> &'static str {
         write::Error::NotFound(_) => "project_not_found",
         write::Error::Exists(_) => "exists",
         write::Error::Conflict { .. } => "conflict",
-        write::Error::Managed { .. } => "managed_elsewhere",
-        write::Error::Twice { .. } | write::Error::Link { .. } | write::Error::Layout { .. } => "not_editable",
-        write::Error::Refused(_)
+        write::Error::ManagedElsewhere { .. } => "managed_elsewhere",
+        write::Error::DefinedTwice { .. }
+        | write::Error::SymbolicLink { .. }
+        | write::Error::UnsupportedLayout { .. } => "not_editable",
+        write::Error::InvalidState(_)
         | write::Error::Cluster {
             status: 400 | 413 | 422,
             ..
@@ -193,6 +202,6 @@ pub fn state_code(error: &write::Error) -> &'static str {
         | write::Error::Io { .. }
         | write::Error::Cluster { .. }
         | write::Error::Source(_)
-        | write::Error::Broken => "state_unavailable",
+        | write::Error::Interrupted => "state_unavailable",
     }
 }

@@ -12,11 +12,11 @@ use serde_json::{Value, json};
 use super::Question;
 
 /// Longest answer to one question, in bytes.
-pub const ANSWER_BYTES: usize = 64 * 1024;
+pub const MAX_REVIEW_BYTES: usize = 64 * 1024;
 
 /// What a cluster says.
 #[derive(Debug, Deserialize)]
-pub(crate) struct Review {
+pub(crate) struct ReviewStatus {
     /// Whether it is allowed.
     #[serde(default)]
     pub(crate) allowed: bool,
@@ -26,8 +26,8 @@ pub(crate) struct Review {
 }
 
 #[derive(Deserialize)]
-struct Answer {
-    status: Review,
+struct ReviewResponse {
+    status: ReviewStatus,
 }
 
 impl Question<'static> {
@@ -42,15 +42,15 @@ impl Question<'static> {
             path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             accept: "application/json",
             content: Some(Bytes::from(review.to_string())),
-            longest: ANSWER_BYTES,
+            longest: MAX_REVIEW_BYTES,
         }
     }
 }
 
-impl Review {
+impl ReviewStatus {
     /// Parses an answer. `None` if it is something else.
     pub(crate) fn read(content: &[u8]) -> Option<Self> {
-        let answer: Answer = serde_json::from_slice(content).ok()?;
+        let answer: ReviewResponse = serde_json::from_slice(content).ok()?;
         Some(answer.status)
     }
 }
@@ -59,7 +59,7 @@ impl Review {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Question, Review};
+    use super::{Question, ReviewStatus};
 
     #[test]
     fn the_question_is_kubernetes_own() {
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn nothing_but_a_yes_is_a_yes() {
-        let allowed = |content: &[u8]| Review::read(content).map(|review| review.allowed);
+        let allowed = |content: &[u8]| ReviewStatus::read(content).map(|review| review.allowed);
         assert_eq!(
             allowed(br#"{"status": {"allowed": true, "reason": "RBAC"}}"#),
             Some(true)

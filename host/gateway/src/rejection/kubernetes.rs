@@ -4,31 +4,33 @@
 
 use http::StatusCode;
 
-use super::Answer;
+use super::ErrorResponse;
 use crate::discovery;
 use crate::{applications, kubernetes};
 use tollgate_identity::access;
 use tollgate_identity::authenticate::agent;
-use tollgate_identity::sessions::Ending;
+use tollgate_identity::sessions::EndReason;
 
 /// The text of every 401.
 const UNAUTHORIZED: &str = "Unauthorized";
 
-pub(super) fn unpresented(error: &agent::Error) -> Answer {
+pub(super) fn unpresented(error: &agent::Error) -> ErrorResponse {
     use agent::Error;
     match error {
-        Error::None => Answer::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
-        Error::Unknown => Answer::denied(StatusCode::UNAUTHORIZED, "unknown_credential", UNAUTHORIZED),
-        Error::Malformed(_) => Answer::denied(StatusCode::BAD_REQUEST, "malformed_credential", error.to_string()),
+        Error::None => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
+        Error::Unknown => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "unknown_credential", UNAUTHORIZED),
+        Error::Malformed(_) => {
+            ErrorResponse::denied(StatusCode::BAD_REQUEST, "malformed_credential", error.to_string())
+        }
     }
 }
 
-pub(super) fn no_access(error: &access::Error) -> Answer {
+pub(super) fn no_access(error: &access::Error) -> ErrorResponse {
     use access::Error;
     match error {
-        Error::Refused { .. } => Answer::denied(StatusCode::UNAUTHORIZED, "access_refused", UNAUTHORIZED),
-        Error::JobNotAllowed => Answer::denied(StatusCode::FORBIDDEN, "job_not_allowed", error.to_string()),
-        Error::Unavailable { .. } => Answer::failed(
+        Error::Refused { .. } => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "access_refused", UNAUTHORIZED),
+        Error::JobNotAllowed => ErrorResponse::denied(StatusCode::FORBIDDEN, "job_not_allowed", error.to_string()),
+        Error::Unavailable { .. } => ErrorResponse::failed(
             StatusCode::INTERNAL_SERVER_ERROR,
             "access_unavailable",
             "failed to authorize the user session",
@@ -36,49 +38,49 @@ pub(super) fn no_access(error: &access::Error) -> Answer {
     }
 }
 
-pub(super) fn unpermitted(error: &kubernetes::permit::Error) -> Answer {
+pub(super) fn unpermitted(error: &kubernetes::permit::Error) -> ErrorResponse {
     use kubernetes::permit::Error;
     let text = error.to_string();
     match error {
-        Error::Denied { .. } => Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text),
-        Error::Identity { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
-        Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+        Error::Denied { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", text),
+        Error::Identity { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, "unusable_identity", text),
+        Error::Policy { .. } => ErrorResponse::failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
 
-pub(super) fn unpermitted_application(error: &applications::permit::Error) -> Answer {
+pub(super) fn unpermitted_application(error: &applications::permit::Error) -> ErrorResponse {
     use applications::permit::Error;
     let text = error.to_string();
     match error {
         // Only the record says whether the Application exists.
-        Error::NotYours { .. } | Error::NoSync { .. } | Error::NoRight { .. } | Error::Denied { .. } => {
-            Answer::denied(StatusCode::FORBIDDEN, "permission_denied", text)
+        Error::NotVisible { .. } | Error::SyncDenied { .. } | Error::PermissionDenied { .. } | Error::Denied { .. } => {
+            ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", text)
         }
-        Error::Project { .. } => Answer::denied(StatusCode::FORBIDDEN, "project_refused", text),
-        Error::Destination { .. } => Answer::denied(StatusCode::FORBIDDEN, "unusable_destination", text),
-        Error::Identity { .. } | Error::Extra { .. } | Error::Gateway { .. } => {
-            Answer::denied(StatusCode::FORBIDDEN, "unusable_identity", text)
+        Error::Project { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, "project_refused", text),
+        Error::Destination { .. } => ErrorResponse::denied(StatusCode::FORBIDDEN, "unusable_destination", text),
+        Error::Identity { .. } | Error::Extra { .. } | Error::GatewayIdentityRefused { .. } => {
+            ErrorResponse::denied(StatusCode::FORBIDDEN, "unusable_identity", text)
         }
-        Error::Policy { .. } => Answer::failed(StatusCode::FORBIDDEN, "policy_failed", text),
+        Error::Policy { .. } => ErrorResponse::failed(StatusCode::FORBIDDEN, "policy_failed", text),
     }
 }
 
-pub(super) fn undiscovered(error: &discovery::Error) -> Answer {
+pub(super) fn undiscovered(error: &discovery::Error) -> ErrorResponse {
     use discovery::Error;
     match error {
-        Error::Unknown { .. } => Answer::denied(StatusCode::NOT_FOUND, "resource_unknown", error.to_string()),
-        Error::Unavailable { .. } => Answer {
+        Error::Unknown { .. } => ErrorResponse::denied(StatusCode::NOT_FOUND, "resource_unknown", error.to_string()),
+        Error::Unavailable { .. } => ErrorResponse {
             retry_after: Some(1),
-            ..Answer::failed(StatusCode::SERVICE_UNAVAILABLE, "discovery_failed", error.to_string())
+            ..ErrorResponse::failed(StatusCode::SERVICE_UNAVAILABLE, "discovery_failed", error.to_string())
         },
     }
 }
 
 /// It cannot be determined whether the caller was revoked. Another replica may know.
-pub(super) fn store_unavailable() -> Answer {
-    Answer {
+pub(super) fn store_unavailable() -> ErrorResponse {
+    ErrorResponse {
         retry_after: Some(1),
-        ..Answer::failed(
+        ..ErrorResponse::failed(
             StatusCode::SERVICE_UNAVAILABLE,
             "store_unavailable",
             "the store is unavailable, try again later",
@@ -86,11 +88,11 @@ pub(super) fn store_unavailable() -> Answer {
     }
 }
 
-pub(super) fn ended(ending: Ending) -> Answer {
+pub(super) fn ended(ending: EndReason) -> ErrorResponse {
     match ending {
-        Ending::Revoked | Ending::Expired | Ending::Withdrawn => {
-            Answer::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
+        EndReason::Revoked | EndReason::Expired | EndReason::Withdrawn => {
+            ErrorResponse::denied(StatusCode::UNAUTHORIZED, ending.code(), UNAUTHORIZED)
         }
-        Ending::StoreUnavailable => store_unavailable(),
+        EndReason::StoreUnavailable => store_unavailable(),
     }
 }

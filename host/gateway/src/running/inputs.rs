@@ -13,10 +13,10 @@ use rustls::server::ParsedCertificate;
 use rustls::{CertificateError, RootCertStore};
 use secrecy::{ExposeSecret as _, SecretString};
 
-use tollgate_config::raw::Places;
+use tollgate_config::raw::SettingLocations;
 use tollgate_config::{Config, StoreUrl, Tls};
 use tollgate_core::diagnostic::{Diagnostic, Location, with_causes};
-use tollgate_identity::access::endpoint::Endpoint;
+use tollgate_identity::access::endpoint::PlatformEndpoint;
 use tollgate_identity::clock::Clock;
 use tollgate_identity::store::Store;
 use tollgate_proxy::assertion::Signer;
@@ -28,7 +28,7 @@ const RENEWAL: Duration = Duration::from_secs(14 * 24 * 60 * 60);
 const SQLITE: &[u8] = b"SQLite format 3\0";
 
 /// Returns the problems of all inputs, each at the place in the settings that names the input.
-pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Diagnostic> {
+pub async fn findings(config: &Config, places: &SettingLocations, clock: &Clock) -> Vec<Diagnostic> {
     let mut found = Vec::new();
     if let Some(tls) = &config.tls {
         certificates(tls, places, clock, &mut found);
@@ -51,7 +51,7 @@ pub async fn findings(config: &Config, places: &Places, clock: &Clock) -> Vec<Di
         }
     }
     if let Some(settings) = &config.kubernetes {
-        if let Err(error) = Endpoint::new(settings, clock.clone()) {
+        if let Err(error) = PlatformEndpoint::new(settings, clock.clone()) {
             let key = "kubernetes.platformSecretFile";
             let text = format!("`{key}`: {}", with_causes(&error));
             found.push(Diagnostic::error(places.of(key), text));
@@ -71,7 +71,7 @@ fn refused(place: Location, text: String, error: &std::io::Error) -> Diagnostic 
     }
 }
 
-fn certificates(tls: &Tls, places: &Places, clock: &Clock, found: &mut Vec<Diagnostic>) {
+fn certificates(tls: &Tls, places: &SettingLocations, clock: &Clock, found: &mut Vec<Diagnostic>) {
     let (certificate, key) = ("tls.certificate", "tls.key");
     let chain = match Certificates::load(tls.clone()) {
         Ok(certificates) => certificates.chain(),
@@ -134,7 +134,7 @@ fn validity(certificate: &CertificateDer<'_>, now: Timestamp) -> Option<String> 
     }
 }
 
-async fn store(url: &StoreUrl, places: &Places, found: &mut Vec<Diagnostic>) {
+async fn store(url: &StoreUrl, places: &SettingLocations, found: &mut Vec<Diagnostic>) {
     let url = match url {
         StoreUrl::Text(url) => url.clone(),
         StoreUrl::File(path) => match std::fs::read_to_string(path) {

@@ -1,5 +1,5 @@
 //! Checks whether clusters let the gateway act as the service accounts of Applications. It logs
-//! one warning for what is missing, and provides a [`Board`] for operators and [`ExtraGrants`]
+//! one warning for what is missing, and provides a [`SharedReports`] for operators and [`ExtraGrants`]
 //! for requests. Requests report doubts, which are checked again. It refuses nothing: a gateway
 //! whose clusters do not answer starts and serves.
 //!
@@ -14,13 +14,13 @@ use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::entered::Entered;
-use super::extras::{Accounts, Doubt, ExtraGrants, Granted};
-use super::grants::Mode;
-use super::review::Problem;
-use super::rights::{About, Answering, Question, Right};
+use super::entered::ClusterReviewer;
+use super::extras::{Accounts, ExtraGrants, ForbiddenExtra, Granted};
+use super::grants::ImpersonationKind;
+use super::review::CheckError;
+use super::rights::{AccessReviewer, AccountRight, AccountScope, Question};
 use crate::cluster_access::ClusterAccess;
-use crate::snapshot::{Current, Snapshot};
+use crate::snapshot::{CurrentSnapshot, Snapshot};
 use tollgate_policy::impersonate::service_account::Account;
 use tollgate_proxy::metrics::Metrics;
 
@@ -31,35 +31,37 @@ mod survey;
 #[cfg(test)]
 mod tests;
 
-use plan::Plan;
-pub use report::{AccountReport, Answer, ApplicationsReport, Board, ClusterReport, Counts, ExtraReport, Report};
-use say::Said;
-use survey::{Impersonation, Known, WITHIN, survey};
+use plan::AccountPlan;
+pub use report::{
+    AccountAnswer, AccountReport, AccountsReport, ApplicationsReport, ClusterReport, Counts, ExtraReport, SharedReports,
+};
+use say::ClusterWarnings;
+use survey::{AccountImpersonation, ROUND_TIMEOUT, SurveyResult, survey};
 
 /// Interval between checks for changes of Applications, accounts or clusters.
-const LOOK: Duration = Duration::from_secs(1);
+const POLL_INTERVAL: Duration = Duration::from_secs(1);
 /// Delay until accounts that were left out of a round are asked about.
-const NEXT: Duration = Duration::from_secs(10);
+const NEXT_ROUND_DELAY: Duration = Duration::from_secs(10);
 /// Delay until missing or unanswered questions are asked again.
-const SOON: Duration = Duration::from_secs(60);
+const RETRY_INTERVAL: Duration = Duration::from_secs(60);
 /// Delay until everything is asked again, because roles change without notice.
-const LATER: Duration = Duration::from_secs(15 * 60);
+const FULL_CHECK_INTERVAL: Duration = Duration::from_secs(15 * 60);
 /// Clusters asked at once.
-const AT_ONCE: usize = 4;
+const MAX_CONCURRENT_CLUSTERS: usize = 4;
 /// Least time between two checks of doubts about one cluster.
-const DOUBT: Duration = Duration::from_secs(10);
+const MIN_RECHECK_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Destinations of the results.
 #[derive(Debug)]
-pub(super) struct Results {
+pub(super) struct ResultSinks {
     pub(super) metrics: Arc<Metrics>,
-    pub(super) board: Board,
+    pub(super) board: SharedReports,
     pub(super) extras: ExtraGrants,
 }
 
 /// Asks for as long as the process lives.
-pub(super) async fn run(current: Current, mut doubts: mpsc::Receiver<Doubt>, results: Results) {
-    let mut watch = Watch::new(results);
+pub(super) async fn run(current: CurrentSnapshot, mut doubts: mpsc::Receiver<ForbiddenExtra>, results: ResultSinks) {
+    let mut watch = AccountChecker::new(results);
     let (mut seen, mut due) = (0, Instant::now());
     loop {
         let generation = current.load().generation;
@@ -69,11 +71,11 @@ pub(super) async fn run(current: Current, mut doubts: mpsc::Receiver<Doubt>, res
             let snapshot = current.load_full();
             due = match tokio::task::spawn_blocking(move || plan_of(&snapshot)).await {
                 Ok(plan) => after(watch.round(plan).await),
-                Err(_) => after(SOON),
+                Err(_) => after(RETRY_INTERVAL),
             };
         }
         tokio::select! {
-            () = sleep(LOOK) => {}
+            () = sleep(POLL_INTERVAL) => {}
             Some(doubt) = doubts.recv() => {
                 if watch.look_into(&doubt).await {
                     due = Instant::now();
@@ -83,12 +85,12 @@ pub(super) async fn run(current: Current, mut doubts: mpsc::Receiver<Doubt>, res
     }
 }
 
-fn plan_of(snapshot: &Snapshot) -> Plan {
+fn plan_of(snapshot: &Snapshot) -> AccountPlan {
     let Some(front) = &snapshot.applications else {
-        return Plan::default();
+        return AccountPlan::default();
     };
     let keys = front.policy.rules().extra_keys().map(str::to_owned);
-    Plan::of(&front.index, keys, (&snapshot.clusters, &snapshot.resources.clusters))
+    AccountPlan::of(&front.index, keys, (&snapshot.clusters, &snapshot.resources.clusters))
 }
 
 fn after(wait: Duration) -> Instant {
@@ -98,22 +100,22 @@ fn after(wait: Duration) -> Instant {
 
 /// State kept from round to round.
 #[derive(Debug)]
-struct Watch {
-    results: Results,
-    plan: Plan,
+struct AccountChecker {
+    results: ResultSinks,
+    plan: AccountPlan,
     /// What is known of each cluster, by server.
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<String, SurveyResult>,
     /// What was logged of each cluster, by server.
-    said: BTreeMap<String, Said>,
+    said: BTreeMap<String, ClusterWarnings>,
     /// When a doubt of each cluster was last checked, by server.
     doubted: BTreeMap<String, Instant>,
 }
 
-impl Watch {
-    fn new(results: Results) -> Self {
+impl AccountChecker {
+    fn new(results: ResultSinks) -> Self {
         Self {
             results,
-            plan: Plan::default(),
+            plan: AccountPlan::default(),
             known: BTreeMap::new(),
             said: BTreeMap::new(),
             doubted: BTreeMap::new(),
@@ -121,7 +123,7 @@ impl Watch {
     }
 
     /// Asks what is due, publishes the results, and returns when to continue.
-    async fn round(&mut self, plan: Plan) -> Duration {
+    async fn round(&mut self, plan: AccountPlan) -> Duration {
         self.adopt(plan);
         let now = Instant::now();
         let asking: Vec<_> = self
@@ -138,7 +140,8 @@ impl Watch {
             let (server, access, keys) = (server.clone(), asked.access.clone(), &keys);
             async move { (server, ask(access, (&turn, keys), before).await) }
         });
-        let mut answers = futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(AT_ONCE);
+        let mut answers =
+            futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT_CLUSTERS);
         // Publish once before any answer, so that requests do not rely on grants that are gone.
         // Then publish as each cluster answers, so that a slow one does not delay the others.
         self.tell();
@@ -146,17 +149,17 @@ impl Watch {
             self.known.insert(server, known);
             self.tell();
         }
-        let nothing = Known::default();
+        let nothing = SurveyResult::default();
         let mut clusters = self.plan.clusters.iter();
         let is_short = clusters.any(|(server, asked)| {
             let known = self.known.get(server).unwrap_or(&nothing);
             known.problem.is_none() && asked.left(known) > 0
         });
-        if is_short { NEXT } else { SOON }
+        if is_short { NEXT_ROUND_DELAY } else { RETRY_INTERVAL }
     }
 
     /// Drops what is known of clusters that no longer exist or are accessed differently.
-    fn adopt(&mut self, plan: Plan) {
+    fn adopt(&mut self, plan: AccountPlan) {
         let before = std::mem::replace(&mut self.plan, plan);
         let clusters = &self.plan.clusters;
         let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
@@ -184,8 +187,8 @@ impl Watch {
             ..
         } = self;
         let of = |server: &str| known.get(server);
-        results.board.set(Report::of(plan, of));
-        let nothing = Known::default();
+        results.board.set(AccountsReport::of(plan, of));
+        let nothing = SurveyResult::default();
         let counts = plan.clusters.iter().map(|(server, asked)| {
             let known = known.get(server).unwrap_or(&nothing);
             let counts = [
@@ -202,7 +205,7 @@ impl Watch {
             let Some(known) = known.get(server) else { continue };
             // An incomplete answer would be logged again with each round.
             if known.problem.is_some() || asked.left(known) == 0 {
-                let now = Said::of(asked, known);
+                let now = ClusterWarnings::of(asked, known);
                 now.say(asked, said.get(server));
                 said.insert(server.clone(), now);
             }
@@ -211,17 +214,21 @@ impl Watch {
 
     /// Whether a cluster that forbade a request no longer accepts what was sent. Then nothing more
     /// is sent, and the cluster is asked anew.
-    async fn look_into(&mut self, Doubt { server, account }: &Doubt) -> bool {
+    async fn look_into(&mut self, ForbiddenExtra { server, account }: &ForbiddenExtra) -> bool {
         let Some(granted) = self.results.extras.of(server) else {
             return false;
         };
         let last = self.doubted.get(server);
-        if last.is_some_and(|last| last.elapsed() < DOUBT) {
+        if last.is_some_and(|last| last.elapsed() < MIN_RECHECK_INTERVAL) {
             return false;
         }
         let access = self.plan.clusters.get(server).and_then(|asked| asked.access.clone());
         let Some(access) = access else { return false };
-        let taken = timeout(DOUBT, still_takes(&Entered(&access), &granted, account)).await;
+        let taken = timeout(
+            MIN_RECHECK_INTERVAL,
+            still_takes(&ClusterReviewer(&access), &granted, account),
+        )
+        .await;
         self.doubted.insert(server.clone(), Instant::now());
         // If a cluster does not answer, the grants stay in force until its round.
         let refused = matches!(taken, Ok(Ok(false)));
@@ -233,8 +240,11 @@ impl Watch {
     }
 }
 
-async fn still_takes(cluster: &impl Answering, granted: &Granted, account: &Account) -> Result<bool, Problem> {
-    let acts = Question::Accounts(Right::Act(Mode::Classic), About::One(account));
+async fn still_takes(cluster: &impl AccessReviewer, granted: &Granted, account: &Account) -> Result<bool, CheckError> {
+    let acts = Question::Accounts(
+        AccountRight::Impersonate(ImpersonationKind::Classic),
+        AccountScope::One(account),
+    );
     if !cluster.is_allowed(acts).await? {
         return Ok(false);
     }
@@ -247,15 +257,15 @@ async fn still_takes(cluster: &impl Answering, granted: &Granted, account: &Acco
 }
 
 /// What requests may send to a cluster.
-fn granted(known: &Known) -> Granted {
+fn granted(known: &SurveyResult) -> Granted {
     let is_granted = |(key, said): (&String, &survey::Extra)| match said {
         survey::Extra::Granted => Some(key.clone()),
         survey::Extra::Missing | survey::Extra::Unknown(_) => None,
     };
-    let classic = Impersonation::Granted(Mode::Classic);
+    let classic = AccountImpersonation::Granted(ImpersonationKind::Classic);
     let accounts = match known.all {
-        Some(Mode::Classic) => Accounts::All,
-        Some(Mode::Constrained) | None => {
+        Some(ImpersonationKind::Classic) => Accounts::All,
+        Some(ImpersonationKind::Constrained) | None => {
             let these = known.accounts.iter().filter(|(_, seen)| seen.impersonation == classic);
             Accounts::These(these.map(|(account, _)| account.clone()).collect::<BTreeSet<_>>())
         }
@@ -266,9 +276,13 @@ fn granted(known: &Known) -> Granted {
     }
 }
 
-async fn ask(access: Option<Arc<ClusterAccess>>, wanted: (&[Account], &[String]), before: Option<Known>) -> Known {
+async fn ask(
+    access: Option<Arc<ClusterAccess>>,
+    wanted: (&[Account], &[String]),
+    before: Option<SurveyResult>,
+) -> SurveyResult {
     let Some(access) = access else {
-        return Known::without_answers(Problem::NoCluster);
+        return SurveyResult::without_answers(CheckError::NoCluster);
     };
-    survey(&Entered(&access), wanted, before, after(WITHIN)).await
+    survey(&ClusterReviewer(&access), wanted, before, after(ROUND_TIMEOUT)).await
 }

@@ -7,11 +7,11 @@ use bytes::Bytes;
 use http::StatusCode;
 use tokio::time::timeout;
 
-use super::review::{Problem, is_yes};
-use super::rights::{self, Answering};
+use super::review::{CheckError, is_yes};
+use super::rights::{self, AccessReviewer};
 use crate::cluster_access::ClusterAccess;
-use crate::question::review::ANSWER_BYTES;
-use crate::question::{self, Asking, Question};
+use crate::question::review::MAX_REVIEW_BYTES;
+use crate::question::{self, ClusterClient, Question};
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Longest wait for one answer; a credential may take 15 s of it.
@@ -19,32 +19,32 @@ const WITHIN: Duration = Duration::from_secs(20);
 
 /// A cluster to ask. Each question takes the credential that is current at that time.
 #[derive(Debug)]
-pub(super) struct Entered<'a>(pub(super) &'a ClusterAccess);
+pub(super) struct ClusterReviewer<'a>(pub(super) &'a ClusterAccess);
 
-impl Entered<'_> {
-    async fn ask(&self, question: Question<'_>) -> Result<Bytes, Problem> {
-        let asking = async { Ok(Asking::begin(self.0).await?.ask(&question).await?) };
-        timeout(WITHIN, asking).await.unwrap_or(Err(Problem::Time(WITHIN)))
+impl ClusterReviewer<'_> {
+    async fn ask(&self, question: Question<'_>) -> Result<Bytes, CheckError> {
+        let asking = async { Ok(ClusterClient::begin(self.0).await?.ask(&question).await?) };
+        timeout(WITHIN, asking).await.unwrap_or(Err(CheckError::Time(WITHIN)))
     }
 }
 
-impl Answering for Entered<'_> {
-    async fn is_allowed(&self, question: rights::Question<'_>) -> Result<bool, Problem> {
+impl AccessReviewer for ClusterReviewer<'_> {
+    async fn is_allowed(&self, question: rights::Question<'_>) -> Result<bool, CheckError> {
         is_yes(&self.ask(Question::review(&question.spec())).await?)
     }
 
-    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, Problem> {
+    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, CheckError> {
         // Names that a cluster can have need no encoding.
         let path = format!("/api/v1/namespaces/{namespace}/serviceaccounts/{name}");
         let question = Question {
             path: &path,
             accept: "application/json",
             content: None,
-            longest: ANSWER_BYTES,
+            longest: MAX_REVIEW_BYTES,
         };
         match self.ask(question).await {
-            Ok(_) | Err(Problem::Asked(question::Error::TooLong { .. })) => Ok(true),
-            Err(Problem::Asked(question::Error::Status(StatusCode::NOT_FOUND))) => Ok(false),
+            Ok(_) | Err(CheckError::Request(question::Error::TooLong { .. })) => Ok(true),
+            Err(CheckError::Request(question::Error::Status(StatusCode::NOT_FOUND))) => Ok(false),
             Err(problem) => Err(problem),
         }
     }

@@ -16,20 +16,20 @@ use tokio::sync::mpsc;
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Most doubts that wait to be checked. More are dropped.
-const DOUBTS: usize = 64;
+const MAX_QUEUED_REPORTS: usize = 64;
 
 /// Which keys may be sent to which cluster. Clones share the state.
 #[derive(Clone, Debug)]
 pub struct ExtraGrants {
     by_server: Arc<ArcSwap<ByServer>>,
-    doubts: mpsc::Sender<Doubt>,
+    doubts: mpsc::Sender<ForbiddenExtra>,
 }
 
 type ByServer = BTreeMap<String, Arc<Granted>>;
 
 /// A request with `extra` that a cluster forbade.
 #[derive(Debug)]
-pub(super) struct Doubt {
+pub(super) struct ForbiddenExtra {
     pub(super) server: String,
     pub(super) account: Account,
 }
@@ -69,8 +69,8 @@ impl Granted {
 
 impl ExtraGrants {
     /// Nothing is known of any cluster. Doubts arrive at the receiver.
-    pub(super) fn new() -> (Self, mpsc::Receiver<Doubt>) {
-        let (doubts, doubted) = mpsc::channel(DOUBTS);
+    pub(super) fn new() -> (Self, mpsc::Receiver<ForbiddenExtra>) {
+        let (doubts, doubted) = mpsc::channel(MAX_QUEUED_REPORTS);
         let by_server = Arc::default();
         (Self { by_server, doubts }, doubted)
     }
@@ -97,7 +97,7 @@ impl ExtraGrants {
         if self.by_server.load().contains_key(server) {
             // If there is no room, other doubts are checked first, and the next 403 reports this
             // one again.
-            drop(self.doubts.try_send(Doubt {
+            drop(self.doubts.try_send(ForbiddenExtra {
                 server: server.to_owned(),
                 account: account.clone(),
             }));
@@ -180,7 +180,7 @@ mod tests {
             assert_eq!((doubt.server.as_str(), doubt.account), (SERVER, account("a")));
             count += 1;
         }
-        assert_eq!(count, super::DOUBTS);
+        assert_eq!(count, super::MAX_QUEUED_REPORTS);
         // Until the doubt is checked, the grants stay in force.
         assert!(grants.granted(SERVER, &account("a")).is_some());
         grants.forget(SERVER);

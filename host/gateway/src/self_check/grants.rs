@@ -1,4 +1,4 @@
-//! Determines the [`Grants`] the gateway's identity needs in a cluster, so that people act there
+//! Determines the [`ImpersonationGrants`] the gateway's identity needs in a cluster, so that people act there
 //! under their own names. They follow from the agents, the names of the mapping policy and the
 //! issuers' claim mappings.
 //!
@@ -13,12 +13,12 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use tollgate_config::Authorizer;
-use tollgate_policy::impersonate::Mapping;
-use tollgate_state::agent::{AgentObject, ShareAs, Sharing};
+use tollgate_policy::impersonate::ImpersonationMapping;
+use tollgate_state::agent::{AccessMode, AgentObject, Sharing};
 
 /// One kind of name that may be impersonated.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grant {
+pub enum ImpersonationGrant {
     /// Users.
     Users,
     /// Groups.
@@ -31,14 +31,14 @@ pub enum Grant {
 
 /// How a cluster allows impersonation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Mode {
+pub enum ImpersonationKind {
     /// `impersonate`: everything that the impersonated identity may do.
     Classic,
     /// KEP-5284: only the verbs that are granted in addition. Kubernetes 1.36.
     Constrained,
 }
 
-impl Mode {
+impl ImpersonationKind {
     /// Its name in options and reports.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -57,14 +57,16 @@ impl Mode {
 }
 
 /// API group of everything impersonated, except users and groups in classic mode.
-pub const AUTHENTICATION: &str = "authentication.k8s.io";
+pub const AUTHENTICATION_GROUP: &str = "authentication.k8s.io";
 
-impl Grant {
+impl ImpersonationGrant {
     /// The API group in which a cluster looks up the grant.
-    pub fn api_group(&self, mode: Mode) -> &'static str {
+    pub fn api_group(&self, mode: ImpersonationKind) -> &'static str {
         match (self, mode) {
-            (Self::Users | Self::Groups, Mode::Classic) => "",
-            (Self::Users | Self::Groups, Mode::Constrained) | (Self::Uids | Self::Extra(_), _) => AUTHENTICATION,
+            (Self::Users | Self::Groups, ImpersonationKind::Classic) => "",
+            (Self::Users | Self::Groups, ImpersonationKind::Constrained) | (Self::Uids | Self::Extra(_), _) => {
+                AUTHENTICATION_GROUP
+            }
         }
     }
 
@@ -80,7 +82,7 @@ impl Grant {
 }
 
 /// The form in rules of roles, such as `userextras/agent.gitlab.com/id`.
-impl fmt::Display for Grant {
+impl fmt::Display for ImpersonationGrant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.resource() {
             (resource, None) => f.write_str(resource),
@@ -91,7 +93,7 @@ impl fmt::Display for Grant {
 
 /// A set of grants, in a fixed order.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Grants(BTreeSet<Grant>);
+pub struct ImpersonationGrants(BTreeSet<ImpersonationGrant>);
 
 /// Sources of the names that agents can use.
 #[derive(Clone, Copy, Debug)]
@@ -99,10 +101,10 @@ pub struct Names<'a> {
     /// Settings that say which agent acts as whom, and the issuers with claim mappings.
     pub settings: &'a tollgate_config::Kubernetes,
     /// Names of people and jobs.
-    pub mapping: &'a Mapping,
+    pub mapping: &'a ImpersonationMapping,
 }
 
-impl Grants {
+impl ImpersonationGrants {
     /// The grants one agent can use. None for agents that act as themselves, and for those that
     /// are shared with nobody.
     ///
@@ -115,34 +117,36 @@ impl Grants {
             (Authorizer::Embedded, Sharing::Nobody) => Self::default(),
             (Authorizer::Embedded, Sharing::Broken) => Self::of_people(&names.mapping.names_of_people()),
             (Authorizer::Embedded, Sharing::People(access)) => match access.share_as {
-                ShareAs::Agent => Self::default(),
-                ShareAs::User => Self::of_people(&names.mapping.names_of_people()),
-                ShareAs::Mapped(_) => Self::of_issuers(&names.settings.issuers),
+                AccessMode::Agent => Self::default(),
+                AccessMode::User => Self::of_people(&names.mapping.names_of_people()),
+                AccessMode::Mapped(_) => Self::of_issuers(&names.settings.issuers),
             },
         }
     }
 
     fn of_people(names: &tollgate_policy::impersonate::Names) -> Self {
-        let mut grants = Self([Grant::Users, Grant::Groups].into());
+        let mut grants = Self([ImpersonationGrant::Users, ImpersonationGrant::Groups].into());
         if names.uid {
-            grants.0.insert(Grant::Uids);
+            grants.0.insert(ImpersonationGrant::Uids);
         }
-        grants.0.extend(names.extra_keys.iter().cloned().map(Grant::Extra));
+        grants
+            .0
+            .extend(names.extra_keys.iter().cloned().map(ImpersonationGrant::Extra));
         grants
     }
 
-    fn of_issuers(issuers: &[tollgate_config::PersonIssuer]) -> Self {
+    fn of_issuers(issuers: &[tollgate_config::KubernetesIssuer]) -> Self {
         let mut grants = Self::default();
         for person in issuers.iter().filter(|person| person.is_mapped) {
-            grants.0.insert(Grant::Users);
+            grants.0.insert(ImpersonationGrant::Users);
             if person.issuer.groups.is_some() {
-                grants.0.insert(Grant::Groups);
+                grants.0.insert(ImpersonationGrant::Groups);
             }
             if person.issuer.uid.is_some() {
-                grants.0.insert(Grant::Uids);
+                grants.0.insert(ImpersonationGrant::Uids);
             }
             let keys = person.issuer.extra.iter().map(|(key, _)| key.clone());
-            grants.0.extend(keys.map(Grant::Extra));
+            grants.0.extend(keys.map(ImpersonationGrant::Extra));
         }
         grants
     }
@@ -160,22 +164,25 @@ impl Grants {
     }
 
     /// The grants, in order.
-    pub fn iter(&self) -> impl Iterator<Item = &Grant> {
+    pub fn iter(&self) -> impl Iterator<Item = &ImpersonationGrant> {
         self.0.iter()
     }
 
     /// The resources of a role's rule in one API group.
-    pub(super) fn resources(&self, group: &str, mode: Mode) -> Vec<String> {
+    pub(super) fn resources(&self, group: &str, mode: ImpersonationKind) -> Vec<String> {
         let within = self.0.iter().filter(|grant| grant.api_group(mode) == group);
-        within.map(Grant::to_string).collect()
+        within.map(ImpersonationGrant::to_string).collect()
     }
 
     /// Keys of `extra` that constrained impersonation refuses: those without a
     /// domain and a path.
     pub fn unconstrainable(&self) -> impl Iterator<Item = &str> {
         self.0.iter().filter_map(|grant| match grant {
-            Grant::Extra(key) if !key.contains('/') => Some(key.as_str()),
-            Grant::Users | Grant::Groups | Grant::Uids | Grant::Extra(_) => None,
+            ImpersonationGrant::Extra(key) if !key.contains('/') => Some(key.as_str()),
+            ImpersonationGrant::Users
+            | ImpersonationGrant::Groups
+            | ImpersonationGrant::Uids
+            | ImpersonationGrant::Extra(_) => None,
         })
     }
 }
@@ -190,8 +197,8 @@ pub(super) fn command<'a>(agents: impl Iterator<Item = &'a str>) -> String {
 }
 
 #[cfg(test)]
-impl FromIterator<Grant> for Grants {
-    fn from_iter<I: IntoIterator<Item = Grant>>(grants: I) -> Self {
+impl FromIterator<ImpersonationGrant> for ImpersonationGrants {
+    fn from_iter<I: IntoIterator<Item = ImpersonationGrant>>(grants: I) -> Self {
         Self(grants.into_iter().collect())
     }
 }

@@ -1,4 +1,4 @@
-//! Builds the RBAC objects, as YAML, that give a gateway's identity its [`Grants`] in a cluster,
+//! Builds the RBAC objects, as YAML, that give a gateway's identity its [`ImpersonationGrants`] in a cluster,
 //! and nothing else.
 //!
 //! Security: service accounts are only those spelled out, and there is no wildcard where the
@@ -6,12 +6,12 @@
 
 use serde_json::{Value, json};
 
-use super::grants::{AUTHENTICATION, Grants, Mode};
+use super::grants::{AUTHENTICATION_GROUP, ImpersonationGrants, ImpersonationKind};
 
 pub mod applications;
 
 /// API group of roles.
-const RBAC: &str = "rbac.authorization.k8s.io";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// Name of the role for classic impersonation, and of its binding.
 pub const CLASSIC_ROLE: &str = "tollgate-impersonate";
 /// Name of the role for constrained impersonation, and of its binding.
@@ -35,7 +35,7 @@ pub enum Subject {
 
 /// What may be done as others under constrained impersonation.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Reach {
+pub struct ConstrainedPermissions {
     /// Verbs of requests, such as `get`.
     pub verbs: Vec<String>,
     /// Resources in kubectl's form: `pods`, `pods/log`, `deployments.apps`, or `*` for all.
@@ -54,8 +54,8 @@ pub struct ServiceAccount {
 }
 
 /// Role and binding for classic impersonation.
-pub fn classic(grants: &Grants, subject: &Subject) -> Vec<Value> {
-    let mode = Mode::Classic;
+pub fn classic(grants: &ImpersonationGrants, subject: &Subject) -> Vec<Value> {
+    let mode = ImpersonationKind::Classic;
     let rules = name_rules(grants, mode);
     vec![
         cluster_role(CLASSIC_ROLE, &rules),
@@ -64,8 +64,8 @@ pub fn classic(grants: &Grants, subject: &Subject) -> Vec<Value> {
 }
 
 /// Role and binding for constrained impersonation.
-pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Value> {
-    let mut rules = name_rules(grants, Mode::Constrained);
+pub fn constrained(grants: &ImpersonationGrants, reach: &ConstrainedPermissions, subject: &Subject) -> Vec<Value> {
+    let mut rules = name_rules(grants, ImpersonationKind::Constrained);
     rules.extend(reach_rules(reach, "user-info"));
     vec![
         cluster_role(CONSTRAINED_ROLE, &rules),
@@ -76,7 +76,7 @@ pub fn constrained(grants: &Grants, reach: &Reach, subject: &Subject) -> Vec<Val
 /// Rules for what may be done as others.
 ///
 /// - `kind`: kind of constrained impersonation, `user-info` or `serviceaccount`.
-fn reach_rules(reach: &Reach, kind: &str) -> Vec<Value> {
+fn reach_rules(reach: &ConstrainedPermissions, kind: &str) -> Vec<Value> {
     let on = |verb: &String| format!("impersonate-on:{kind}:{verb}");
     let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();
@@ -101,20 +101,20 @@ pub fn service_account(account: &ServiceAccount, subject: &Subject) -> Vec<Value
     let role = format!("{CLASSIC_ROLE}-{name}");
     let metadata = json!({"name": role, "namespace": namespace});
     let rule = json!({
-        "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": [Mode::Classic.verb()],
+        "apiGroups": [""], "resources": ["serviceaccounts"], "resourceNames": [name], "verbs": [ImpersonationKind::Classic.verb()],
     });
     vec![
-        json!({"apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
+        json!({"apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "Role", "metadata": metadata, "rules": [rule]}),
         json!({
-            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role},
             "subjects": [subject.to_value()],
         }),
     ]
 }
 
-fn name_rules(grants: &Grants, mode: Mode) -> Vec<Value> {
-    let rules = ["", AUTHENTICATION].into_iter().filter_map(|group| {
+fn name_rules(grants: &ImpersonationGrants, mode: ImpersonationKind) -> Vec<Value> {
+    let rules = ["", AUTHENTICATION_GROUP].into_iter().filter_map(|group| {
         let resources = grants.resources(group, mode);
         let rule = || json!({"apiGroups": [group], "resources": resources, "verbs": [mode.verb()]});
         (!resources.is_empty()).then(rule)
@@ -124,14 +124,14 @@ fn name_rules(grants: &Grants, mode: Mode) -> Vec<Value> {
 
 fn cluster_role(name: &str, rules: &[Value]) -> Value {
     json!({
-        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
+        "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRole", "metadata": {"name": name}, "rules": rules,
     })
 }
 
 fn cluster_role_binding(name: &str, subject: &Subject) -> Value {
     json!({
-        "apiVersion": format!("{RBAC}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
-        "roleRef": {"apiGroup": RBAC, "kind": "ClusterRole", "name": name},
+        "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "ClusterRoleBinding", "metadata": {"name": name},
+        "roleRef": {"apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": name},
         "subjects": [subject.to_value()],
     })
 }
@@ -152,8 +152,8 @@ impl Subject {
             Self::ServiceAccount { namespace, name } => {
                 json!({"kind": "ServiceAccount", "name": name, "namespace": namespace})
             }
-            Self::User(name) => json!({"apiGroup": RBAC, "kind": "User", "name": name}),
-            Self::Group(name) => json!({"apiGroup": RBAC, "kind": "Group", "name": name}),
+            Self::User(name) => json!({"apiGroup": RBAC_GROUP, "kind": "User", "name": name}),
+            Self::Group(name) => json!({"apiGroup": RBAC_GROUP, "kind": "Group", "name": name}),
         }
     }
 }

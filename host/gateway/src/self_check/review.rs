@@ -1,4 +1,4 @@
-//! Asks a cluster what the gateway's identity may do there. The result is a [`Verdict`]. The
+//! Asks a cluster what the gateway's identity may do there. The result is a [`ImpersonationVerdict`]. The
 //! questions are about nobody else and change nothing in the cluster.
 //!
 //! Source: `SelfSubjectAccessReview` of `authorization.k8s.io/v1`, which every
@@ -9,37 +9,37 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::timeout;
 
-use super::grants::{Grant, Grants, Mode};
+use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
 use crate::cluster_access::ClusterAccess;
-use crate::question::review::Review;
-use crate::question::{self, Asking, Question};
+use crate::question::review::ReviewStatus;
+use crate::question::{self, ClusterClient, Question};
 
 /// Longest wait for all answers of one cluster; a credential may take 15 s of it.
 const ALL_WITHIN: Duration = Duration::from_secs(30);
 
 /// What a cluster lets the gateway's identity do.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum ImpersonationVerdict {
     /// Everything that is needed, in this mode.
-    Granted(Mode),
+    Granted(ImpersonationKind),
     /// Some grants are missing.
     Missing {
         /// The mode in which the fewest are missing.
-        mode: Mode,
+        mode: ImpersonationKind,
         /// The missing grants, not empty.
-        grants: Vec<Grant>,
+        grants: Vec<ImpersonationGrant>,
     },
     /// The cluster did not answer.
-    Unknown(Problem),
+    Unknown(CheckError),
 }
 
 /// Why a cluster did not answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Problem {
+pub(super) enum CheckError {
     #[error("there is no such cluster, or several have its name")]
     NoCluster,
     #[error(transparent)]
-    Asked(#[from] question::Error),
+    Request(#[from] question::Error),
     #[error("it answered something else than a review")]
     Answer,
     #[error("it did not answer within {} s", .0.as_secs())]
@@ -50,18 +50,18 @@ pub(super) enum Problem {
 /// granted, because a cluster accepts either.
 ///
 /// Waits at most [`ALL_WITHIN`]. Cancel safe.
-pub(super) async fn review(access: &ClusterAccess, grants: &Grants) -> Verdict {
+pub(super) async fn review(access: &ClusterAccess, grants: &ImpersonationGrants) -> ImpersonationVerdict {
     match timeout(ALL_WITHIN, ask_all(access, grants)).await {
         Ok(Ok(verdict)) => verdict,
-        Ok(Err(problem)) => Verdict::Unknown(problem),
-        Err(_) => Verdict::Unknown(Problem::Time(ALL_WITHIN)),
+        Ok(Err(problem)) => ImpersonationVerdict::Unknown(problem),
+        Err(_) => ImpersonationVerdict::Unknown(CheckError::Time(ALL_WITHIN)),
     }
 }
 
-async fn ask_all(access: &ClusterAccess, grants: &Grants) -> Result<Verdict, Problem> {
-    let mut asking = Asking::begin(access).await?;
-    let mut fewest: Option<(Mode, Vec<Grant>)> = None;
-    for mode in [Mode::Classic, Mode::Constrained] {
+async fn ask_all(access: &ClusterAccess, grants: &ImpersonationGrants) -> Result<ImpersonationVerdict, CheckError> {
+    let mut asking = ClusterClient::begin(access).await?;
+    let mut fewest: Option<(ImpersonationKind, Vec<ImpersonationGrant>)> = None;
+    for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
         let mut missing = Vec::new();
         for grant in grants.iter() {
             if !is_allowed(&mut asking, grant, mode).await? {
@@ -69,17 +69,21 @@ async fn ask_all(access: &ClusterAccess, grants: &Grants) -> Result<Verdict, Pro
             }
         }
         if missing.is_empty() {
-            return Ok(Verdict::Granted(mode));
+            return Ok(ImpersonationVerdict::Granted(mode));
         }
         if fewest.as_ref().is_none_or(|(_, known)| missing.len() < known.len()) {
             fewest = Some((mode, missing));
         }
     }
-    let (mode, grants) = fewest.unwrap_or((Mode::Classic, Vec::new()));
-    Ok(Verdict::Missing { mode, grants })
+    let (mode, grants) = fewest.unwrap_or((ImpersonationKind::Classic, Vec::new()));
+    Ok(ImpersonationVerdict::Missing { mode, grants })
 }
 
-async fn is_allowed(asking: &mut Asking<'_>, grant: &Grant, mode: Mode) -> Result<bool, Problem> {
+async fn is_allowed(
+    asking: &mut ClusterClient<'_>,
+    grant: &ImpersonationGrant,
+    mode: ImpersonationKind,
+) -> Result<bool, CheckError> {
     let (resource, subresource) = grant.resource();
     let spec = json!({"resourceAttributes": {
         "group": grant.api_group(mode),
@@ -91,7 +95,7 @@ async fn is_allowed(asking: &mut Asking<'_>, grant: &Grant, mode: Mode) -> Resul
 }
 
 /// Whether the review says yes.
-pub(super) fn is_yes(content: &[u8]) -> Result<bool, Problem> {
-    let review = Review::read(content).ok_or(Problem::Answer)?;
+pub(super) fn is_yes(content: &[u8]) -> Result<bool, CheckError> {
+    let review = ReviewStatus::read(content).ok_or(CheckError::Answer)?;
     Ok(review.allowed)
 }

@@ -8,22 +8,22 @@ use std::future::Future;
 
 use serde_json::{Value, json};
 
-use super::grants::{AUTHENTICATION, Mode};
-use super::review::Problem;
+use super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
+use super::review::CheckError;
 use tollgate_policy::impersonate::service_account::Account;
 
 /// A right the gateway's identity may have on service accounts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Right {
+pub(super) enum AccountRight {
     /// Impersonate them.
-    Act(Mode),
+    Impersonate(ImpersonationKind),
     /// Check whether they exist.
     Get,
 }
 
 /// The service accounts a question is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum About<'a> {
+pub(super) enum AccountScope<'a> {
     /// All accounts of the cluster.
     All,
     /// The accounts of a namespace.
@@ -36,40 +36,40 @@ pub(super) enum About<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Question<'a> {
     /// Whether service accounts may be impersonated or read.
-    Accounts(Right, About<'a>),
+    Accounts(AccountRight, AccountScope<'a>),
     /// Whether a key of `extra` may be sent with any value. Constrained impersonation of service
     /// accounts never allows it.
     Extra(&'a str),
 }
 
 /// A cluster that answers questions.
-pub(super) trait Answering: Sync {
+pub(super) trait AccessReviewer: Sync {
     /// Whether the gateway's identity has this right.
     ///
     /// # Errors
-    /// [`Problem`]: the cluster did not answer.
-    fn is_allowed(&self, question: Question<'_>) -> impl Future<Output = Result<bool, Problem>> + Send;
+    /// [`CheckError`]: the cluster did not answer.
+    fn is_allowed(&self, question: Question<'_>) -> impl Future<Output = Result<bool, CheckError>> + Send;
 
     /// Whether an account exists. Asked only if the identity may read it.
     ///
     /// # Errors
-    /// [`Problem`]: the cluster did not answer.
-    fn is_there(&self, account: &Account) -> impl Future<Output = Result<bool, Problem>> + Send;
+    /// [`CheckError`]: the cluster did not answer.
+    fn is_there(&self, account: &Account) -> impl Future<Output = Result<bool, CheckError>> + Send;
 }
 
-impl Right {
+impl AccountRight {
     fn verb(self) -> &'static str {
         match self {
-            Self::Act(Mode::Classic) => "impersonate",
-            Self::Act(Mode::Constrained) => "impersonate:serviceaccount",
+            Self::Impersonate(ImpersonationKind::Classic) => "impersonate",
+            Self::Impersonate(ImpersonationKind::Constrained) => "impersonate:serviceaccount",
             Self::Get => "get",
         }
     }
 
     fn api_group(self) -> &'static str {
         match self {
-            Self::Act(Mode::Classic) | Self::Get => "",
-            Self::Act(Mode::Constrained) => AUTHENTICATION,
+            Self::Impersonate(ImpersonationKind::Classic) | Self::Get => "",
+            Self::Impersonate(ImpersonationKind::Constrained) => AUTHENTICATION_GROUP,
         }
     }
 }
@@ -80,9 +80,9 @@ impl Question<'_> {
         let attributes = match self {
             Question::Accounts(right, about) => {
                 let (namespace, name) = match about {
-                    About::All => ("", ""),
-                    About::Namespace(namespace) => (namespace, ""),
-                    About::One(Account { namespace, name }) => (namespace.as_str(), name.as_str()),
+                    AccountScope::All => ("", ""),
+                    AccountScope::Namespace(namespace) => (namespace, ""),
+                    AccountScope::One(Account { namespace, name }) => (namespace.as_str(), name.as_str()),
                 };
                 json!({
                     "group": right.api_group(), "resource": "serviceaccounts", "verb": right.verb(),
@@ -90,7 +90,7 @@ impl Question<'_> {
                 })
             }
             Question::Extra(key) => json!({
-                "group": AUTHENTICATION, "resource": "userextras", "subresource": key, "verb": Mode::Classic.verb(),
+                "group": AUTHENTICATION_GROUP, "resource": "userextras", "subresource": key, "verb": ImpersonationKind::Classic.verb(),
             }),
         };
         json!({ "resourceAttributes": attributes })
@@ -101,8 +101,8 @@ impl Question<'_> {
 mod tests {
     use serde_json::json;
 
-    use super::{About, Question, Right};
-    use crate::self_check::grants::Mode;
+    use super::{AccountRight, AccountScope, Question};
+    use crate::self_check::grants::ImpersonationKind;
     use tollgate_policy::impersonate::service_account::Account;
 
     #[test]
@@ -117,24 +117,24 @@ mod tests {
                 "group": group, "resource": "serviceaccounts", "verb": verb, "namespace": namespace, "name": name,
             })
         };
-        let classic = Right::Act(Mode::Classic);
+        let classic = AccountRight::Impersonate(ImpersonationKind::Classic);
         assert_eq!(
-            attributes(Question::Accounts(classic, About::One(&account))),
+            attributes(Question::Accounts(classic, AccountScope::One(&account))),
             accounts("", "impersonate", "shop", "deployer")
         );
         assert_eq!(
-            attributes(Question::Accounts(classic, About::All)),
+            attributes(Question::Accounts(classic, AccountScope::All)),
             accounts("", "impersonate", "", "")
         );
         assert_eq!(
             attributes(Question::Accounts(
-                Right::Act(Mode::Constrained),
-                About::Namespace("shop")
+                AccountRight::Impersonate(ImpersonationKind::Constrained),
+                AccountScope::Namespace("shop")
             )),
             accounts("authentication.k8s.io", "impersonate:serviceaccount", "shop", "")
         );
         assert_eq!(
-            attributes(Question::Accounts(Right::Get, About::One(&account))),
+            attributes(Question::Accounts(AccountRight::Get, AccountScope::One(&account))),
             accounts("", "get", "shop", "deployer")
         );
         assert_eq!(

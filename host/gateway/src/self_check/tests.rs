@@ -5,30 +5,34 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::grants::{Grant, Grants, Mode};
-use super::review::{Problem, Verdict};
-use super::{Asked, Plan, Planned};
+use super::grants::{ImpersonationGrant, ImpersonationGrants, ImpersonationKind};
+use super::review::{CheckError, ImpersonationVerdict};
+use super::{AgentPlan, ClusterGrants, PlannedAgent};
 use tollgate_core::agent::AgentId;
-use tollgate_identity::access::Configuration;
+use tollgate_identity::access::ConfigurationStatus;
 
 /// Agents `a` and `b` of cluster `one`, `robot` of no cluster.
-fn plan() -> Plan {
-    let grants: Grants = [Grant::Users, Grant::Groups, Grant::Extra("x/y".to_owned())]
-        .into_iter()
-        .collect();
+fn plan() -> AgentPlan {
+    let grants: ImpersonationGrants = [
+        ImpersonationGrant::Users,
+        ImpersonationGrant::Groups,
+        ImpersonationGrant::Extra("x/y".to_owned()),
+    ]
+    .into_iter()
+    .collect();
     let label: Arc<str> = "one".into();
-    let agent = |id, name: &str, label: Option<&Arc<str>>| Planned {
+    let agent = |id, name: &str, label: Option<&Arc<str>>| PlannedAgent {
         id: AgentId::new(id).unwrap(),
         name: name.to_owned(),
         cluster: "one".to_owned(),
         configuration: match name {
-            "b" => Configuration::Broken,
-            _ => Configuration::Good,
+            "b" => ConfigurationStatus::Broken,
+            _ => ConfigurationStatus::Good,
         },
         label: label.cloned(),
     };
-    let asked = Asked { access: None, grants };
-    Plan {
+    let asked = ClusterGrants { access: None, grants };
+    AgentPlan {
         agents: vec![
             agent(1, "a", Some(&label)),
             agent(2, "b", Some(&label)),
@@ -38,7 +42,7 @@ fn plan() -> Plan {
     }
 }
 
-fn check(verdict: Verdict, report: &serde_json::Value, counts: [usize; 3]) {
+fn check(verdict: ImpersonationVerdict, report: &serde_json::Value, counts: [usize; 3]) {
     let plan = plan();
     assert_eq!(verdict.counts(&plan, "one"), counts);
     let verdicts = BTreeMap::from([("one".into(), verdict)]);
@@ -58,14 +62,14 @@ fn check(verdict: Verdict, report: &serde_json::Value, counts: [usize; 3]) {
 #[test]
 fn each_agent_has_the_verdict_of_its_cluster() {
     check(
-        Verdict::Granted(Mode::Constrained),
+        ImpersonationVerdict::Granted(ImpersonationKind::Constrained),
         &json!({"state": "granted", "mode": "constrained"}),
         [3, 0, 0],
     );
     check(
-        Verdict::Missing {
-            mode: Mode::Classic,
-            grants: vec![Grant::Groups, Grant::Extra("x/y".to_owned())],
+        ImpersonationVerdict::Missing {
+            mode: ImpersonationKind::Classic,
+            grants: vec![ImpersonationGrant::Groups, ImpersonationGrant::Extra("x/y".to_owned())],
         },
         &json!({
             "state": "missing", "mode": "classic", "missing": ["groups", "userextras/x/y"],
@@ -74,7 +78,7 @@ fn each_agent_has_the_verdict_of_its_cluster() {
         [1, 2, 0],
     );
     check(
-        Verdict::Unknown(Problem::NoCluster),
+        ImpersonationVerdict::Unknown(CheckError::NoCluster),
         &json!({"state": "unknown", "problem": "there is no such cluster, or several have its name"}),
         [0, 0, 3],
     );
@@ -83,7 +87,7 @@ fn each_agent_has_the_verdict_of_its_cluster() {
 #[tokio::test]
 async fn a_cluster_that_is_not_there_is_said_so() {
     let verdicts = plan().ask().await;
-    assert_eq!(verdicts["one"], Verdict::Unknown(Problem::NoCluster));
+    assert_eq!(verdicts["one"], ImpersonationVerdict::Unknown(CheckError::NoCluster));
 }
 
 #[test]
@@ -94,23 +98,24 @@ fn a_plan_changes_with_its_agents_and_what_they_need() {
     assert_ne!(renamed, plan());
     let mut more = plan();
     for asked in more.clusters.values_mut() {
-        asked.grants = std::mem::take(&mut asked.grants).and([Grant::Uids].into_iter().collect());
+        asked.grants = std::mem::take(&mut asked.grants).and([ImpersonationGrant::Uids].into_iter().collect());
     }
     assert_ne!(more, plan());
 }
 
 #[test]
 fn grants_are_looked_up_where_each_mode_has_them() {
-    let places = |grant: &Grant| {
-        [Mode::Classic, Mode::Constrained].map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
+    let places = |grant: &ImpersonationGrant| {
+        [ImpersonationKind::Classic, ImpersonationKind::Constrained]
+            .map(|mode| format!("{} {grant} {}", mode.verb(), grant.api_group(mode)))
     };
     let constrained = |resource: &str| format!("impersonate:user-info {resource} authentication.k8s.io");
     let cases = [
-        (Grant::Users, "users", ""),
-        (Grant::Groups, "groups", ""),
-        (Grant::Uids, "uids", "authentication.k8s.io"),
+        (ImpersonationGrant::Users, "users", ""),
+        (ImpersonationGrant::Groups, "groups", ""),
+        (ImpersonationGrant::Uids, "uids", "authentication.k8s.io"),
         (
-            Grant::Extra("a.b/c".to_owned()),
+            ImpersonationGrant::Extra("a.b/c".to_owned()),
             "userextras/a.b/c",
             "authentication.k8s.io",
         ),

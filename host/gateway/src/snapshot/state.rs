@@ -16,14 +16,14 @@ use tollgate_state::{Resources, extensions};
 
 /// The parts of a snapshot made from objects, all together or not at all.
 #[derive(Clone, Debug)]
-pub(super) struct FromState {
+pub(super) struct StateParts {
     pub(super) resources: Arc<Resources>,
     pub(super) rbac: Arc<Rbac>,
     pub(super) authenticator: Arc<Authenticator>,
     pub(super) extensions: Arc<Registry>,
 }
 
-impl FromState {
+impl StateParts {
     /// Takes the parts from a snapshot.
     pub(super) fn of(snapshot: &Snapshot) -> Self {
         Self {
@@ -37,24 +37,24 @@ impl FromState {
 
 /// The result of a load.
 #[derive(Debug)]
-pub(super) enum Outcome {
+pub(super) enum StateLoad {
     /// It may take effect.
-    Good(FromState),
+    Good(StateParts),
     /// It has mistakes. Contains what the load would be with each faulty part as it was before,
     /// if that is known; this tells which permissions are withdrawn.
-    Refused(Option<FromState>),
+    Refused(Option<StateParts>),
 }
 
-/// Makes [`FromState`] and keeps the last good one with its findings.
+/// Makes [`StateParts`] and keeps the last good one with its findings.
 #[derive(Debug)]
-pub(super) struct Maker {
+pub(super) struct StateLoader {
     pub(super) source: Arc<dyn Source>,
-    last: Mutex<Option<Last>>,
+    last: Mutex<Option<LastGood>>,
 }
 
 #[derive(Debug)]
-struct Last {
-    made: FromState,
+struct LastGood {
+    made: StateParts,
     rbac: Vec<Diagnostic>,
     authenticator: Vec<Diagnostic>,
     extensions: Vec<Diagnostic>,
@@ -63,7 +63,7 @@ struct Last {
 /// Which objects are unchanged since last time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "one answer for each kind of object")]
-struct Same {
+struct Unchanged {
     argocd_cm: bool,
     rbac_cm: bool,
     secrets: bool,
@@ -72,7 +72,7 @@ struct Same {
     clusters: bool,
 }
 
-impl Maker {
+impl StateLoader {
     pub(super) fn new(source: Arc<dyn Source>) -> Self {
         Self {
             source,
@@ -84,9 +84,9 @@ impl Maker {
     pub(super) fn make(
         &self,
         config: &Config,
-        (earlier, narrower): (Option<&FromState>, Option<&FromState>),
+        (earlier, narrower): (Option<&StateParts>, Option<&StateParts>),
         findings: &mut Vec<Diagnostic>,
-    ) -> Outcome {
+    ) -> StateLoad {
         let loaded = take(self.source.load(), findings);
         // A broken watch is reported, and the known objects stay in force.
         findings.extend(self.source.health());
@@ -98,32 +98,32 @@ impl Maker {
                 // The load itself reports them.
                 make((config, &resources), known, &mut Vec::new()).or_as_in(readable, resources)
             });
-            return Outcome::Refused(parts.flatten());
+            return StateLoad::Refused(parts.flatten());
         };
         let parts = make((config, &resources), (last.as_ref(), earlier), findings);
         match parts.whole(resources) {
-            Ok(made) => Outcome::Good(last.insert(*made).made.clone()),
-            Err((parts, resources)) => Outcome::Refused(parts.or_as_in(readable, resources)),
+            Ok(made) => StateLoad::Good(last.insert(*made).made.clone()),
+            Err((parts, resources)) => StateLoad::Refused(parts.or_as_in(readable, resources)),
         }
     }
 }
 
 /// The parts made from objects, each with its own result.
-struct Parts {
-    rbac: Made<Rbac>,
-    authenticator: Made<Authenticator>,
-    extensions: Made<Registry>,
+struct PartResults {
+    rbac: PartResult<Rbac>,
+    authenticator: PartResult<Authenticator>,
+    extensions: PartResult<Registry>,
 }
 
-impl Parts {
+impl PartResults {
     /// Returns all parts if every one could be made.
-    fn whole(self, resources: Arc<Resources>) -> Result<Box<Last>, (Self, Arc<Resources>)> {
+    fn whole(self, resources: Arc<Resources>) -> Result<Box<LastGood>, (Self, Arc<Resources>)> {
         let all = (&self.rbac.value, &self.authenticator.value, &self.extensions.value);
         let (Some(rbac), Some(authenticator), Some(extensions)) = all else {
             return Err((self, resources));
         };
-        Ok(Box::new(Last {
-            made: FromState {
+        Ok(Box::new(LastGood {
+            made: StateParts {
                 resources,
                 rbac: Arc::clone(rbac),
                 authenticator: Arc::clone(authenticator),
@@ -136,9 +136,9 @@ impl Parts {
     }
 
     /// Replaces the parts that could not be made by their earlier versions.
-    fn or_as_in(self, earlier: Option<&FromState>, resources: Arc<Resources>) -> Option<FromState> {
+    fn or_as_in(self, earlier: Option<&StateParts>, resources: Arc<Resources>) -> Option<StateParts> {
         let earlier = earlier?.clone();
-        Some(FromState {
+        Some(StateParts {
             resources,
             rbac: self.rbac.value.unwrap_or(earlier.rbac),
             authenticator: self.authenticator.value.unwrap_or(earlier.authenticator),
@@ -150,18 +150,18 @@ impl Parts {
 /// Makes every part, even after a mistake, so that one load reports all mistakes.
 fn make(
     (config, resources): (&Config, &Arc<Resources>),
-    (last, earlier): (Option<&Last>, Option<&FromState>),
+    (last, earlier): (Option<&LastGood>, Option<&StateParts>),
     findings: &mut Vec<Diagnostic>,
-) -> Parts {
-    let same = last.map(|last| Same::of(&last.made.resources, resources));
-    let kept = |is: fn(&Same) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
+) -> PartResults {
+    let same = last.map(|last| Unchanged::of(&last.made.resources, resources));
+    let kept = |is: fn(&Unchanged) -> bool| last.filter(|_| same.as_ref().is_some_and(is));
     let rbac = match kept(|same| same.argocd_cm && same.rbac_cm && same.projects) {
-        Some(last) => Made::kept(&last.made.rbac, &last.rbac),
-        None => Made::new(rbac(config, resources)),
+        Some(last) => PartResult::kept(&last.made.rbac, &last.rbac),
+        None => PartResult::new(rbac(config, resources)),
     };
     let extensions = match kept(|same| same.argocd_cm && same.secrets && same.extensions && same.clusters) {
-        Some(last) => Made::kept(&last.made.extensions, &last.extensions),
-        None => Made::new(extensions(config, resources, earlier)),
+        Some(last) => PartResult::kept(&last.made.extensions, &last.extensions),
+        None => PartResult::new(extensions(config, resources, earlier)),
     };
     findings.extend_from_slice(&rbac.findings);
     findings.extend_from_slice(&extensions.findings);
@@ -169,22 +169,22 @@ fn make(
     let scopes = compiled.map_or(&[][..], |compiled| compiled.scopes());
     let same_scopes = last.is_some_and(|last| last.made.rbac.scopes() == scopes);
     let authenticator = match kept(|same| same.argocd_cm && same.secrets && same.projects) {
-        Some(last) if same_scopes => Made::kept(&last.made.authenticator, &last.authenticator),
+        Some(last) if same_scopes => PartResult::kept(&last.made.authenticator, &last.authenticator),
         Some(_) | None => {
             let earlier = earlier.map(|earlier| &*earlier.authenticator);
-            Made::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
+            PartResult::new(Authenticator::build(&config.authentication, resources, scopes, earlier))
         }
     };
     // Without a policy, it is unknown which claims hold groups.
     let authenticator = match (&rbac.value, earlier) {
-        (None, None) => Made {
+        (None, None) => PartResult {
             value: None,
             findings: Vec::new(),
         },
         (Some(_), _) | (None, Some(_)) => authenticator,
     };
     findings.extend_from_slice(&authenticator.findings);
-    Parts {
+    PartResults {
         rbac,
         authenticator,
         extensions,
@@ -199,12 +199,12 @@ pub(super) fn narrowed_rbac(config: &Config, resources: &Resources, narrower: &A
 }
 
 /// A part with its findings.
-struct Made<T> {
+struct PartResult<T> {
     value: Option<Arc<T>>,
     findings: Vec<Diagnostic>,
 }
 
-impl<T> Made<T> {
+impl<T> PartResult<T> {
     fn new(loaded: Loaded<T>) -> Self {
         Self {
             value: loaded.value.map(Arc::new),
@@ -232,7 +232,7 @@ fn rbac(config: &Config, resources: &Resources) -> Loaded<Rbac> {
     }
 }
 
-fn extensions(config: &Config, resources: &Resources, earlier: Option<&FromState>) -> Loaded<Registry> {
+fn extensions(config: &Config, resources: &Resources, earlier: Option<&StateParts>) -> Loaded<Registry> {
     let mut findings = Vec::new();
     let specs = take(extensions::parse_with(resources, options(config)).specs, &mut findings);
     let earlier = earlier.map(|earlier| &*earlier.extensions);
@@ -250,7 +250,7 @@ fn options(config: &Config) -> extensions::Options {
     }
 }
 
-impl Same {
+impl Unchanged {
     fn of(old: &Resources, new: &Resources) -> Self {
         Self {
             argocd_cm: old.argocd_cm == new.argocd_cm,

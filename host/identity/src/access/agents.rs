@@ -14,9 +14,9 @@ use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::membership::Lists;
-use super::{Access, Refusal};
-use tollgate_config::{PersonKey, UserLink};
+use super::membership::ListedNamespaces;
+use super::{AccessDenyReason, AccessGrant};
+use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::claims::{EMAIL, email_may_count};
@@ -24,38 +24,38 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::{AccessAs, Identity, Membership, User};
 use tollgate_state::Resources;
-use tollgate_state::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
-use tollgate_state::people::{Directory, Person, PersonState};
+use tollgate_state::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
+use tollgate_state::people::{Person, PersonState, UserDirectory};
 
 const NO_USER_ACCESS: &str = "it has no `user_access`";
 const BROKEN: &str = "its configuration has mistakes";
 const NOT_MAPPED: &str = "`access_as: mapped` takes ID tokens of issuers with `claimMappings`";
 
 /// Number of values made so far; it tells one from another.
-static MADE: AtomicU64 = AtomicU64::new(0);
+static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 
 /// The agents by number, with the user directory. Immutable.
 #[derive(Debug)]
 pub struct Agents {
     number: u64,
-    agents: BTreeMap<AgentId, Entry>,
-    people: Arc<Directory>,
+    agents: BTreeMap<AgentId, AgentEntry>,
+    people: Arc<UserDirectory>,
     findings: Vec<Diagnostic>,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct AgentEntry {
     agent: Arc<Agent>,
     /// The last good `user_access`, which the next state may need.
     good: Option<Arc<UserAccess>>,
-    configuration: Configuration,
-    shared: Shared,
+    configuration: ConfigurationStatus,
+    shared: SharingState,
 }
 
 /// Whether an agent's access follows its current files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Configuration {
+pub enum ConfigurationStatus {
     /// Access follows the current files.
     Good,
     /// The files have mistakes: the last good ones stay in force, or the agent is closed.
@@ -63,16 +63,19 @@ pub enum Configuration {
 }
 
 #[derive(Debug)]
-enum Shared {
+enum SharingState {
     Closed(&'static str),
-    Open { share_as: ShareAs, lists: Lists },
+    Open {
+        share_as: AccessMode,
+        lists: ListedNamespaces,
+    },
 }
 
 /// How an agent is shared with a person.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Share {
+pub struct AgentShare {
     /// The identity the cluster sees.
-    pub share_as: ShareAs,
+    pub share_as: AccessMode,
     /// Listed projects in which they are at least a developer.
     pub projects: Vec<Membership>,
     /// Listed groups in which they are at least a developer.
@@ -81,7 +84,7 @@ pub struct Share {
 
 /// Who a credential stands for.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Claimant<'a> {
+pub(super) struct CredentialSubject<'a> {
     /// The person in the directory, if any.
     pub(super) person: Option<&'a Person>,
     /// The identity from the issuer's `claimMappings`, for ID tokens.
@@ -90,7 +93,7 @@ pub(super) struct Claimant<'a> {
 
 /// The access an agent gives.
 #[derive(Debug)]
-pub(super) struct Granted {
+pub(super) struct AgentGrant {
     pub(super) agent: Arc<Agent>,
     pub(super) user: User,
     pub(super) access_as: AccessAs,
@@ -104,7 +107,7 @@ impl Agents {
     /// once.
     pub fn build(resources: &Resources, previous: Option<&Self>) -> Arc<Self> {
         let mut made = Self {
-            number: MADE.fetch_add(1, Ordering::Relaxed),
+            number: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
             agents: BTreeMap::new(),
             people: Arc::clone(&resources.people),
             findings: Vec::new(),
@@ -117,7 +120,7 @@ impl Agents {
             let before = previous.and_then(|agents| agents.named(&object.name));
             let kept = || {
                 before
-                    .map(Entry::binding)
+                    .map(AgentEntry::binding)
                     .filter(|binding| !taken.contains(&binding.id))
             };
             if let Some(binding) = object.binding.clone().or_else(kept) {
@@ -127,8 +130,8 @@ impl Agents {
         Arc::new(made)
     }
 
-    fn add(&mut self, object: &AgentObject, binding: Binding, before: Option<&Entry>) {
-        let Binding {
+    fn add(&mut self, object: &AgentObject, binding: AgentBinding, before: Option<&AgentEntry>) {
+        let AgentBinding {
             id,
             config_project,
             cluster,
@@ -151,12 +154,12 @@ impl Agents {
                 .push(Diagnostic::warning(object.location.clone(), message));
         }
         let shared = match (&good, &object.sharing) {
-            (Some(access), _) => Shared::Open {
+            (Some(access), _) => SharingState::Open {
                 share_as: access.share_as,
-                lists: Lists::resolve(access, (name, &self.people), &mut self.findings),
+                lists: ListedNamespaces::resolve(access, (name, &self.people), &mut self.findings),
             },
-            (None, Sharing::Broken) => Shared::Closed(BROKEN),
-            (None, Sharing::Nobody | Sharing::People(_)) => Shared::Closed(NO_USER_ACCESS),
+            (None, Sharing::Broken) => SharingState::Closed(BROKEN),
+            (None, Sharing::Nobody | Sharing::People(_)) => SharingState::Closed(NO_USER_ACCESS),
         };
         let agent = Arc::new(Agent {
             id,
@@ -165,10 +168,10 @@ impl Agents {
             cluster,
         });
         let configuration = match (&object.sharing, &object.binding) {
-            (Sharing::Broken, _) | (_, None) => Configuration::Broken,
-            (Sharing::Nobody | Sharing::People(_), Some(_)) => Configuration::Good,
+            (Sharing::Broken, _) | (_, None) => ConfigurationStatus::Broken,
+            (Sharing::Nobody | Sharing::People(_), Some(_)) => ConfigurationStatus::Good,
         };
-        let entry = Entry {
+        let entry = AgentEntry {
             agent,
             good,
             configuration,
@@ -178,15 +181,15 @@ impl Agents {
     }
 
     /// Returns the state of each agent's configuration, by number.
-    pub fn configurations(&self) -> impl Iterator<Item = (AgentId, Configuration)> {
+    pub fn configurations(&self) -> impl Iterator<Item = (AgentId, ConfigurationStatus)> {
         self.agents.iter().map(|(id, entry)| (*id, entry.configuration))
     }
 
     /// Returns the state of an agent's configuration; good if there is none.
-    pub fn configuration(&self, id: AgentId) -> Configuration {
+    pub fn configuration(&self, id: AgentId) -> ConfigurationStatus {
         self.agents
             .get(&id)
-            .map_or(Configuration::Good, |entry| entry.configuration)
+            .map_or(ConfigurationStatus::Good, |entry| entry.configuration)
     }
 
     /// Returns findings about agents, in addition to those of the load itself.
@@ -216,10 +219,12 @@ impl Agents {
         let person = self.user(user_id).filter(|person| person.state == PersonState::Active);
         let Some(person) = person else { return Vec::new() };
         let shared = self.agents.values().filter(|entry| match &entry.shared {
-            Shared::Closed(_) => false,
-            Shared::Open { share_as, lists } => match share_as {
-                ShareAs::Agent | ShareAs::User | ShareAs::Mapped(Grant::Membership) => lists.has(person.user.id),
-                ShareAs::Mapped(Grant::Claim) => false,
+            SharingState::Closed(_) => false,
+            SharingState::Open { share_as, lists } => match share_as {
+                AccessMode::Agent | AccessMode::User | AccessMode::Mapped(MappedAuthorization::Membership) => {
+                    lists.has(person.user.id)
+                }
+                AccessMode::Mapped(MappedAuthorization::Claim) => false,
             },
         });
         shared.map(|entry| &entry.agent).collect()
@@ -227,13 +232,13 @@ impl Agents {
 
     /// Returns how an agent is shared with a person; `None` if it is not. Unlike
     /// [`Agents::shared_with`], this ignores whether the person is blocked.
-    pub fn share(&self, id: AgentId, user_id: i64) -> Option<Share> {
-        let Shared::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
+    pub fn share(&self, id: AgentId, user_id: i64) -> Option<AgentShare> {
+        let SharingState::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
             return None;
         };
         let (projects, groups) = lists.of(user_id);
         let member = !projects.is_empty() || !groups.is_empty();
-        member.then_some(Share {
+        member.then_some(AgentShare {
             share_as: *share_as,
             projects,
             groups,
@@ -241,7 +246,7 @@ impl Agents {
     }
 
     /// The user directory.
-    pub fn people(&self) -> &Arc<Directory> {
+    pub fn people(&self) -> &Arc<UserDirectory> {
         &self.people
     }
 
@@ -260,7 +265,7 @@ impl Agents {
     ///
     /// A number is an integer or text in canonical decimal. An `email` that the issuer says is
     /// not verified matches nobody.
-    pub fn user_of(&self, links: &[UserLink], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
+    pub fn user_of(&self, links: &[UserClaimMapping], issuer: &str, claims: &Map<String, Value>) -> Option<&Person> {
         let mut links = links.iter().filter(|link| link.issuer == issuer);
         links.find_map(|link| {
             let claim = claims.get(&link.claim)?;
@@ -269,8 +274,8 @@ impl Agents {
                 return None;
             }
             match link.key {
-                PersonKey::Username => self.user_named(claim.as_str()?),
-                PersonKey::Id => {
+                UserLookupKey::Username => self.user_named(claim.as_str()?),
+                UserLookupKey::Id => {
                     // Numbers of agents have the same format.
                     let read = |text: &str| AgentId::parse(text).map(AgentId::get);
                     self.user(claim.as_i64().or_else(|| read(claim.as_str()?))?)
@@ -287,57 +292,59 @@ impl Agents {
     /// Whether the issuer's agent claim alone grants this agent.
     pub(super) fn is_granted_by_claim(&self, id: AgentId) -> bool {
         let open = self.agents.get(&id).map(|entry| &entry.shared);
-        matches!(open, Some(Shared::Open { share_as, .. }) if *share_as == ShareAs::Mapped(Grant::Claim))
+        matches!(open, Some(SharingState::Open { share_as, .. }) if *share_as == AccessMode::Mapped(MappedAuthorization::Claim))
     }
 
     /// Decides what access an agent gives a claimant, who need not be in the directory.
-    pub(super) fn grant(&self, id: AgentId, claimant: Claimant<'_>) -> Result<Granted, Refusal> {
-        let Claimant { person, mapped } = claimant;
+    pub(super) fn grant(&self, id: AgentId, claimant: CredentialSubject<'_>) -> Result<AgentGrant, AccessDenyReason> {
+        let CredentialSubject { person, mapped } = claimant;
         if person.is_some_and(|person| person.state == PersonState::Blocked) {
-            return Err(Refusal::Blocked);
+            return Err(AccessDenyReason::Blocked);
         }
-        let entry = self.agents.get(&id).ok_or(Refusal::UnknownAgent)?;
+        let entry = self.agents.get(&id).ok_or(AccessDenyReason::UnknownAgent)?;
         let (share_as, lists) = match &entry.shared {
-            Shared::Closed(why) => return Err(Refusal::NotShared(why)),
-            Shared::Open { share_as, lists } => (*share_as, lists),
+            SharingState::Closed(why) => return Err(AccessDenyReason::NotShared(why)),
+            SharingState::Open { share_as, lists } => (*share_as, lists),
         };
         let member = || {
-            let person = person.ok_or(Refusal::UnknownUser)?;
+            let person = person.ok_or(AccessDenyReason::UnknownUser)?;
             let (projects, groups) = lists.of(person.user.id);
             let none = projects.is_empty() && groups.is_empty();
             if none {
-                return Err(Refusal::NotMember);
+                return Err(AccessDenyReason::NotMember);
             }
             Ok((person.user.clone(), projects, groups))
         };
         let (user, access_as) = match share_as {
-            ShareAs::Agent => (member()?.0, AccessAs::Agent),
-            ShareAs::User => {
+            AccessMode::Agent => (member()?.0, AccessAs::Agent),
+            AccessMode::User => {
                 let (user, projects, groups) = member()?;
                 (user, AccessAs::User { projects, groups })
             }
-            ShareAs::Mapped(grant) => {
-                let identity = mapped.ok_or(Refusal::NotShared(NOT_MAPPED))?;
+            AccessMode::Mapped(grant) => {
+                let identity = mapped.ok_or(AccessDenyReason::NotShared(NOT_MAPPED))?;
                 let user = match grant {
-                    Grant::Membership => member()?.0,
-                    Grant::Claim => person.map_or_else(|| stranger(identity), |person| person.user.clone()),
+                    MappedAuthorization::Membership => member()?.0,
+                    MappedAuthorization::Claim => {
+                        person.map_or_else(|| stranger(identity), |person| person.user.clone())
+                    }
                 };
                 (user, AccessAs::Mapped(identity.clone()))
             }
         };
-        Ok(Granted {
+        Ok(AgentGrant {
             agent: Arc::clone(&entry.agent),
             user,
             access_as,
         })
     }
 
-    fn named(&self, name: &str) -> Option<&Entry> {
+    fn named(&self, name: &str) -> Option<&AgentEntry> {
         self.agents.values().find(|entry| entry.agent.name == name)
     }
 }
 
-impl Granted {
+impl AgentGrant {
     fn facts(self, session: SessionId) -> AccessFacts {
         AccessFacts {
             agent: self.agent,
@@ -348,8 +355,8 @@ impl Granted {
     }
 
     /// Completes the access with the credential it was granted to.
-    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> Access {
-        Access {
+    pub(super) fn access(self, session: SessionId, expires_at: Timestamp) -> AccessGrant {
+        AccessGrant {
             facts: self.facts(session),
             expires_at: Some(expires_at),
             linked: None,
@@ -358,14 +365,14 @@ impl Granted {
 
     /// Completes the access for somebody who was let in as `before`, if agent and person are the
     /// same; their identity in the cluster may differ.
-    pub(super) fn again(self, before: &Arc<Access>) -> Option<Arc<Access>> {
+    pub(super) fn again(self, before: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         if *self.agent != **before.agent() || self.user != *before.user() {
             return None;
         }
         if self.access_as == *before.access_as() {
             return Some(Arc::clone(before));
         }
-        Some(Arc::new(Access {
+        Some(Arc::new(AccessGrant {
             facts: self.facts(before.session().clone()),
             expires_at: before.expires_at,
             linked: before.linked.clone(),
@@ -373,9 +380,9 @@ impl Granted {
     }
 }
 
-impl Entry {
-    fn binding(&self) -> Binding {
-        Binding {
+impl AgentEntry {
+    fn binding(&self) -> AgentBinding {
+        AgentBinding {
             id: self.agent.id,
             config_project: self.agent.config_project,
             cluster: self.agent.cluster.clone(),

@@ -9,14 +9,14 @@ use tollgate_core::agent::AgentId;
 
 /// An owned [`Question`].
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct OwnedAccessQuery {
     pub(super) agent: AgentId,
-    pub(super) key: AskedKey,
+    pub(super) key: OwnedAccessKey,
 }
 
 /// An owned [`AccessKey`].
 #[derive(Debug)]
-pub(super) enum AskedKey {
+pub(super) enum OwnedAccessKey {
     PersonalAccessToken(SecretString),
     OidcIdToken(Box<IdToken>),
     SessionCookie {
@@ -26,16 +26,16 @@ pub(super) enum AskedKey {
     CiJobToken(SecretString),
 }
 
-impl From<&Question<'_>> for Asked {
+impl From<&Question<'_>> for OwnedAccessQuery {
     fn from(question: &Question<'_>) -> Self {
         let key = match question.key {
-            AccessKey::PersonalAccessToken(token) => AskedKey::PersonalAccessToken(token.clone()),
-            AccessKey::OidcIdToken(token) => AskedKey::OidcIdToken(Box::new(token.clone())),
-            AccessKey::SessionCookie { cookie, csrf_token } => AskedKey::SessionCookie {
+            AccessKey::PersonalAccessToken(token) => OwnedAccessKey::PersonalAccessToken(token.clone()),
+            AccessKey::OidcIdToken(token) => OwnedAccessKey::OidcIdToken(Box::new(token.clone())),
+            AccessKey::SessionCookie { cookie, csrf_token } => OwnedAccessKey::SessionCookie {
                 cookie: cookie.clone(),
                 csrf_token: csrf_token.clone(),
             },
-            AccessKey::CiJobToken(token) => AskedKey::CiJobToken(token.clone()),
+            AccessKey::CiJobToken(token) => OwnedAccessKey::CiJobToken(token.clone()),
         };
         Self {
             agent: question.agent,

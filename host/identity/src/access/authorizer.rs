@@ -8,22 +8,22 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 
 use super::agents::Agents;
-use super::asked::Asked;
+use super::asked::OwnedAccessQuery;
 use super::embedded::Embedded;
-use super::memory::{Memory, Verdict};
+use super::memory::{AccessCache, AccessResult};
 use super::remote::{Remote, SetupError};
 use super::secret::is_no_token;
-use super::{Access, AccessKey, Bearer, Error, Question, Refusal};
+use super::{AccessDenyReason, AccessGrant, AccessKey, CredentialOwner, Error, Question};
 use crate::clock::Clock;
-use crate::sessions::Sessions;
+use crate::sessions::SessionRegistry;
 use crate::store::Store;
 
 /// Decides whether a person may use an agent. There is one per process; it outlives reloads.
 #[derive(Debug)]
 pub struct Authorizer {
     platform: Platform,
-    memory: Memory,
-    sessions: Arc<Sessions>,
+    memory: AccessCache,
+    sessions: Arc<SessionRegistry>,
     clock: Clock,
 }
 
@@ -43,7 +43,7 @@ impl Authorizer {
     pub fn new(
         config: &tollgate_config::Kubernetes,
         store: Arc<Store>,
-        sessions: Arc<Sessions>,
+        sessions: Arc<SessionRegistry>,
         clock: Clock,
     ) -> Result<Self, SetupError> {
         let embedded = Embedded::new(store, &config.users, clock.clone());
@@ -64,7 +64,7 @@ impl Authorizer {
                 (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let memory = Memory::new(clock.clone(), (success, config.refusal_ttl));
+        let memory = AccessCache::new(clock.clone(), (success, config.refusal_ttl));
         Ok(Self {
             platform,
             memory: memory.map_err(|_| SetupError::Randomness)?,
@@ -81,13 +81,13 @@ impl Authorizer {
     /// # Errors
     /// `Refused`, which callers cannot tell apart; `JobNotAllowed` for CI jobs;
     /// `Unavailable`.
-    pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> Verdict {
+    pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> AccessResult {
         if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
             && is_no_token(token.expose_secret())
         {
             // The answer is that for any unknown token, but neither the store nor the memory is
             // used for it.
-            return Err(Refusal::UnknownKey.into());
+            return Err(AccessDenyReason::UnknownKey.into());
         }
         // INVARIANT: no remembered answer lets anybody in while revocations are unknown.
         if self.sessions.is_cut_off() {
@@ -109,7 +109,11 @@ impl Authorizer {
             },
         };
         let ask = || {
-            let (platform, agents, asked) = (self.platform.clone(), Arc::clone(agents), Asked::from(question));
+            let (platform, agents, asked) = (
+                self.platform.clone(),
+                Arc::clone(agents),
+                OwnedAccessQuery::from(question),
+            );
             async move {
                 let access = match &platform {
                     Platform::Embedded(embedded) => embedded.judge(&agents, &asked).await,
@@ -122,13 +126,13 @@ impl Authorizer {
         // INVARIANT: this is checked on every request, so that no remembered answer outlives a
         // revocation.
         let refusal = if self.sessions.is_revoked(access.session()) {
-            Refusal::Revoked
+            AccessDenyReason::Revoked
         } else if access.expires_at.is_some_and(|end| end <= self.clock.now()) {
-            Refusal::Expired
+            AccessDenyReason::Expired
         } else {
             return Ok(access);
         };
-        Err(refusal.of(Bearer {
+        Err(refusal.of(CredentialOwner {
             user: access.user().clone(),
             session: access.session().clone(),
         }))
@@ -139,7 +143,7 @@ impl Authorizer {
     ///
     /// For access a remote platform gave, this only checks that the agent is unchanged: the
     /// platform is asked again when its answer ends.
-    pub fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+    pub fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         match &self.platform {
             Platform::Embedded(embedded) => embedded.again(agents, access),
             Platform::Remote(remote) => remote.again(agents, access),

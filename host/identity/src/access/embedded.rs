@@ -13,12 +13,12 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::agents::{Agents, Claimant, stranger};
-use super::asked::{Asked, AskedKey};
-use super::{Access, Bearer, Error, IdToken, Linked, Refusal};
+use super::agents::{Agents, CredentialSubject, stranger};
+use super::asked::{OwnedAccessKey, OwnedAccessQuery};
+use super::{AccessDenyReason, AccessGrant, CredentialOwner, Error, IdToken, LinkedClaims};
 use crate::clock::Clock;
 use crate::store::{SecretHash, Store, Token};
-use tollgate_config::UserLink;
+use tollgate_config::UserClaimMapping;
 use tollgate_core::agent::AgentId;
 use tollgate_core::claims::EMAIL_VERIFIED;
 use tollgate_core::session::{AccessType, SessionId};
@@ -27,26 +27,26 @@ use tollgate_core::user::AccessAs;
 /// The only scope a token may have.
 const SCOPE: &str = "k8s_proxy";
 /// Precision of `last_used_at`.
-const USED_EVERY: Duration = Duration::from_secs(60);
+const LAST_USED_PRECISION: Duration = Duration::from_secs(60);
 
 /// Decides by the store and the state.
 #[derive(Clone, Debug)]
 pub(super) struct Embedded {
     store: Arc<Store>,
-    links: Arc<[UserLink]>,
+    links: Arc<[UserClaimMapping]>,
     clock: Clock,
 }
 
 /// A credential found in the store, valid or not.
-struct Found {
-    bearer: Bearer,
+struct StoredCredential {
+    bearer: CredentialOwner,
     revoked_at: Option<Timestamp>,
     expires_at: Timestamp,
 }
 
 impl Embedded {
     /// Builds it on a store; `links` find the person an ID token stands for.
-    pub(super) fn new(store: Arc<Store>, links: &[UserLink], clock: Clock) -> Self {
+    pub(super) fn new(store: Arc<Store>, links: &[UserClaimMapping], clock: Clock) -> Self {
         Self {
             store,
             links: Arc::from(links),
@@ -55,23 +55,23 @@ impl Embedded {
     }
 
     /// Answers one question.
-    pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
+    pub(super) async fn judge(&self, agents: &Agents, asked: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
         match &asked.key {
-            AskedKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
-            AskedKey::SessionCookie { cookie, csrf_token } => {
+            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
+            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
                 self.cookie(agents, asked.agent, (cookie, csrf_token)).await
             }
-            AskedKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
+            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
             // Only a platform that runs jobs knows them.
-            AskedKey::CiJobToken(_) => Err(Refusal::UnknownKey.into()),
+            OwnedAccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
         }
     }
 
-    async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<Access, Error> {
+    async fn token(&self, agents: &Agents, agent: AgentId, secret: &SecretString) -> Result<AccessGrant, Error> {
         let token = self.store.find_token(SecretHash::of(secret)).await;
-        let token = token.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
-        let found = Found {
-            bearer: Bearer {
+        let token = token.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
+        let found = StoredCredential {
+            bearer: CredentialOwner {
                 session: SessionId::new(AccessType::PersonalAccessToken, token.id.to_string()),
                 user: token.user.clone(),
             },
@@ -80,16 +80,16 @@ impl Embedded {
         };
         let access = self.enter((agents, agent), found, || {
             if token.scopes != [SCOPE] {
-                return Err(Refusal::Scope);
+                return Err(AccessDenyReason::Scope);
             }
             if token.agent_id != agent {
-                return Err(Refusal::OtherAgent);
+                return Err(AccessDenyReason::OtherAgent);
             }
             // SECURITY: files assign the numbers, and may later assign one to another agent or
             // another cluster.
             let identity = agents.agent(agent).map(|agent| agent.identity());
             if identity.is_some() && identity != token.agent {
-                return Err(Refusal::FormerAgent);
+                return Err(AccessDenyReason::FormerAgent);
             }
             Ok(())
         })?;
@@ -102,11 +102,11 @@ impl Embedded {
         agents: &Agents,
         agent: AgentId,
         (cookie, csrf_token): (&SecretString, &SecretString),
-    ) -> Result<Access, Error> {
+    ) -> Result<AccessGrant, Error> {
         let session = self.store.find_session(SecretHash::of(cookie)).await;
-        let session = session.map_err(unavailable)?.ok_or(Refusal::UnknownKey)?;
-        let found = Found {
-            bearer: Bearer {
+        let session = session.map_err(unavailable)?.ok_or(AccessDenyReason::UnknownKey)?;
+        let found = StoredCredential {
+            bearer: CredentialOwner {
                 session: SessionId::new(AccessType::SessionCookie, session.id.to_string()),
                 user: session.user,
             },
@@ -118,7 +118,7 @@ impl Embedded {
             // of the token.
             let presented = SecretHash::of(csrf_token);
             let same = verify_slices_are_equal(presented.as_bytes(), session.csrf.as_bytes());
-            same.map_err(|_| Refusal::Csrf)
+            same.map_err(|_| AccessDenyReason::Csrf)
         })
     }
 
@@ -128,17 +128,17 @@ impl Embedded {
     fn enter(
         &self,
         (agents, agent): (&Agents, AgentId),
-        found: Found,
-        more: impl FnOnce() -> Result<(), Refusal>,
-    ) -> Result<Access, Error> {
+        found: StoredCredential,
+        more: impl FnOnce() -> Result<(), AccessDenyReason>,
+    ) -> Result<AccessGrant, Error> {
         let judged = self.check(found.revoked_at, found.expires_at).and_then(|()| {
             more()?;
-            let person = agents.user(found.bearer.user.id).ok_or(Refusal::UnknownUser)?;
+            let person = agents.user(found.bearer.user.id).ok_or(AccessDenyReason::UnknownUser)?;
             // SECURITY: as for agents, a number may be assigned to another person.
             if person.user.username != found.bearer.user.username {
-                return Err(Refusal::FormerUser);
+                return Err(AccessDenyReason::FormerUser);
             }
-            let claimant = Claimant {
+            let claimant = CredentialSubject {
                 person: Some(person),
                 mapped: None,
             };
@@ -150,14 +150,14 @@ impl Embedded {
         }
     }
 
-    fn id_token(&self, agents: &Agents, agent: AgentId, token: &IdToken) -> Result<Access, Error> {
-        let claimant = Claimant {
+    fn id_token(&self, agents: &Agents, agent: AgentId, token: &IdToken) -> Result<AccessGrant, Error> {
+        let claimant = CredentialSubject {
             person: agents.user_of(&self.links, &token.issuer, &token.claims),
             mapped: token.mapped.as_ref(),
         };
         let judged = self.check(None, token.expires_at).and_then(|()| {
             if token.agent != agent {
-                return Err(Refusal::OtherAgent);
+                return Err(AccessDenyReason::OtherAgent);
             }
             agents.grant(agent, claimant)
         });
@@ -167,22 +167,22 @@ impl Embedded {
         match (judged, user) {
             (Ok(granted), _) => {
                 let access = granted.access(session, token.expires_at);
-                Ok(Access {
+                Ok(AccessGrant {
                     linked: Some(Arc::new(self.linked(token))),
                     ..access
                 })
             }
-            (Err(refusal), Some(user)) => Err(refusal.of(Bearer { user, session })),
+            (Err(refusal), Some(user)) => Err(refusal.of(CredentialOwner { user, session })),
             (Err(refusal), None) => Err(refusal.into()),
         }
     }
 
     /// The claims that decide which person is meant.
-    fn linked(&self, token: &IdToken) -> Linked {
+    fn linked(&self, token: &IdToken) -> LinkedClaims {
         let links = self.links.iter().filter(|link| link.issuer == token.issuer);
         let names = links.map(|link| link.claim.as_str()).chain([EMAIL_VERIFIED]);
         let claims = names.filter_map(|name| Some((name.to_owned(), token.claims.get(name)?.clone())));
-        Linked {
+        LinkedClaims {
             issuer: token.issuer.clone(),
             claims: claims.collect(),
         }
@@ -191,7 +191,7 @@ impl Embedded {
     /// Returns the access that agents and people now give to somebody who was let in before;
     /// `None` if agent or person is no longer the same. Does not check whether the credential was
     /// revoked or has expired.
-    pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+    pub(super) fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let person = match (access.access_type(), &access.linked) {
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user().id)?),
             (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
@@ -201,16 +201,16 @@ impl Embedded {
             AccessAs::Mapped(identity) => Some(identity),
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
-        let granted = agents.grant(access.agent().id, Claimant { person, mapped });
+        let granted = agents.grant(access.agent().id, CredentialSubject { person, mapped });
         granted.ok()?.again(access)
     }
 
-    fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), Refusal> {
+    fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), AccessDenyReason> {
         if revoked_at.is_some() {
-            return Err(Refusal::Revoked);
+            return Err(AccessDenyReason::Revoked);
         }
         if expires_at <= self.clock.now() {
-            return Err(Refusal::Expired);
+            return Err(AccessDenyReason::Expired);
         }
         Ok(())
     }
@@ -220,7 +220,7 @@ impl Embedded {
         let now = self.clock.now();
         let lately = token.last_used_at.is_some_and(|last| {
             let since = Duration::try_from(now.duration_since(last)).unwrap_or_default();
-            since < USED_EVERY
+            since < LAST_USED_PRECISION
         });
         if lately {
             return;

@@ -22,7 +22,7 @@ use super::agents::Agents;
 use super::authorizer::Authorizer;
 use super::gateway_token::SharedSecret;
 use super::remote::{INVALID_KEY, SetupError, WireId};
-use super::{Access, AccessKey, Error, IdToken, Question, Refusal};
+use super::{AccessDenyReason, AccessGrant, AccessKey, Error, IdToken, Question};
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, Membership, Role};
@@ -30,13 +30,13 @@ use tollgate_core::user::{AccessAs, Membership, Role};
 /// Path of the endpoint.
 pub const PATH: &str = "/api/v4/internal/kubernetes/authorize_proxy_user";
 /// Most bytes of one question: the longest ID token and a little more.
-pub const MOST_BYTES: usize = 128 * 1024;
+pub const MAX_BODY_BYTES: usize = 128 * 1024;
 /// Header field with which a gateway authenticates.
-pub const PROOF: http::HeaderName = super::gateway_token::FIELD;
+pub const AUTH_HEADER: http::HeaderName = super::gateway_token::HEADER_NAME;
 
 /// The platform endpoint for other gateways.
 #[derive(Debug)]
-pub struct Endpoint {
+pub struct PlatformEndpoint {
     secret: SharedSecret,
     clock: Clock,
 }
@@ -45,20 +45,20 @@ pub struct Endpoint {
 #[derive(Deserialize)]
 struct WireQuestion {
     agent_id: WireId,
-    access_type: WireType,
+    access_type: WireAccessType,
     access_key: SecretString,
     csrf_token: Option<SecretString>,
 }
 
 #[derive(Clone, Copy, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum WireType {
+enum WireAccessType {
     PersonalAccessToken,
     OidcIdToken,
     SessionCookie,
 }
 
-impl Endpoint {
+impl PlatformEndpoint {
     /// Builds the endpoint from the settings; `None` without `platformSecretFile`. Blocks.
     ///
     /// # Errors
@@ -72,14 +72,14 @@ impl Endpoint {
                 secret: SharedSecret::read(file)?,
                 clock,
             })),
-            tollgate_config::Authorizer::Remote { .. } => Err(SetupError::Chain),
+            tollgate_config::Authorizer::Remote { .. } => Err(SetupError::RemoteAuthorizer),
         }
     }
 
     /// Answers one question.
     ///
     /// - `field`: value of `Gitlab-Kas-Api-Request`, if there is exactly one.
-    /// - `body`: at most [`MOST_BYTES`]; the caller bounds it.
+    /// - `body`: at most [`MAX_BODY_BYTES`]; the caller bounds it.
     /// - `verify`: verifies an ID token, as for this gateway's own requests.
     ///
     /// Cancel safe.
@@ -108,15 +108,15 @@ impl Endpoint {
         };
         let id_token;
         let key = match wire.access_type {
-            WireType::PersonalAccessToken => AccessKey::PersonalAccessToken(&wire.access_key),
-            WireType::OidcIdToken => match verify(wire.access_key).await {
+            WireAccessType::PersonalAccessToken => AccessKey::PersonalAccessToken(&wire.access_key),
+            WireAccessType::OidcIdToken => match verify(wire.access_key).await {
                 Ok(token) => {
                     id_token = token;
                     AccessKey::OidcIdToken(&id_token)
                 }
                 Err(error) => return refused(&error),
             },
-            WireType::SessionCookie => match &wire.csrf_token {
+            WireAccessType::SessionCookie => match &wire.csrf_token {
                 Some(csrf_token) => AccessKey::SessionCookie {
                     cookie: &wire.access_key,
                     csrf_token,
@@ -131,7 +131,7 @@ impl Endpoint {
     }
 }
 
-fn granted(access: &Access) -> Response<Bytes> {
+fn granted(access: &AccessGrant) -> Response<Bytes> {
     let access_as = match access.access_as() {
         AccessAs::Agent => json!({ "agent": {} }),
         AccessAs::User { projects, groups } => json!({
@@ -162,25 +162,25 @@ fn memberships(of: &[Membership]) -> Vec<Value> {
 fn refused(error: &Error) -> Response<Bytes> {
     match error {
         Error::Refused { refusal, .. } => match refusal {
-            Refusal::UnknownKey
-            | Refusal::Expired
-            | Refusal::Revoked
-            | Refusal::Csrf
-            | Refusal::UnknownUser
-            | Refusal::FormerUser
-            | Refusal::Blocked
-            | Refusal::IdToken(_) => {
+            AccessDenyReason::UnknownKey
+            | AccessDenyReason::Expired
+            | AccessDenyReason::Revoked
+            | AccessDenyReason::Csrf
+            | AccessDenyReason::UnknownUser
+            | AccessDenyReason::FormerUser
+            | AccessDenyReason::Blocked
+            | AccessDenyReason::IdToken(_) => {
                 let body = Bytes::from_static(INVALID_KEY.as_bytes());
                 respond(StatusCode::UNAUTHORIZED, "text/plain; charset=utf-8", body)
             }
-            Refusal::Scope
-            | Refusal::OtherAgent
-            | Refusal::FormerAgent
-            | Refusal::NotShared(_)
-            | Refusal::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
-            Refusal::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
+            AccessDenyReason::Scope
+            | AccessDenyReason::OtherAgent
+            | AccessDenyReason::FormerAgent
+            | AccessDenyReason::NotShared(_)
+            | AccessDenyReason::NotMember => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            AccessDenyReason::UnknownAgent => message(StatusCode::NOT_FOUND, "there is no such agent"),
             // Cannot occur: the platform is this gateway itself.
-            Refusal::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
+            AccessDenyReason::Platform(_) => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         },
         Error::JobNotAllowed => message(StatusCode::FORBIDDEN, "the user may not use the agent"),
         Error::Unavailable { detail } => {

@@ -20,13 +20,13 @@ use zeroize::Zeroizing;
 use super::remote::SetupError;
 
 /// The header field.
-pub(super) const FIELD: HeaderName = HeaderName::from_static("gitlab-kas-api-request");
+pub(super) const HEADER_NAME: HeaderName = HeaderName::from_static("gitlab-kas-api-request");
 const ISSUER: &str = "gitlab-kas";
 const AUDIENCE: &str = "gitlab";
 /// Lifetime of a token in seconds, as in GitLab's agent server.
-const LIFE: i64 = 30;
+const LIFETIME_SECONDS: i64 = 30;
 /// Longest lifetime of an accepted token, in seconds.
-const LONGEST_LIFE: i64 = 5 * 60;
+const MAX_LIFETIME_SECONDS: i64 = 5 * 60;
 /// Seconds by which two clocks may differ; applies to `nbf` only.
 const LEEWAY: i64 = 30;
 /// Least bytes of the secret: HS256 is as strong as its key (RFC 7518, section 3.2).
@@ -96,7 +96,7 @@ impl SharedSecret {
             aud: Audiences::One(AUDIENCE.to_owned()),
             iat: Some(now),
             nbf: Some(now.saturating_sub(5)),
-            exp: now.saturating_add(LIFE),
+            exp: now.saturating_add(LIFETIME_SECONDS),
         };
         let token = jsonwebtoken::encode(&Header::new(Algorithm::HS256), &claims, &self.sign).ok()?;
         let mut value = HeaderValue::from_str(&token).ok()?;
@@ -121,7 +121,7 @@ impl SharedSecret {
         };
         let Claims { nbf, exp, .. } = token.claims;
         let begun = nbf.is_none_or(|start| start <= now.saturating_add(LEEWAY));
-        begun && now < exp && exp <= now.saturating_add(LONGEST_LIFE)
+        begun && now < exp && exp <= now.saturating_add(MAX_LIFETIME_SECONDS)
     }
 }
 

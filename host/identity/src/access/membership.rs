@@ -1,6 +1,6 @@
 //! Computes the roles a person has in the groups and projects of an agent's `user_access`.
 //!
-//! [`Lists`] holds the members of every listed group or project, including those inherited from
+//! [`ListedNamespaces`] holds the members of every listed group or project, including those inherited from
 //! its ancestors.
 //!
 //! Invariant: a group below a listed group gives no role, and neither does a role under developer.
@@ -10,29 +10,29 @@ use std::sync::Arc;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::user::{Membership, Role};
 use tollgate_state::agent::UserAccess;
-use tollgate_state::people::{Directory, Members, Namespace};
+use tollgate_state::people::{GitLabNamespace, Members, UserDirectory};
 
 /// The projects and groups of one `user_access` that exist in the directory.
 #[derive(Debug, Default)]
-pub(super) struct Lists {
-    projects: Vec<Listed>,
-    groups: Vec<Listed>,
+pub(super) struct ListedNamespaces {
+    projects: Vec<ListedNamespace>,
+    groups: Vec<ListedNamespace>,
 }
 
 /// A listed project or group.
 #[derive(Debug)]
-struct Listed {
+struct ListedNamespace {
     id: i64,
     path: Arc<str>,
     /// Its own members, then those of each group above it.
     members: Vec<Arc<Members>>,
 }
 
-impl Lists {
+impl ListedNamespaces {
     /// Resolves the lists; entries missing from the directory grant nothing.
     pub(super) fn resolve(
         access: &UserAccess,
-        (agent, people): (&str, &Directory),
+        (agent, people): (&str, &UserDirectory),
         findings: &mut Vec<Diagnostic>,
     ) -> Self {
         let mut lists = Self::default();
@@ -45,13 +45,13 @@ impl Lists {
         };
         for path in &access.projects {
             match people.project(path) {
-                Some(project) => lists.projects.push(Listed::new(project, people)),
+                Some(project) => lists.projects.push(ListedNamespace::new(project, people)),
                 None => missing("project", path),
             }
         }
         for path in &access.groups {
             match people.group(path) {
-                Some(group) => lists.groups.push(Listed::new(group, people)),
+                Some(group) => lists.groups.push(ListedNamespace::new(group, people)),
                 None => missing("group", path),
             }
         }
@@ -60,7 +60,7 @@ impl Lists {
 
     /// Projects and groups in which a person is at least a developer.
     pub(super) fn of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
-        let of = |listed: &[Listed]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
+        let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
         (of(&self.projects), of(&self.groups))
     }
 
@@ -71,8 +71,8 @@ impl Lists {
     }
 }
 
-impl Listed {
-    fn new(space: &Namespace, people: &Directory) -> Self {
+impl ListedNamespace {
+    fn new(space: &GitLabNamespace, people: &UserDirectory) -> Self {
         let above = people.groups_above(&space.path);
         let members = std::iter::once(space).chain(above);
         Self {
@@ -101,5 +101,5 @@ impl Listed {
 /// The roles reported for an effective role: from reporter up to it.
 fn emitted(effective: Role) -> Vec<Role> {
     let told = |role: &Role| (Role::Reporter..=effective).contains(role);
-    Role::LADDER.into_iter().filter(told).collect()
+    Role::ALL.into_iter().filter(told).collect()
 }

@@ -17,21 +17,21 @@ use rustc_hash::FxBuildHasher;
 use secrecy::ExposeSecret as _;
 use tokio::sync::{Semaphore, watch};
 
-use super::{Access, AccessKey, Error, Question};
+use super::{AccessGrant, AccessKey, Error, Question};
 use crate::clock::Clock;
 use tollgate_core::session::AccessType;
 
 /// Most answers remembered at once.
-const ANSWERS: u64 = 20_000;
+const MAX_ENTRIES: u64 = 20_000;
 /// Most questions asked at once; further ones wait.
-const ASKED_AT_ONCE: usize = 256;
+const MAX_CONCURRENT_QUERIES: usize = 256;
 /// Time limit of one question, including the wait for its turn.
-const BUDGET: Duration = Duration::from_secs(15);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(15);
 /// An answer that is not used for this long is dropped; longer than any answer counts.
 const IDLE: Duration = Duration::from_secs(600);
 
 /// An answer.
-pub(super) type Verdict = Result<Arc<Access>, Error>;
+pub(super) type AccessResult = Result<Arc<AccessGrant>, Error>;
 
 /// Names a question without holding its credential.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,7 +39,7 @@ pub(super) struct Key([u8; 32]);
 
 /// Answers by key.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct AccessCache {
     slots: Cache<Key, Slot, FxBuildHasher>,
     /// Random for each process, so that keys say nothing of credentials.
     secret: hmac::Key,
@@ -52,16 +52,16 @@ pub(super) struct Memory {
 }
 
 /// An answer, or the promise of one. The task that asks holds the other end.
-type Slot = watch::Receiver<Option<Answer>>;
+type Slot = watch::Receiver<Option<CachedResult>>;
 
 #[derive(Clone, Debug)]
-struct Answer {
-    verdict: Verdict,
+struct CachedResult {
+    verdict: AccessResult,
     /// Running time of the process from which it no longer counts.
     until: Duration,
 }
 
-impl Memory {
+impl AccessCache {
     /// Makes an empty memory.
     ///
     /// - `success`, `refusal`: how long each kind of answer is remembered.
@@ -73,17 +73,17 @@ impl Memory {
         (success, refusal): (Duration, Duration),
     ) -> Result<Self, aws_lc_rs::error::Unspecified> {
         let slots = Cache::builder()
-            .max_capacity(ANSWERS)
+            .max_capacity(MAX_ENTRIES)
             .time_to_idle(IDLE)
             .build_with_hasher(FxBuildHasher);
         Ok(Self {
             slots,
             secret: hmac::Key::generate(hmac::HMAC_SHA256, &SystemRandom::new())?,
-            turns: Arc::new(Semaphore::new(ASKED_AT_ONCE)),
+            turns: Arc::new(Semaphore::new(MAX_CONCURRENT_QUERIES)),
             clock,
             success,
             refusal,
-            budget: BUDGET,
+            budget: QUERY_TIMEOUT,
         })
     }
 
@@ -117,10 +117,10 @@ impl Memory {
     /// Returns the answer under `key`, and asks for it if there is none that counts. Callers who
     /// come meanwhile wait for the same answer. A task asks, and goes on if the callers go away.
     /// Cancel safe.
-    pub(super) async fn answer<F, A>(&self, key: Key, ask: F) -> Verdict
+    pub(super) async fn answer<F, A>(&self, key: Key, ask: F) -> AccessResult
     where
         F: FnOnce() -> A,
-        A: Future<Output = Verdict> + Send + 'static,
+        A: Future<Output = AccessResult> + Send + 'static,
     {
         let remembered = self.slots.get(&key).filter(|slot| self.is_good(slot));
         let mut slot = match remembered {
@@ -139,7 +139,7 @@ impl Memory {
     fn begin<F, A>(&self, key: Key, ask: F) -> Slot
     where
         F: FnOnce() -> A,
-        A: Future<Output = Verdict> + Send + 'static,
+        A: Future<Output = AccessResult> + Send + 'static,
     {
         let slot = self.slots.entry(key).and_compute_with(|entry| match entry {
             Some(entry) if self.is_good(entry.value()) => Op::Nop,
@@ -157,7 +157,7 @@ impl Memory {
 
     fn fly<A>(&self, asked: A) -> Slot
     where
-        A: Future<Output = Verdict> + Send + 'static,
+        A: Future<Output = AccessResult> + Send + 'static,
     {
         let (sender, receiver) = watch::channel(None);
         let (turns, clock) = (Arc::clone(&self.turns), self.clock.clone());
@@ -178,7 +178,7 @@ impl Memory {
                 Err(Error::Unavailable { .. }) => Duration::ZERO,
             };
             let until = clock.running().saturating_add(good_for);
-            sender.send_replace(Some(Answer { verdict, until }));
+            sender.send_replace(Some(CachedResult { verdict, until }));
         });
         receiver
     }

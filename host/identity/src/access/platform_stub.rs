@@ -11,7 +11,7 @@ use url::Url;
 
 /// What came in.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(super) struct RecordedRequest {
     pub(super) line: String,
     pub(super) headers: http::HeaderMap,
     pub(super) body: Value,
@@ -24,7 +24,7 @@ pub(super) struct Stub {
 
 struct Inner {
     answer: Mutex<(u16, String)>,
-    seen: Mutex<Vec<Seen>>,
+    seen: Mutex<Vec<RecordedRequest>>,
     url: Mutex<Option<Url>>,
 }
 
@@ -53,7 +53,7 @@ impl Stub {
         *self.inner.answer.lock().unwrap() = (status, body.to_string());
     }
 
-    pub(super) fn seen(&self) -> Vec<Seen> {
+    pub(super) fn seen(&self) -> Vec<RecordedRequest> {
         self.inner.seen.lock().unwrap().clone()
     }
 }
@@ -61,7 +61,7 @@ impl Stub {
 async fn handle(State(stub): State<Stub>, request: Request) -> Response {
     let (head, body) = request.into_parts();
     let body = to_bytes(body, 1 << 20).await.unwrap();
-    stub.inner.seen.lock().unwrap().push(Seen {
+    stub.inner.seen.lock().unwrap().push(RecordedRequest {
         line: format!("{} {}", head.method, head.uri),
         headers: head.headers,
         body: serde_json::from_slice(&body).unwrap_or_default(),

@@ -21,10 +21,10 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agents::Agents;
-use super::asked::{Asked, AskedKey};
+use super::asked::{OwnedAccessKey, OwnedAccessQuery};
 use super::embedded::Embedded;
 use super::gateway_token::{self, SharedSecret};
-use super::{Access, Error, IdToken, Refusal};
+use super::{AccessDenyReason, AccessGrant, Error, IdToken};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
@@ -61,7 +61,7 @@ pub enum SetupError {
     Url(String),
     /// The platform is remote, so this gateway cannot be one.
     #[error("`kubernetes.platformSecretFile` needs `kubernetes.authorizer: embedded`")]
-    Chain,
+    RemoteAuthorizer,
     /// The system has no randomness.
     #[error("the system gives no random numbers")]
     Randomness,
@@ -111,26 +111,28 @@ impl Remote {
     /// The platform reports neither when a credential expires nor revocations. Access by its
     /// answer, and everything open by it, therefore ends after `stream_lifetime`; whoever
     /// continues asks again.
-    pub(super) async fn judge(&self, agents: &Agents, asked: &Asked) -> Result<Access, Error> {
+    pub(super) async fn judge(&self, agents: &Agents, asked: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
         let access = match &asked.key {
-            AskedKey::PersonalAccessToken(token) => {
-                let person = Presented::new(AccessType::PersonalAccessToken, token, None);
+            OwnedAccessKey::PersonalAccessToken(token) => {
+                let person = PersonCredential::new(AccessType::PersonalAccessToken, token, None);
                 self.person(agents, asked.agent, person).await
             }
-            AskedKey::SessionCookie { cookie, csrf_token } => {
-                let person = Presented::new(AccessType::SessionCookie, cookie, Some(csrf_token));
+            OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
+                let person = PersonCredential::new(AccessType::SessionCookie, cookie, Some(csrf_token));
                 self.person(agents, asked.agent, person).await
             }
-            AskedKey::OidcIdToken(token) if token.agent != asked.agent => Err(Refusal::OtherAgent.into()),
-            AskedKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => {
+            OwnedAccessKey::OidcIdToken(token) if token.agent != asked.agent => {
+                Err(AccessDenyReason::OtherAgent.into())
+            }
+            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => {
                 return self.own.judge(agents, asked).await;
             }
-            AskedKey::OidcIdToken(token) => self.person(agents, asked.agent, Presented::of(token)).await,
-            AskedKey::CiJobToken(token) => self.job(agents, asked.agent, token).await,
+            OwnedAccessKey::OidcIdToken(token) => self.person(agents, asked.agent, PersonCredential::of(token)).await,
+            OwnedAccessKey::CiJobToken(token) => self.job(agents, asked.agent, token).await,
         }?;
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);
-        Ok(Access {
+        Ok(AccessGrant {
             expires_at: Some(access.expires_at.map_or(latest, |end| end.min(latest))),
             ..access
         })
@@ -138,7 +140,7 @@ impl Remote {
 
     /// As [`Embedded::again`]. For access the platform gave, checks that the agent still has the
     /// same name and cluster.
-    pub(super) fn again(&self, agents: &Agents, access: &Arc<Access>) -> Option<Arc<Access>> {
+    pub(super) fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
             access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent().id);
@@ -153,7 +155,7 @@ impl Remote {
         }
     }
 
-    async fn person(&self, agents: &Agents, id: AgentId, person: Presented<'_>) -> Result<Access, Error> {
+    async fn person(&self, agents: &Agents, id: AgentId, person: PersonCredential<'_>) -> Result<AccessGrant, Error> {
         let question = WireQuestion {
             agent_id: id.get(),
             access_type: person.access_type,
@@ -166,7 +168,7 @@ impl Remote {
         let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
         let request = self.http.post(self.person_url.clone());
         let request = request
-            .header(gateway_token::FIELD, proof)
+            .header(gateway_token::HEADER_NAME, proof)
             .header(header::CONTENT_TYPE, "application/json")
             .body(Bytes::from_owner(body));
         let (status, body) = self.send(request).await?;
@@ -175,10 +177,10 @@ impl Remote {
             // GitLab answers 400 for an unknown access key. Distinguishing it from a refusal
             // would tell callers which keys exist.
             StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
-                return Err(Refusal::Platform(status.as_u16()).into());
+                return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
             StatusCode::UNAUTHORIZED if is_about_the_key(&body) => {
-                return Err(Refusal::Platform(status.as_u16()).into());
+                return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
             StatusCode::UNAUTHORIZED => {
                 return Err(unavailable(
@@ -189,13 +191,13 @@ impl Remote {
         }
         let agent = agents.agent(id);
         let access = person::read(&body, (agents, id), person)?;
-        access(agent.ok_or(Refusal::UnknownAgent)?)
+        access(agent.ok_or(AccessDenyReason::UnknownAgent)?)
     }
 
-    async fn job(&self, agents: &Agents, id: AgentId, token: &SecretString) -> Result<Access, Error> {
+    async fn job(&self, agents: &Agents, id: AgentId, token: &SecretString) -> Result<AccessGrant, Error> {
         // No header field can hold it, so no platform knows it.
         let value = HeaderValue::from_str(token.expose_secret());
-        let mut value = value.map_err(|_| Refusal::UnknownKey)?;
+        let mut value = value.map_err(|_| AccessDenyReason::UnknownKey)?;
         value.set_sensitive(true);
         let request = self.http.get(self.job_url.clone()).header("Job-Token", value);
         let (status, body) = self.send(request).await?;
@@ -203,13 +205,13 @@ impl Remote {
             StatusCode::OK => {}
             StatusCode::FORBIDDEN => return Err(Error::JobNotAllowed),
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => {
-                return Err(Refusal::Platform(status.as_u16()).into());
+                return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
             other => return Err(answered(other)),
         }
         let granted = job::read(&body, id)?;
-        let agent = agents.agent(id).ok_or(Refusal::UnknownAgent)?;
-        Ok(Access {
+        let agent = agents.agent(id).ok_or(AccessDenyReason::UnknownAgent)?;
+        Ok(AccessGrant {
             facts: AccessFacts {
                 agent: as_told(agent, granted.config_project),
                 user: granted.user,
@@ -242,7 +244,7 @@ impl Remote {
 }
 
 /// A person's credential as sent to the platform.
-struct Presented<'a> {
+struct PersonCredential<'a> {
     access_type: AccessType,
     credential: &'a SecretString,
     csrf_token: Option<&'a SecretString>,
@@ -250,7 +252,7 @@ struct Presented<'a> {
     id_token: Option<&'a IdToken>,
 }
 
-impl<'a> Presented<'a> {
+impl<'a> PersonCredential<'a> {
     fn new(access_type: AccessType, credential: &'a SecretString, csrf_token: Option<&'a SecretString>) -> Self {
         Self {
             access_type,
@@ -302,7 +304,7 @@ impl WireId {
 
 /// An object of which only the number is read.
 #[derive(Debug, Deserialize)]
-struct WireNumbered {
+struct WireIdObject {
     id: WireId,
 }
 

@@ -9,12 +9,12 @@ use serde_json::{Map, Value, json};
 use tempfile::TempDir;
 use uuid::Uuid;
 
-use super::{Access, AccessKey, Agents, Authorizer, Error, IdToken, Question, Refusal};
+use super::{AccessDenyReason, AccessGrant, AccessKey, Agents, Authorizer, Error, IdToken, Question};
 use crate::clock::Clock;
 use crate::metrics::Metrics;
-use crate::sessions::Sessions;
+use crate::sessions::SessionRegistry;
 use crate::store::{Actor, BrowserSession, SecretHash, Store, Token};
-use tollgate_config::{PersonKey, SameSite, UserLink};
+use tollgate_config::{SameSite, UserClaimMapping, UserLookupKey};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Identity, Membership, Role, User};
@@ -107,10 +107,10 @@ pub(super) fn settings() -> tollgate_config::Kubernetes {
         allowed_origins: Vec::new(),
         agent_claim: "agent".to_owned(),
         issuers: Vec::new(),
-        users: vec![UserLink {
+        users: vec![UserClaimMapping {
             issuer: ISSUER.to_owned(),
             claim: "sub".to_owned(),
-            key: PersonKey::Id,
+            key: UserLookupKey::Id,
         }],
         public_url: None,
         cookie_lifetime: Duration::from_secs(86_400),
@@ -128,7 +128,7 @@ pub(super) fn settings() -> tollgate_config::Kubernetes {
 pub(super) struct World {
     pub(super) clock: Clock,
     pub(super) store: Arc<Store>,
-    pub(super) sessions: Arc<Sessions>,
+    pub(super) sessions: Arc<SessionRegistry>,
     pub(super) agents: Arc<Agents>,
     pub(super) authorizer: Authorizer,
     pub(super) folder: TempDir,
@@ -168,7 +168,7 @@ impl World {
         let url = format!("sqlite:{}", folder.path().join("tollgate.db").display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let metrics = Arc::new(Metrics::default());
-        let sessions = Sessions::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
+        let sessions = SessionRegistry::start(Arc::clone(&store), (clock.clone(), Duration::from_secs(10)), metrics)
             .await
             .unwrap();
         let authorizer = Authorizer::new(settings, Arc::clone(&store), Arc::clone(&sessions), clock.clone());
@@ -237,7 +237,7 @@ impl World {
         id
     }
 
-    pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<Access>, Error> {
+    pub(super) async fn pat(&self, agent: i64, secret: &str) -> Result<Arc<AccessGrant>, Error> {
         let secret = SecretString::from(secret);
         let question = Question {
             agent: id(agent),
@@ -246,7 +246,7 @@ impl World {
         self.authorizer.authorize(&self.agents, &question).await
     }
 
-    pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<Access>, Error> {
+    pub(super) async fn cookie(&self, agent: i64, cookie: &str, csrf_token: &str) -> Result<Arc<AccessGrant>, Error> {
         let (cookie, csrf_token) = (SecretString::from(cookie), SecretString::from(csrf_token));
         let question = Question {
             agent: id(agent),
@@ -258,7 +258,7 @@ impl World {
         self.authorizer.authorize(&self.agents, &question).await
     }
 
-    pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<Access>, Error> {
+    pub(super) async fn id_token(&self, token: &IdToken) -> Result<Arc<AccessGrant>, Error> {
         let question = Question {
             agent: token.agent,
             key: AccessKey::OidcIdToken(token),
@@ -320,7 +320,7 @@ pub(super) fn member(id: i64, path: &str, highest: Role) -> Membership {
 
 /// Why access is not given.
 #[track_caller]
-pub(super) fn refusal(answer: Result<Arc<Access>, Error>) -> Refusal {
+pub(super) fn refusal(answer: Result<Arc<AccessGrant>, Error>) -> AccessDenyReason {
     match answer {
         Err(Error::Refused { refusal, .. }) => refusal,
         other => panic!("not refused: {other:?}"),
@@ -329,7 +329,7 @@ pub(super) fn refusal(answer: Result<Arc<Access>, Error>) -> Refusal {
 
 /// Projects and groups of an access as `user`.
 #[track_caller]
-pub(super) fn memberships(access: &Access) -> (Vec<Membership>, Vec<Membership>) {
+pub(super) fn memberships(access: &AccessGrant) -> (Vec<Membership>, Vec<Membership>) {
     match access.access_as() {
         AccessAs::User { projects, groups } => (projects.clone(), groups.clone()),
         other => panic!("not as user: {other:?}"),

@@ -25,7 +25,7 @@ const SKEW: Duration = Duration::from_secs(5);
 
 /// The key of entries that are counted together.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) struct Key {
+pub(super) struct AggregationKey {
     /// Who makes the entries: a session, or the address of an unknown caller.
     pub(super) owner: String,
     /// What distinguishes the owner's entries.
@@ -34,7 +34,7 @@ pub(super) struct Key {
 
 /// How many keys may be open at once.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Most {
+pub(super) struct KeyLimits {
     pub(super) all: usize,
     /// For one owner.
     pub(super) each: usize,
@@ -42,12 +42,12 @@ pub(super) struct Most {
 
 /// The most keys are open already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Full;
+pub(super) struct TooManyKeys;
 
 /// A place in a bucket.
 #[derive(Debug)]
-pub(super) struct Ticket {
-    key: Key,
+pub(super) struct BucketEntry {
+    key: AggregationKey,
     id: Uuid,
     /// Set once the bucket's row is in the store.
     pub(super) opened: Arc<OnceCell<()>>,
@@ -65,7 +65,7 @@ struct Bucket {
 
 #[derive(Debug, Default)]
 struct Shard {
-    buckets: HashMap<Key, Bucket>,
+    buckets: HashMap<AggregationKey, Bucket>,
     /// Open keys of each owner.
     held: HashMap<String, usize>,
     /// Buckets that ended, with counts that were not given out.
@@ -78,13 +78,13 @@ pub(super) struct Buckets {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     open: AtomicUsize,
-    most: Most,
+    most: KeyLimits,
     length: Duration,
 }
 
 impl Buckets {
     /// - `length`: how long entries are counted together, from the first one on.
-    pub(super) fn new(length: Duration, most: Most) -> Self {
+    pub(super) fn new(length: Duration, most: KeyLimits) -> Self {
         Self {
             shards: Default::default(),
             hasher: RandomState::new(),
@@ -95,20 +95,30 @@ impl Buckets {
     }
 
     /// Counts one entry; `first` makes the event if it is the first of its key.
-    pub(super) fn count(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Result<Ticket, Full> {
+    pub(super) fn count(
+        &self,
+        key: AggregationKey,
+        now: Timestamp,
+        first: impl FnOnce() -> AuditEvent,
+    ) -> Result<BucketEntry, TooManyKeys> {
         {
             let shard = self.shard(&key.owner);
             let held = shard.held.get(&key.owner).copied().unwrap_or_default();
             let is_full = held >= self.most.each || self.open.load(Ordering::Relaxed) >= self.most.all;
             if is_full && !shard.buckets.contains_key(&key) {
-                return Err(Full);
+                return Err(TooManyKeys);
             }
         }
         Ok(self.count_always(key, now, first))
     }
 
     /// As [`Buckets::count`] without a limit, for keys of which there are few.
-    pub(super) fn count_always(&self, key: Key, now: Timestamp, first: impl FnOnce() -> AuditEvent) -> Ticket {
+    pub(super) fn count_always(
+        &self,
+        key: AggregationKey,
+        now: Timestamp,
+        first: impl FnOnce() -> AuditEvent,
+    ) -> BucketEntry {
         let mut shard = self.shard(&key.owner);
         let Shard { buckets, held, ended } = &mut *shard;
         if let Some(bucket) = buckets.get_mut(&key) {
@@ -151,7 +161,7 @@ impl Buckets {
     }
 
     /// The event to store when a bucket is opened; `None` if the bucket is gone.
-    pub(super) fn open(&self, ticket: &Ticket) -> Option<AuditEvent> {
+    pub(super) fn open(&self, ticket: &BucketEntry) -> Option<AuditEvent> {
         let mut shard = self.shard(&ticket.key.owner);
         let bucket = shard.buckets.get_mut(&ticket.key);
         let bucket = bucket.filter(|bucket| bucket.event.id == ticket.id)?;
@@ -160,7 +170,7 @@ impl Buckets {
     }
 
     /// Takes an entry back, because the store did not take the bucket's row.
-    pub(super) fn take_back(&self, ticket: &Ticket) {
+    pub(super) fn take_back(&self, ticket: &BucketEntry) {
         let mut shard = self.shard(&ticket.key.owner);
         let Shard { buckets, held, .. } = &mut *shard;
         let bucket = buckets.get_mut(&ticket.key);
@@ -227,8 +237,8 @@ impl Bucket {
         self.ends <= now || self.ends > latest.checked_add(SKEW).unwrap_or(Timestamp::MAX)
     }
 
-    fn ticket(&self, key: Key) -> Ticket {
-        Ticket {
+    fn ticket(&self, key: AggregationKey) -> BucketEntry {
+        BucketEntry {
             key,
             id: self.event.id,
             opened: self.opened.clone(),

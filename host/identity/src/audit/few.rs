@@ -6,27 +6,27 @@ use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use super::buckets::Key;
+use super::buckets::AggregationKey;
 
 /// Most keys remembered at once; entries of further keys get no rows of their own.
 const KEYS: usize = 10_000;
 
 /// How many rows each key may still get.
 #[derive(Debug)]
-pub(super) struct Few {
-    taken: Mutex<HashMap<Key, Taken>>,
+pub(super) struct RowQuota {
+    taken: Mutex<HashMap<AggregationKey, QuotaWindow>>,
     length: Duration,
     most: u32,
 }
 
 #[derive(Debug)]
-struct Taken {
+struct QuotaWindow {
     rows: u32,
     /// In running time, when the key gets all its rows back.
     ends: Duration,
 }
 
-impl Few {
+impl RowQuota {
     /// - `length`: how long rows count, from a key's first row on.
     /// - `most`: most rows per key in that time.
     pub(super) fn new(length: Duration, most: u32) -> Self {
@@ -40,7 +40,7 @@ impl Few {
     /// Takes a row if one is left; returns whether it did.
     ///
     /// - `now`: running time.
-    pub(super) fn take(&self, key: Key, now: Duration) -> bool {
+    pub(super) fn take(&self, key: AggregationKey, now: Duration) -> bool {
         let mut taken = self.taken.lock().unwrap_or_else(PoisonError::into_inner);
         let is_full = taken.len() >= KEYS;
         let ends = now.saturating_add(self.length);
@@ -51,12 +51,12 @@ impl Few {
                 is_left
             }
             Some(one) => {
-                *one = Taken { rows: 1, ends };
+                *one = QuotaWindow { rows: 1, ends };
                 true
             }
             None if is_full => false,
             None => {
-                taken.insert(key, Taken { rows: 1, ends });
+                taken.insert(key, QuotaWindow { rows: 1, ends });
                 true
             }
         }

@@ -11,9 +11,9 @@ use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
-use super::buckets::Key;
-use super::{AccessEntry, Outcome};
-use crate::sessions::{Closed, Holder, Target};
+use super::buckets::AggregationKey;
+use super::{AccessEntry, AccessOutcome};
+use crate::sessions::{ClosedStream, ResourceAttributes, SessionHolder};
 use crate::store::AuditEvent;
 use tollgate_core::agent::AgentId;
 use tollgate_core::attributes::Attributes;
@@ -24,25 +24,25 @@ const TEXT_BYTES: usize = 256;
 /// How often an entry is written.
 pub(super) enum Counting {
     /// A row of its own.
-    Alone,
+    Individual,
     /// Counted with others of this key.
-    Read(Key),
+    Read(AggregationKey),
     /// A refusal of a known caller: the first ones get rows of their own, further ones are
     /// counted.
-    Refusal(Key),
+    Refusal(AggregationKey),
     /// A request of an unknown caller, counted like reads.
-    Stranger(Key),
+    UnknownCaller(AggregationKey),
 }
 
 /// How often an entry is written, by its kind.
 pub(super) fn counting(entry: &AccessEntry<'_>) -> Counting {
     match (&entry.holder, entry.outcome, entry.attributes) {
-        (None, _, _) => Counting::Stranger(stranger_key(entry)),
-        (Some(holder), Outcome::Denied, _) => Counting::Refusal(refusal_key(holder, entry.reason)),
-        (Some(holder), Outcome::Allowed, Some(attributes)) if is_read(attributes) => {
+        (None, _, _) => Counting::UnknownCaller(stranger_key(entry)),
+        (Some(holder), AccessOutcome::Denied, _) => Counting::Refusal(refusal_key(holder, entry.reason)),
+        (Some(holder), AccessOutcome::Allowed, Some(attributes)) if is_read(attributes) => {
             Counting::Read(read_key(holder, entry, attributes))
         }
-        (Some(_), Outcome::Allowed, _) => Counting::Alone,
+        (Some(_), AccessOutcome::Allowed, _) => Counting::Individual,
     }
 }
 
@@ -58,7 +58,7 @@ fn is_read(attributes: &Attributes) -> bool {
     reads && attributes.upgrade.is_none() && subresource.is_none_or(|name| !runs.contains(&name))
 }
 
-fn read_key(holder: &Holder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> Key {
+fn read_key(holder: &SessionHolder<'_>, entry: &AccessEntry<'_>, attributes: &Attributes) -> AggregationKey {
     let mut what = String::with_capacity(192);
     // Writing to a string cannot fail.
     let _written = write!(what, "{}@{}", holder.user.id, holder.agent);
@@ -69,22 +69,22 @@ fn read_key(holder: &Holder<'_>, entry: &AccessEntry<'_>, attributes: &Attribute
     piece(&mut what, attributes.subresource.as_deref());
     piece(&mut what, attributes.namespace.as_deref());
     piece(&mut what, Some(entry.reason));
-    Key {
+    AggregationKey {
         owner: holder.session.to_string(),
         what,
     }
 }
 
-fn refusal_key(holder: &Holder<'_>, reason: &str) -> Key {
-    Key {
+fn refusal_key(holder: &SessionHolder<'_>, reason: &str) -> AggregationKey {
+    AggregationKey {
         owner: holder.session.to_string(),
         what: format!("{} {reason}", holder.agent),
     }
 }
 
 /// The agent is not part of the key, since unknown callers may name any.
-fn stranger_key(entry: &AccessEntry<'_>) -> Key {
-    Key {
+fn stranger_key(entry: &AccessEntry<'_>) -> AggregationKey {
+    AggregationKey {
         owner: entry.client.to_canonical().to_string(),
         what: format!("{:?} {}", entry.outcome, entry.reason),
     }
@@ -92,9 +92,9 @@ fn stranger_key(entry: &AccessEntry<'_>) -> Key {
 
 /// The key of entries beyond those counted separately: one for each session and agent it may use,
 /// each session and reason of a refusal, or each reason unknown callers are refused for.
-pub(super) fn rest_key(entry: &AccessEntry<'_>) -> Key {
+pub(super) fn rest_key(entry: &AccessEntry<'_>) -> AggregationKey {
     let agent = rest_agent(entry).map_or(0, AgentId::get);
-    Key {
+    AggregationKey {
         owner: entry
             .holder
             .map(|holder| holder.session.to_string())
@@ -106,8 +106,8 @@ pub(super) fn rest_key(entry: &AccessEntry<'_>) -> Key {
 /// The agent, if access to it was granted; a refused caller may name any.
 fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
     match entry.outcome {
-        Outcome::Allowed => entry.holder.map(|holder| holder.agent),
-        Outcome::Denied => None,
+        AccessOutcome::Allowed => entry.holder.map(|holder| holder.agent),
+        AccessOutcome::Denied => None,
     }
 }
 
@@ -145,17 +145,17 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut event = bare(entry, now);
     match (&entry.holder, entry.outcome) {
-        (Some(_), Outcome::Allowed) => {
+        (Some(_), AccessOutcome::Allowed) => {
             if let Some(attributes) = entry.attributes {
                 put_target(&mut event.details, &attributes.into());
                 event.details.remove("name");
             }
         }
         // The entry no longer says what each of these requested.
-        (Some(_), Outcome::Denied) => {
+        (Some(_), AccessOutcome::Denied) => {
             event.details.insert("counted".to_owned(), Value::Bool(true));
         }
-        (None, Outcome::Allowed | Outcome::Denied) => {}
+        (None, AccessOutcome::Allowed | AccessOutcome::Denied) => {}
     }
     event
 }
@@ -204,8 +204,8 @@ fn bare(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 }
 
 /// The event of a stream that was ended.
-pub(super) fn closed(closed: &Closed) -> AuditEvent {
-    let Closed {
+pub(super) fn closed(closed: &ClosedStream) -> AuditEvent {
+    let ClosedStream {
         session,
         user,
         agent,
@@ -237,8 +237,8 @@ pub(super) fn closed(closed: &Closed) -> AuditEvent {
     }
 }
 
-fn put_target(details: &mut Map<String, Value>, target: &Target) {
-    let Target {
+fn put_target(details: &mut Map<String, Value>, target: &ResourceAttributes) {
+    let ResourceAttributes {
         verb,
         api_group,
         resource,

@@ -14,10 +14,10 @@ use crate::clock::Clock;
 use crate::store;
 
 /// How long a count waits before it is written to the store.
-const WRITE: Duration = Duration::from_secs(1);
+const FLUSH_INTERVAL: Duration = Duration::from_secs(1);
 
 /// How often old events are removed.
-const FORGET: Duration = Duration::from_hours(1);
+const RETENTION_INTERVAL: Duration = Duration::from_hours(1);
 
 /// How far this machine's clock and the database's may differ.
 const APART: Duration = Duration::from_mins(5);
@@ -30,7 +30,7 @@ const LEAP: Duration = Duration::from_hours(24);
 pub(super) enum Error {
     /// The clocks differ; a wrong one would remove events that must be kept.
     #[error("this machine's clock and the database's are {apart:?} apart, allowed are {APART:?}")]
-    Clocks { apart: Duration },
+    ClockSkew { apart: Duration },
     /// The store failed.
     #[error(transparent)]
     Store(#[from] store::Error),
@@ -50,11 +50,11 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     loop {
         if good {
             tokio::select! {
-                () = clock.sleep(WRITE) => {}
+                () = clock.sleep(FLUSH_INTERVAL) => {}
                 () = wake.notified() => {}
             }
         } else {
-            clock.sleep(WRITE).await;
+            clock.sleep(FLUSH_INTERVAL).await;
         }
         let Some(audit) = audit.upgrade() else { return };
         let begun = clock.running();
@@ -113,7 +113,7 @@ fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
 fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
     if apart > APART {
-        return Err(Error::Clocks { apart });
+        return Err(Error::ClockSkew { apart });
     }
     Ok(())
 }
@@ -123,7 +123,7 @@ async fn forget(audit: Weak<Audit>, clock: Clock) {
     loop {
         // The time that the removal takes counts, too.
         let begun = clock.running();
-        let next = begun.saturating_add(FORGET);
+        let next = begun.saturating_add(RETENTION_INTERVAL);
         {
             let Some(audit) = audit.upgrade() else { return };
             if let Err(error) = forget_old(&audit, clock.now(), begun.saturating_sub(last)).await {
@@ -148,7 +148,7 @@ mod tests {
             assert_eq!(agree(now, theirs), Ok(()));
         }
         for theirs in [now + far, now - far] {
-            assert_eq!(agree(now, Some(theirs)), Err(Error::Clocks { apart: far }));
+            assert_eq!(agree(now, Some(theirs)), Err(Error::ClockSkew { apart: far }));
         }
     }
 

@@ -8,7 +8,7 @@ use sqlx::sqlite::SqliteConnectOptions;
 use tempfile::TempDir;
 
 use super::*;
-use crate::sessions::{Ending, Kind, Target};
+use crate::sessions::{EndReason, ExchangeKind, ResourceAttributes};
 use crate::store::AuditFilter;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -32,7 +32,7 @@ impl World {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await.unwrap());
         let (clock, metrics) = (Clock::default(), Arc::new(Metrics::default()));
-        let times = Times {
+        let times = AuditPeriods {
             bucket: MINUTE,
             keep: Duration::from_hours(24 * 30),
             grace: Duration::from_secs(10),
@@ -53,7 +53,7 @@ impl World {
     }
 
     fn entry<'a>(&'a self, attributes: &'a Attributes) -> AccessEntry<'a> {
-        let holder = Holder {
+        let holder = SessionHolder {
             session: &self.session,
             user: &self.bob,
             agent: AgentId::new(9999).unwrap(),
@@ -64,7 +64,7 @@ impl World {
             agent: None,
             access_type: None,
             attributes: Some(attributes),
-            outcome: Outcome::Allowed,
+            outcome: AccessOutcome::Allowed,
             reason: "allowed",
             detail: None,
             client: Ipv4Addr::new(192, 0, 2, 7).into(),
@@ -123,8 +123,8 @@ fn pods(verb: &str) -> Attributes {
     }
 }
 
-fn key(owner: &str, what: &str) -> Key {
-    Key {
+fn key(owner: &str, what: &str) -> AggregationKey {
+    AggregationKey {
         owner: owner.to_owned(),
         what: what.to_owned(),
     }
@@ -147,7 +147,7 @@ async fn five_reads_of_a_minute_are_one_row_and_a_refusal_is_its_own() {
         world.clock.advance(Duration::from_secs(1));
     }
     let refused = AccessEntry {
-        outcome: Outcome::Denied,
+        outcome: AccessOutcome::Denied,
         reason: "policy",
         detail: Some("rule 3"),
         ..world.entry(&version)
@@ -171,7 +171,7 @@ async fn rows_say_who_did_what() {
     exec.subresource = Some("exec".to_owned());
     exec.upgrade = Some("websocket");
     let denied = AccessEntry {
-        outcome: Outcome::Denied,
+        outcome: AccessOutcome::Denied,
         reason: "policy",
         detail: Some("rule 3"),
         impersonated: None,
@@ -274,7 +274,7 @@ async fn reads_that_differ_are_counted_apart() {
     }
     let session = SessionId::new(AccessType::OidcIdToken, "x");
     let mut other = world.entry(&base);
-    other.holder = other.holder.map(|holder| Holder {
+    other.holder = other.holder.map(|holder| SessionHolder {
         session: &session,
         ..holder
     });
@@ -338,7 +338,7 @@ async fn strangers_are_counted_and_never_dropped() {
         holder: None,
         agent: AgentId::new(1),
         access_type: Some(AccessType::PersonalAccessToken),
-        outcome: Outcome::Denied,
+        outcome: AccessOutcome::Denied,
         reason,
         client: Ipv4Addr::new(198, 51, 100, client).into(),
         impersonated: None,
@@ -375,7 +375,7 @@ async fn strangers_are_counted_and_never_dropped() {
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
-    assert_eq!(rows.len(), STRANGERS.all + 1, "those beyond are one row");
+    assert_eq!(rows.len(), UNKNOWN_CALLER_LIMITS.all + 1, "those beyond are one row");
     let merged = rows.last().unwrap();
     assert_eq!(
         (merged.details["clients"].as_str(), merged.details.get("client")),
@@ -390,7 +390,7 @@ async fn strangers_are_counted_and_never_dropped() {
 
 #[tokio::test]
 async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
-    let most = Most { all: 3, each: 2 };
+    let most = KeyLimits { all: 3, each: 2 };
     let buckets = Buckets::new(MINUTE, most);
     let world = World::start().await;
     let now = world.clock.now();
@@ -398,8 +398,8 @@ async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
     let first = || row::counted(&world.entry(&list), now);
     let count = |owner, what, now| buckets.count(key(owner, what), now, first).map(|_| ());
     assert_eq!((count("x", "a", now), count("x", "b", now)), (Ok(()), Ok(())));
-    assert_eq!((count("x", "c", now), count("x", "a", now)), (Err(Full), Ok(())));
-    assert_eq!((count("y", "a", now), count("z", "a", now)), (Ok(()), Err(Full)));
+    assert_eq!((count("x", "c", now), count("x", "a", now)), (Err(TooManyKeys), Ok(())));
+    assert_eq!((count("y", "a", now), count("z", "a", now)), (Ok(()), Err(TooManyKeys)));
     buckets.collect(now + MINUTE * 2);
     assert_eq!(count("x", "c", now + MINUTE * 2), Ok(()));
     assert_eq!(count("z", "a", now + MINUTE * 2), Ok(()));
@@ -426,7 +426,7 @@ async fn one_session_cannot_fill_the_disk_with_reads() {
     // Others are told apart as ever.
     let (session, list) = (SessionId::new(AccessType::OidcIdToken, "x"), pods("list"));
     let mut other = world.entry(&list);
-    other.holder = other.holder.map(|holder| Holder {
+    other.holder = other.holder.map(|holder| SessionHolder {
         session: &session,
         ..holder
     });
@@ -453,13 +453,13 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
     let world = World::start().await;
     let exec = pods("create");
     let refused = |reason| AccessEntry {
-        outcome: Outcome::Denied,
+        outcome: AccessOutcome::Denied,
         reason,
         detail: Some("rule 3"),
         impersonated: None,
         ..world.entry(&exec)
     };
-    let alone = usize::try_from(REFUSALS_ALONE).unwrap();
+    let alone = usize::try_from(REFUSAL_ROWS_PER_KEY).unwrap();
     for _ in 0..alone + 500 {
         world.audit.access(refused("unauthorized")).await.unwrap();
     }
@@ -503,14 +503,14 @@ async fn many_refusals_of_one_kind_are_rows_at_first_and_counted_then() {
 async fn a_session_that_names_many_agents_is_counted_too() {
     let world = World::start().await;
     let list = pods("list");
-    let most = i64::from(REFUSALS_OF_SESSION);
+    let most = i64::from(REFUSAL_ROWS_PER_SESSION);
     for agent in 1..=most + 100 {
         let mut refused = AccessEntry {
-            outcome: Outcome::Denied,
+            outcome: AccessOutcome::Denied,
             reason: "unauthorized",
             ..world.entry(&list)
         };
-        refused.holder = refused.holder.map(|holder| Holder {
+        refused.holder = refused.holder.map(|holder| SessionHolder {
             agent: AgentId::new(agent).unwrap(),
             ..holder
         });
@@ -524,7 +524,7 @@ async fn a_session_that_names_many_agents_is_counted_too() {
     );
     assert_eq!(
         rows.len(),
-        usize::try_from(REFUSALS_OF_SESSION).unwrap() + REFUSALS.each + 1
+        usize::try_from(REFUSAL_ROWS_PER_SESSION).unwrap() + REFUSALS.each + 1
     );
     let rest = rows.last().unwrap();
     assert_eq!((rest.count, rest.agent_id), (50, None));
@@ -591,7 +591,7 @@ async fn a_bucket_that_ended_takes_no_more_and_loses_nothing() {
             .count(key("x", "a"), at, || row::counted(&world.entry(&list), at))
             .unwrap()
     };
-    let opened = |ticket: &buckets::Ticket| {
+    let opened = |ticket: &buckets::BucketEntry| {
         let event = buckets.open(ticket).unwrap();
         ticket.opened.set(()).unwrap();
         event
@@ -669,19 +669,19 @@ async fn a_request_that_goes_away_leaves_a_good_count() {
 #[tokio::test]
 async fn closed_streams_are_events() {
     let world = World::start().await;
-    let closed = |verb: &str, ending| Closed {
+    let closed = |verb: &str, ending| ClosedStream {
         session: world.session.clone(),
         user: world.bob.clone(),
         agent: AgentId::new(9999).unwrap(),
-        kind: Kind::Stream,
-        target: Target::from(&pods(verb)),
+        kind: ExchangeKind::Stream,
+        target: ResourceAttributes::from(&pods(verb)),
         decision: ID,
         opened_at: world.clock.now(),
         closed_at: world.clock.now(),
         ending,
     };
-    world.audit.closed(&closed("watch", Ending::Revoked));
-    world.audit.closed(&closed("get", Ending::Expired));
+    world.audit.closed(&closed("watch", EndReason::Revoked));
+    world.audit.closed(&closed("get", EndReason::Expired));
     world.until(&[("stream.closed", 1), ("stream.closed", 1)]).await;
     let rows = world.rows().await;
     let reasons: Vec<_> = rows.iter().map(|row| row.details["reason"].as_str().unwrap()).collect();
@@ -694,7 +694,7 @@ async fn closed_streams_are_events() {
 async fn streams_that_sessions_end_are_written_once_each() {
     let world = World::start().await;
     let clock = world.clock.clone();
-    let sessions = Sessions::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
+    let sessions = SessionRegistry::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
         .await
         .unwrap();
     world.audit.listen(&sessions);
@@ -702,10 +702,10 @@ async fn streams_that_sessions_end_are_written_once_each() {
     exec.upgrade = Some("websocket");
     let holder = world.entry(&exec).holder.unwrap();
     let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
-        let what = crate::sessions::Entering::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
+        let what = crate::sessions::NewExchange::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
         sessions.enter_as(holder, what).unwrap()
     });
-    let about = store::About {
+    let about = store::SessionOwner {
         user: world.bob.clone(),
         agent_id: None,
     };

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use secrecy::ExposeSecret;
 use serde::Deserialize;
 
-use super::error::Revocation;
+use super::error::RevocationReason;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_state::{Resources, Secret};
 
@@ -27,7 +27,7 @@ pub(super) enum Capability {
 /// A local account.
 #[derive(Debug, Default)]
 struct Account {
-    state: State,
+    state: AccountState,
     capabilities: BTreeSet<Capability>,
     /// Seconds since 1970; tokens issued before are revoked.
     password_changed_at: Option<i64>,
@@ -36,7 +36,7 @@ struct Account {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum State {
+enum AccountState {
     #[default]
     Enabled,
     Disabled,
@@ -79,21 +79,27 @@ impl Accounts {
     ///
     /// - `capability`: what the token was issued for.
     /// - `id`: its `jti`; `issued_at`: its `iat`, seconds since 1970.
-    pub(super) fn check(&self, name: &str, capability: Capability, id: &str, issued_at: i64) -> Result<(), Revocation> {
-        let account = self.0.get(name).ok_or(Revocation::NoAccount)?;
+    pub(super) fn check(
+        &self,
+        name: &str,
+        capability: Capability,
+        id: &str,
+        issued_at: i64,
+    ) -> Result<(), RevocationReason> {
+        let account = self.0.get(name).ok_or(RevocationReason::NoAccount)?;
         match account.state {
-            State::Enabled => {}
-            State::Disabled => return Err(Revocation::AccountDisabled),
-            State::Unreadable => return Err(Revocation::NoAccount),
+            AccountState::Enabled => {}
+            AccountState::Disabled => return Err(RevocationReason::AccountDisabled),
+            AccountState::Unreadable => return Err(RevocationReason::NoAccount),
         }
         if !account.capabilities.contains(&capability) {
-            return Err(Revocation::NoCapability);
+            return Err(RevocationReason::NoCapability);
         }
         if capability == Capability::ApiKey && !account.tokens.contains(id) {
-            return Err(Revocation::NotListed);
+            return Err(RevocationReason::NotListed);
         }
         if account.password_changed_at.is_some_and(|changed| issued_at < changed) {
-            return Err(Revocation::PasswordChanged);
+            return Err(RevocationReason::PasswordChanged);
         }
         Ok(())
     }
@@ -128,7 +134,7 @@ impl Accounts {
                     self.account(name);
                 }
                 ["accounts", name, ..] => {
-                    self.account(name).state = State::Unreadable;
+                    self.account(name).state = AccountState::Unreadable;
                     unreadable("is no account setting");
                 }
                 _ => {}
@@ -140,10 +146,10 @@ impl Accounts {
     fn enable(&mut self, name: &str, value: &str, unreadable: impl FnOnce(&str)) {
         let account = self.account(name);
         match (go_bool(value), account.state) {
-            (_, State::Unreadable) | (Some(true), State::Enabled | State::Disabled) => {}
-            (Some(false), State::Enabled | State::Disabled) => account.state = State::Disabled,
-            (None, State::Enabled | State::Disabled) => {
-                account.state = State::Unreadable;
+            (_, AccountState::Unreadable) | (Some(true), AccountState::Enabled | AccountState::Disabled) => {}
+            (Some(false), AccountState::Enabled | AccountState::Disabled) => account.state = AccountState::Disabled,
+            (None, AccountState::Enabled | AccountState::Disabled) => {
+                account.state = AccountState::Unreadable;
                 unreadable("is neither `true` nor `false`");
             }
         }
@@ -174,7 +180,7 @@ impl Account {
                 secret.location.clone(),
                 format!("`{key}` is not {expected}, the account is locked"),
             ));
-            State::Unreadable
+            AccountState::Unreadable
         };
         if let Some((key, time)) = value("passwordMtime") {
             match time.parse::<jiff::Timestamp>() {

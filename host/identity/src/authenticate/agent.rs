@@ -1,7 +1,7 @@
 //! Recognizes, by form alone, which credential a request under `/k8s-proxy/` carries.
 //!
-//! [`crate::access`] decides whether to believe a [`Presented`] credential; only ID tokens are
-//! verified here ([`IdTokens`]). A malformed credential gives 400; none, or one of an unknown
+//! [`crate::access`] decides whether to believe a [`PresentedCredential`] credential; only ID tokens are
+//! verified here ([`IdTokenVerifier`]). A malformed credential gives 400; none, or one of an unknown
 //! kind, gives 401.
 //!
 //! Security: two credentials are refused, never resolved by choosing one. No message contains a
@@ -24,7 +24,7 @@ mod subprotocol;
 mod tests;
 
 pub use cookie::{AGENT_FIELD, COOKIE_NAME, CSRF_FIELD};
-pub use id_tokens::IdTokens;
+pub use id_tokens::IdTokenVerifier;
 pub use query::{AGENT_PARAMETER, CSRF_PARAMETER};
 
 pub use cookie::is_present as has_cookie;
@@ -39,7 +39,7 @@ pub const MAX_KEY_BYTES: usize = 8 * 1024;
 pub const MAX_ID_TOKEN_BYTES: usize = 64 * 1024;
 
 /// A credential as sent. Its form is valid; nothing else is known.
-pub enum Presented {
+pub enum PresentedCredential {
     /// `Bearer pat:<agent>:<token>`.
     Pat {
         /// The agent asked for.
@@ -54,7 +54,7 @@ pub enum Presented {
         /// The token without its prefix; 1 to [`MAX_KEY_BYTES`] of visible ASCII.
         token: SecretString,
     },
-    /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokens::verify`].
+    /// A compact JWT of 1 to [`MAX_ID_TOKEN_BYTES`] bytes, for [`IdTokenVerifier::verify`].
     IdToken(SecretString),
     /// Cookie `_gitlab_kas`, with the agent and the CSRF token sent separately.
     Cookie {
@@ -67,7 +67,7 @@ pub enum Presented {
     },
 }
 
-impl Presented {
+impl PresentedCredential {
     /// The kind of credential.
     pub fn access_type(&self) -> AccessType {
         match self {
@@ -87,7 +87,7 @@ impl Presented {
     }
 }
 
-impl std::fmt::Debug for Presented {
+impl std::fmt::Debug for PresentedCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Presented")
             .field("access_type", &self.access_type())
@@ -100,7 +100,7 @@ impl std::fmt::Debug for Presented {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CiTokens {
     /// A remote platform verifies them.
-    Taken,
+    Accepted,
     /// They are unknown: `ci:` is an unknown kind of token.
     Unknown,
 }
@@ -180,7 +180,7 @@ pub enum Malformed {
     /// The token is the only WebSocket subprotocol. Without another one, the cluster has none to
     /// answer with.
     #[error("a token in `Sec-WebSocket-Protocol` needs another subprotocol beside it")]
-    LonelySubprotocol,
+    OnlySubprotocol,
 }
 
 /// Finds the only credential of a request.
@@ -191,7 +191,7 @@ pub enum Malformed {
 ///
 /// # Errors
 /// Every [`Error`]; none of them holds a secret.
-pub fn read(head: &Parts, ci: CiTokens) -> Result<Presented, Error> {
+pub fn read(head: &Parts, ci: CiTokens) -> Result<PresentedCredential, Error> {
     let authorization = authorization(&head.headers)?;
     let subprotocol = subprotocol::read(&head.headers)?;
     let is_cookie = cookie::is_present(&head.headers);

@@ -6,14 +6,14 @@
 
 use rustc_hash::FxBuildHasher;
 
-use super::issuer::{ASYMMETRIC, Reading, Rules, Verifier};
-use super::keys::{KeyCache, Source};
-use super::mapping::{Mapping, Reserved};
-use super::sso::Sso;
-use super::userinfo::Userinfo;
+use super::issuer::{ASYMMETRIC, ClaimInterpretation, ValidationProfile, Verifier};
+use super::keys::{KeyCache, KeySource};
+use super::mapping::{Mapping, ReservedNames};
+use super::sso::OidcConfig;
+use super::userinfo::UserinfoClient;
 use super::{
-    Arc, Authenticator, BTreeMap, BTreeSet, Cache, Clock, Identity, Issuer, Map, Presented, Principal, REMEMBERED,
-    REMEMBERED_BYTES, Sessions, fetch,
+    Arc, ArgocdTokenVerifier, Authenticator, BTreeMap, BTreeSet, Cache, Clock, CredentialTransport, Issuer, Map,
+    Principal, VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL, VerifiedIdentity, fetch,
 };
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::principal::Kind;
@@ -50,7 +50,7 @@ impl Authenticator {
         }
         let mut sessions = None;
         if config.argocd_sessions {
-            sessions = Sessions::read(resources, scopes, &mut builder.findings);
+            sessions = ArgocdTokenVerifier::read(resources, scopes, &mut builder.findings);
             builder.add_sso(resources);
         }
         builder.warn_shared_names(config);
@@ -68,7 +68,11 @@ struct Builder<'a> {
 }
 
 impl Builder<'_> {
-    fn finish(self, config: &tollgate_config::Authentication, sessions: Option<Sessions>) -> Loaded<Authenticator> {
+    fn finish(
+        self,
+        config: &tollgate_config::Authentication,
+        sessions: Option<ArgocdTokenVerifier>,
+    ) -> Loaded<Authenticator> {
         let mut findings = self.findings;
         if !config.argocd_sessions && config.issuers.is_empty() && !config.anonymous {
             findings.push(
@@ -82,9 +86,9 @@ impl Builder<'_> {
             trusted_origins: config.trusted_origins.clone(),
             anonymous: config.anonymous.then(|| Arc::new(nobody())),
             remembered: Cache::builder()
-                .weigher(|_, remembered: &super::Remembered| remembered.token_bytes)
-                .max_capacity(REMEMBERED_BYTES)
-                .time_to_live(REMEMBERED)
+                .weigher(|_, remembered: &super::CachedPrincipal| remembered.token_bytes)
+                .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
+                .time_to_live(VERIFIED_TOKEN_TTL)
                 // The cache's keys are digests already, and only of verified tokens.
                 .build_with_hasher(FxBuildHasher),
             clock: self.clock,
@@ -124,9 +128,14 @@ impl Builder<'_> {
     }
 
     fn add_configured(&mut self, issuer: &tollgate_config::Issuer, path: &str) {
-        let mapping = Mapping::compile(issuer, Reserved::KubernetesAndArgocd, path, &mut self.findings);
+        let mapping = Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, path, &mut self.findings);
         let known = (self.known_keys(&issuer.url), &self.clock);
-        let verifier = Verifier::build((issuer, path), Rules::OpenIdConnect, known, &mut self.findings);
+        let verifier = Verifier::build(
+            (issuer, path),
+            ValidationProfile::OpenIdConnect,
+            known,
+            &mut self.findings,
+        );
         if self.issuers.contains_key(&issuer.url) {
             let message = format!("`{path}.issuer.url`: `{}` is listed twice", issuer.url);
             return self.findings.push(Diagnostic::error(None, message));
@@ -137,7 +146,7 @@ impl Builder<'_> {
         let name = verifier.name.clone();
         let issuer = Issuer {
             verifier,
-            reading: Reading::Mapped(Box::new(mapping)),
+            reading: ClaimInterpretation::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         };
@@ -145,7 +154,7 @@ impl Builder<'_> {
     }
 
     fn add_sso(&mut self, resources: &Resources) {
-        let Some(sso) = Sso::read(resources, &mut self.findings) else {
+        let Some(sso) = OidcConfig::read(resources, &mut self.findings) else {
             return;
         };
         let location = sso.location.clone();
@@ -168,7 +177,7 @@ impl Builder<'_> {
         }
     }
 
-    fn sso_issuer(&self, sso: Sso) -> Result<Issuer, fetch::FetchError> {
+    fn sso_issuer(&self, sso: OidcConfig) -> Result<Issuer, fetch::FetchError> {
         let discovery = discovery_url(&sso.issuer);
         let keys = keys(
             (&sso.issuer, &discovery),
@@ -179,7 +188,7 @@ impl Builder<'_> {
             Some((path, max_age)) => {
                 let url = fetch::url(&format!("{}{path}", sso.issuer.trim_end_matches('/')))?;
                 let client = fetch::client(&url, sso.authority.as_deref())?;
-                Some(Userinfo::new(client, url, max_age))
+                Some(UserinfoClient::new(client, url, max_age))
             }
             None => None,
         };
@@ -189,9 +198,9 @@ impl Builder<'_> {
                 audiences: sso.audiences,
                 algorithms: ASYMMETRIC.to_vec(),
                 keys,
-                rules: Rules::OpenIdConnect,
+                rules: ValidationProfile::OpenIdConnect,
             },
-            reading: Reading::Argocd { userinfo },
+            reading: ClaimInterpretation::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         })
@@ -211,7 +220,7 @@ impl Verifier {
     /// - `known`: the keys it had before, and the clock for new ones.
     pub(super) fn build(
         (issuer, path): (&tollgate_config::Issuer, &str),
-        rules: Rules,
+        rules: ValidationProfile,
         known: (Option<Arc<KeyCache>>, &Clock),
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
@@ -246,7 +255,7 @@ fn keys(
     (known, clock): (Option<Arc<KeyCache>>, &Clock),
 ) -> Result<Arc<KeyCache>, fetch::FetchError> {
     fetch::url(issuer)?;
-    let source = Source {
+    let source = KeySource {
         issuer: issuer.to_owned(),
         discovery: fetch::url(discovery)?,
         authority,
@@ -280,7 +289,7 @@ fn discovery_url(issuer: &str) -> String {
 
 /// The anonymous caller, who may do only what everybody may.
 fn nobody() -> Principal {
-    let identity = Identity {
+    let identity = VerifiedIdentity {
         kind: Kind::Anonymous,
         issuer: String::new(),
         user_id: String::new(),
@@ -292,5 +301,5 @@ fn nobody() -> Principal {
         expires_at: None,
         issued: None,
     };
-    Principal::new(identity, Presented::Cookie)
+    Principal::new(identity, CredentialTransport::Cookie)
 }

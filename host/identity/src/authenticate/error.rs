@@ -21,14 +21,14 @@ pub enum Error {
     /// A well-formed token that does not verify. The caller may see that the token is invalid,
     /// but not why: the reason would help to forge one.
     #[error("invalid token: {0}")]
-    Invalid(#[from] Reason),
+    Invalid(#[from] InvalidTokenReason),
     /// `exp` has passed. The caller may see this, to sign in again.
     #[error("the token has expired")]
     Expired,
     /// The token was valid once. The caller may see that it was revoked, but not how: that could
     /// reveal whether an account exists.
     #[error("revoked token: {0}")]
-    Revoked(#[from] Revocation),
+    Revoked(#[from] RevocationReason),
     /// A browser may have sent the request on another site's behalf. The
     /// caller may see the whole message; it repeats only its own fields and
     /// the configured origins. Maps to 403: a new sign-in does not help.
@@ -50,7 +50,7 @@ pub enum Error {
     /// endpoint (Argo CD: 401 `Invalid session`). The caller may see the first words, not the
     /// cause.
     #[error("unusable session: {0}")]
-    SessionUnusable(#[from] Unusable),
+    SessionUnusable(#[from] UserinfoError),
 }
 
 impl Error {
@@ -136,7 +136,7 @@ impl Malformed {
 
 /// Which rule a token broke.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Reason {
+pub enum InvalidTokenReason {
     /// `iss` is none of the configured issuers, or missing.
     #[error("no configured issuer matches `iss`")]
     UnknownIssuer,
@@ -193,13 +193,13 @@ pub enum Reason {
     #[error("the mapping of `{part}` gives nothing usable")]
     Mapping {
         /// Which part of the identity.
-        part: Field,
+        part: IdentityField,
     },
     /// A name with control characters or blanks at an edge.
     #[error("the {part} holds characters a name must not have")]
     Name {
         /// Which part of the identity.
-        part: Field,
+        part: IdentityField,
     },
     /// A name that starts with `system:` (Kubernetes), or a username that
     /// starts with `proj:` or `role:` or is a local account's (Argo CD), and
@@ -207,7 +207,7 @@ pub enum Reason {
     #[error("the {part} is reserved or a local account's and is not in `allowedReservedNames`")]
     ReservedName {
         /// Which part of the identity.
-        part: Field,
+        part: IdentityField,
     },
     /// A rule of `userValidationRules` refused the user.
     #[error("user rule refused: {message}")]
@@ -220,7 +220,7 @@ pub enum Reason {
     Subject,
 }
 
-impl Reason {
+impl InvalidTokenReason {
     fn code(&self) -> &'static str {
         match self {
             Self::UnknownIssuer => "unknown_issuer",
@@ -242,7 +242,7 @@ impl Reason {
 
 /// A part of an identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Field {
+pub enum IdentityField {
     /// The name policies decide on.
     Username,
     /// The groups.
@@ -253,7 +253,7 @@ pub enum Field {
     Extra,
 }
 
-impl fmt::Display for Field {
+impl fmt::Display for IdentityField {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Username => "username",
@@ -266,7 +266,7 @@ impl fmt::Display for Field {
 
 /// How a token Argo CD signed was revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Revocation {
+pub enum RevocationReason {
     /// The account is not in `argocd-cm`, or its settings cannot be read.
     #[error("the account does not exist")]
     NoAccount,
@@ -289,7 +289,7 @@ pub enum Revocation {
 
 /// Why the userinfo endpoint gave no groups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Unusable {
+pub enum UserinfoError {
     /// No answer in time, or not a 200 with JSON.
     #[error("the userinfo endpoint did not answer as it should")]
     Unreachable,

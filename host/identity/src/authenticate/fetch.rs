@@ -43,7 +43,7 @@ pub(super) enum FetchError {
     #[error("`{url}` lists no key that is usable here")]
     NoKeys { url: String },
     #[error("no answer within {seconds} s")]
-    Slow { seconds: u64 },
+    Timeout { seconds: u64 },
 }
 
 /// A client for one issuer's documents.

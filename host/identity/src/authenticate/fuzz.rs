@@ -6,7 +6,7 @@ use secrecy::ExposeSecret as _;
 
 use super::agent::{self, CiTokens, MAX_ID_TOKEN_BYTES, MAX_KEY_BYTES};
 use super::presented;
-use super::token::{LEEWAY_SECONDS, Times, Token};
+use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
 use tollgate_fuzz::{Target, fields, first_line, inputs, strings, text};
 
 pub(crate) const TARGETS: &[Target] = &[
@@ -80,18 +80,18 @@ fn agent_credentials(data: &[u8]) {
     let Some(input) = text(data) else { return };
     let (target, lines) = first_line(input);
     let Some(mut head) = head(target, lines) else { return };
-    for ci in [CiTokens::Taken, CiTokens::Unknown] {
+    for ci in [CiTokens::Accepted, CiTokens::Unknown] {
         let Ok(presented) = agent::read(&head, ci) else {
             continue;
         };
         let (secret, most) = match &presented {
-            agent::Presented::Pat { token, .. } => (token, MAX_KEY_BYTES),
-            agent::Presented::Ci { token, .. } => {
-                assert_eq!(ci, CiTokens::Taken);
+            agent::PresentedCredential::Pat { token, .. } => (token, MAX_KEY_BYTES),
+            agent::PresentedCredential::Ci { token, .. } => {
+                assert_eq!(ci, CiTokens::Accepted);
                 (token, MAX_KEY_BYTES)
             }
-            agent::Presented::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
-            agent::Presented::Cookie { cookie, csrf, .. } => {
+            agent::PresentedCredential::IdToken(token) => (token, MAX_ID_TOKEN_BYTES),
+            agent::PresentedCredential::Cookie { cookie, csrf, .. } => {
                 assert!(!csrf.expose_secret().is_empty());
                 (cookie, MAX_KEY_BYTES)
             }
@@ -130,7 +130,9 @@ fn tokens() -> Vec<Vec<u8>> {
 fn jwt(data: &[u8]) {
     use jsonwebtoken::Algorithm;
     let Some(input) = text(data) else { return };
-    let Ok(token) = Token::parse(input) else { return };
+    let Ok(token) = UnverifiedToken::parse(input) else {
+        return;
+    };
     let allowed = [Algorithm::RS256, Algorithm::ES256];
     if let Ok(algorithm) = token.checked_algorithm(&allowed) {
         assert!(allowed.contains(&algorithm));
@@ -138,6 +140,6 @@ fn jwt(data: &[u8]) {
     let _ = (token.issuer().len(), token.key_id().map(str::len));
     let claims = serde_json::from_slice(data).unwrap_or_default();
     for now in [0, i64::MAX] {
-        drop(Times::check(&claims, now, LEEWAY_SECONDS));
+        drop(TokenTimes::check(&claims, now, LEEWAY_SECONDS));
     }
 }

@@ -10,12 +10,12 @@ use std::time::Duration;
 use jsonwebtoken::Algorithm;
 use serde_json::{Map, Value};
 
-use super::error::{Error, Field, Malformed, Reason};
+use super::error::{Error, IdentityField, InvalidTokenReason, Malformed};
 use super::keys::{KeyCache, KeyError};
 use super::mapping::{Mapping, check_email_verified, check_unmapped_name};
-use super::token::{LEEWAY_SECONDS, Times, Token};
-use super::userinfo::Userinfo;
-use super::{principal::Identity, principal::text};
+use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::userinfo::UserinfoClient;
+use super::{principal::VerifiedIdentity, principal::text};
 use crate::clock::Clock;
 use tollgate_core::claims::{scope_values, user_identifier};
 use tollgate_core::principal::Kind;
@@ -36,13 +36,13 @@ pub(super) const ASYMMETRIC: [Algorithm; 9] = [
 /// Claims that policies see unchanged from the token.
 const KEPT_CLAIMS: [&str; 5] = ["iss", "aud", "iat", "exp", "jti"];
 /// Claims in the policies' view that never hold groups, whatever `scopes` says.
-const OWN_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
+const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "token"];
 
 /// One issuer, ready to verify its tokens.
 #[derive(Debug)]
 pub(super) struct Issuer {
     pub(super) verifier: Verifier,
-    pub(super) reading: Reading,
+    pub(super) reading: ClaimInterpretation,
     /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
     /// Names of Argo CD's local accounts.
@@ -57,19 +57,19 @@ pub(super) struct Verifier {
     pub(super) audiences: Vec<String>,
     pub(super) algorithms: Vec<Algorithm>,
     pub(super) keys: Arc<KeyCache>,
-    pub(super) rules: Rules,
+    pub(super) rules: ValidationProfile,
 }
 
 /// Which rules apply where the specification and Kubernetes differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Rules {
+pub(super) enum ValidationProfile {
     /// OpenID Connect Core: `azp` of a token for several audiences must be one of ours.
     OpenIdConnect,
     /// kube-apiserver: any of our audiences is enough, and `nbf` may be a minute ahead.
     Kubernetes,
 }
 
-impl Rules {
+impl ValidationProfile {
     fn leeway_seconds(self) -> i64 {
         match self {
             Self::OpenIdConnect => LEEWAY_SECONDS,
@@ -80,29 +80,33 @@ impl Rules {
 
 /// How claims become an identity.
 #[derive(Debug)]
-pub(super) enum Reading {
+pub(super) enum ClaimInterpretation {
     /// `claimMappings` and its neighbors.
     Mapped(Box<Mapping>),
     /// As Argo CD reads them.
     Argocd {
         /// The userinfo endpoint for additional groups.
-        userinfo: Option<Userinfo>,
+        userinfo: Option<UserinfoClient>,
     },
 }
 
 /// A verified identity and how long it may be remembered.
 pub(super) struct Verified {
-    pub(super) identity: Identity,
+    pub(super) identity: VerifiedIdentity,
     pub(super) fresh_for: Option<Duration>,
 }
 
 impl Verifier {
     /// Returns the claims and times of a valid token; `exp` is required.
-    pub(super) async fn claims(&self, token: Token<'_>, clock: &Clock) -> Result<(Map<String, Value>, Times), Error> {
+    pub(super) async fn claims(
+        &self,
+        token: UnverifiedToken<'_>,
+        clock: &Clock,
+    ) -> Result<(Map<String, Value>, TokenTimes), Error> {
         let algorithm = token.checked_algorithm(&self.algorithms)?;
         let keys = match self.keys.find(token.key_id(), algorithm).await {
             Ok(keys) => keys,
-            Err(KeyError::Unknown) => return Err(Reason::UnknownKey.into()),
+            Err(KeyError::Unknown) => return Err(InvalidTokenReason::UnknownKey.into()),
             Err(KeyError::Unavailable) => {
                 return Err(Error::IssuerUnavailable {
                     issuer: self.name.clone(),
@@ -113,9 +117,9 @@ impl Verifier {
         let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
         // has expired.
-        let times = Times::check(&claims, clock.seconds(), self.rules.leeway_seconds())?;
+        let times = TokenTimes::check(&claims, clock.seconds(), self.rules.leeway_seconds())?;
         if times.expires_at.is_none() {
-            return Err(Reason::MissingClaim {
+            return Err(InvalidTokenReason::MissingClaim {
                 claim: "exp".to_owned(),
             }
             .into());
@@ -138,12 +142,14 @@ impl Verifier {
         };
         let ours = |name: &str| self.audiences.iter().any(|audience| audience == name);
         if !audiences.iter().any(|audience| ours(audience)) {
-            return Err(Reason::Audience.into());
+            return Err(InvalidTokenReason::Audience.into());
         }
         let other_party = || claims.get("azp").is_some_and(|party| !party.as_str().is_some_and(ours));
         match self.rules {
-            Rules::OpenIdConnect if audiences.len() > 1 && other_party() => Err(Reason::AuthorizedParty.into()),
-            Rules::OpenIdConnect | Rules::Kubernetes => Ok(()),
+            ValidationProfile::OpenIdConnect if audiences.len() > 1 && other_party() => {
+                Err(InvalidTokenReason::AuthorizedParty.into())
+            }
+            ValidationProfile::OpenIdConnect | ValidationProfile::Kubernetes => Ok(()),
         }
     }
 }
@@ -152,33 +158,38 @@ impl Issuer {
     /// Verifies a token and returns whom it stands for.
     ///
     /// - `text`: the token itself, for the userinfo endpoint.
-    pub(super) async fn verify(&self, token: Token<'_>, text: &str, clock: &Clock) -> Result<Verified, Error> {
+    pub(super) async fn verify(
+        &self,
+        token: UnverifiedToken<'_>,
+        text: &str,
+        clock: &Clock,
+    ) -> Result<Verified, Error> {
         let (claims, times) = self.verifier.claims(token, clock).await?;
         match &self.reading {
-            Reading::Mapped(mapping) => {
+            ClaimInterpretation::Mapped(mapping) => {
                 let identity = self.mapped(mapping, claims, times.expires_at)?;
                 Ok(Verified {
                     identity,
                     fresh_for: None,
                 })
             }
-            Reading::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
+            ClaimInterpretation::Argocd { userinfo } => self.argocd(userinfo.as_ref(), claims, (text, times)).await,
         }
     }
 
     /// Whether a token that was verified before would still be for us and give the same identity.
     /// Its signature and times are not checked.
-    pub(super) fn still(&self, known: &Identity) -> bool {
+    pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
         let expires_at = known.expires_at;
         let again = match &self.reading {
-            Reading::Mapped(mapping) => {
+            ClaimInterpretation::Mapped(mapping) => {
                 let Some(Value::Object(token)) = known.claims.get("token") else {
                     return false;
                 };
                 let checked = self.verifier.check_audience(token);
                 checked.and_then(|()| self.mapped(mapping, token.clone(), expires_at))
             }
-            Reading::Argocd { .. } => {
+            ClaimInterpretation::Argocd { .. } => {
                 let checked = self.verifier.check_audience(&known.claims);
                 checked.and_then(|()| self.read(known.claims.clone(), expires_at))
             }
@@ -191,15 +202,18 @@ impl Issuer {
         mapping: &Mapping,
         claims: Map<String, Value>,
         expires_at: Option<i64>,
-    ) -> Result<Identity, Error> {
+    ) -> Result<VerifiedIdentity, Error> {
         let mapped = mapping.apply(&claims)?;
         // SECURITY: policies distinguish users by name alone, so a name from an issuer must not
         // be that of a local account, such as `admin`.
         if self.accounts.contains(&mapped.username) && !mapping.allows_reserved(&mapped.username) {
-            return Err(Reason::ReservedName { part: Field::Username }.into());
+            return Err(InvalidTokenReason::ReservedName {
+                part: IdentityField::Username,
+            }
+            .into());
         }
         let claims = self.policy_claims(&mapped.username, &mapped.groups, claims);
-        Ok(Identity {
+        Ok(VerifiedIdentity {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id: mapped.username.clone(),
@@ -221,7 +235,7 @@ impl Issuer {
             claims.extend(token.get(claim).map(|value| (claim.to_owned(), value.clone())));
         }
         // The scope must not be one such as `sub`, where the groups would replace the name.
-        let free = |scope: &&String| !OWN_CLAIMS.contains(&scope.as_str());
+        let free = |scope: &&String| !NON_GROUP_CLAIMS.contains(&scope.as_str());
         let scope = match self.scopes.iter().find(free) {
             Some(first) if !self.scopes.iter().any(|scope| scope == "groups") => first.as_str(),
             Some(_) | None => "groups",
@@ -235,9 +249,9 @@ impl Issuer {
     /// Identity as Argo CD reads it: raw claims, groups from the configured scopes.
     async fn argocd(
         &self,
-        userinfo: Option<&Userinfo>,
+        userinfo: Option<&UserinfoClient>,
         mut claims: Map<String, Value>,
-        (token, times): (&str, Times),
+        (token, times): (&str, TokenTimes),
     ) -> Result<Verified, Error> {
         if user_identifier(&claims).is_empty() {
             return Err(missing_subject());
@@ -254,7 +268,7 @@ impl Issuer {
     }
 
     /// Returns whom claims stand for, as Argo CD reads them.
-    fn read(&self, claims: Map<String, Value>, expires_at: Option<i64>) -> Result<Identity, Error> {
+    fn read(&self, claims: Map<String, Value>, expires_at: Option<i64>) -> Result<VerifiedIdentity, Error> {
         let user_id = user_identifier(&claims).to_owned();
         if user_id.is_empty() {
             return Err(missing_subject());
@@ -270,12 +284,12 @@ impl Issuer {
             email.to_owned()
         };
         let groups = scope_values(&claims, &self.scopes);
-        check_unmapped_name(&user_id, Field::Username)?;
-        check_unmapped_name(&username, Field::Username)?;
+        check_unmapped_name(&user_id, IdentityField::Username)?;
+        check_unmapped_name(&username, IdentityField::Username)?;
         for group in &groups {
-            check_unmapped_name(group, Field::Groups)?;
+            check_unmapped_name(group, IdentityField::Groups)?;
         }
-        Ok(Identity {
+        Ok(VerifiedIdentity {
             kind: Kind::Oidc,
             issuer: self.verifier.name.clone(),
             user_id,
@@ -292,5 +306,5 @@ impl Issuer {
 
 fn missing_subject() -> Error {
     let claim = "sub".to_owned();
-    Reason::MissingClaim { claim }.into()
+    InvalidTokenReason::MissingClaim { claim }.into()
 }

@@ -33,7 +33,7 @@ const FETCH_TIMEOUT: Duration = Duration::from_secs(8);
 
 /// Where keys come from. A reload keeps the cache if the source is equal.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct KeySource {
     pub(super) issuer: String,
     /// The discovery document.
     pub(super) discovery: Url,
@@ -45,14 +45,14 @@ pub(super) struct Source {
 /// The keys of one issuer.
 #[derive(Debug)]
 pub(super) struct KeyCache {
-    source: Source,
+    source: KeySource,
     client: Client,
     clock: Clock,
-    state: Mutex<State>,
+    state: Mutex<KeyCacheState>,
 }
 
 #[derive(Debug, Default)]
-struct State {
+struct KeyCacheState {
     keys: Option<Arc<KeySet>>,
     /// Closed when the running fetch ends.
     flight: Option<watch::Receiver<()>>,
@@ -65,12 +65,12 @@ struct State {
 /// Keys of one fetch.
 #[derive(Debug)]
 pub(super) struct KeySet {
-    keys: Vec<Key>,
+    keys: Vec<VerificationKey>,
     fetched_at: Duration,
 }
 
 #[derive(Debug)]
-struct Key {
+struct VerificationKey {
     id: Option<String>,
     algorithms: Vec<Algorithm>,
     key: DecodingKey,
@@ -93,7 +93,7 @@ enum Trigger {
 }
 
 impl KeyCache {
-    pub(super) fn new(source: Source, clock: Clock) -> Result<Self, FetchError> {
+    pub(super) fn new(source: KeySource, clock: Clock) -> Result<Self, FetchError> {
         let client = fetch::client(&source.discovery, source.authority.as_deref())?;
         Ok(Self {
             source,
@@ -103,7 +103,7 @@ impl KeyCache {
         })
     }
 
-    pub(super) fn source(&self) -> &Source {
+    pub(super) fn source(&self) -> &KeySource {
         &self.source
     }
 
@@ -188,7 +188,7 @@ impl KeyCache {
     async fn refresh(&self) {
         let outcome = match tokio::time::timeout(FETCH_TIMEOUT, self.fetch()).await {
             Ok(outcome) => outcome,
-            Err(_) => Err(FetchError::Slow {
+            Err(_) => Err(FetchError::Timeout {
                 seconds: FETCH_TIMEOUT.as_secs(),
             }),
         };
@@ -207,9 +207,9 @@ impl KeyCache {
         }
     }
 
-    async fn fetch(&self) -> Result<Vec<Key>, FetchError> {
+    async fn fetch(&self) -> Result<Vec<VerificationKey>, FetchError> {
         let source = &self.source;
-        let discovery: Discovery = fetch::json(&self.client, &source.discovery, None).await?;
+        let discovery: DiscoveryDocument = fetch::json(&self.client, &source.discovery, None).await?;
         if discovery.issuer != source.issuer {
             return Err(FetchError::Issuer {
                 url: source.discovery.to_string(),
@@ -219,7 +219,12 @@ impl KeyCache {
         }
         let url = fetch::url(&discovery.jwks_uri)?;
         let set: RawKeySet = fetch::json(&self.client, &url, None).await?;
-        let keys: Vec<Key> = set.keys.into_iter().take(MAX_KEYS).filter_map(Key::read).collect();
+        let keys: Vec<VerificationKey> = set
+            .keys
+            .into_iter()
+            .take(MAX_KEYS)
+            .filter_map(VerificationKey::read)
+            .collect();
         if keys.is_empty() {
             return Err(FetchError::NoKeys { url: url.to_string() });
         }
@@ -230,7 +235,7 @@ impl KeyCache {
         self.clock.running().saturating_sub(keys.fetched_at)
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, KeyCacheState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -244,13 +249,15 @@ impl KeySet {
     /// Returns the keys to try. For a token with `kid`, only keys of that name; without, a few
     /// keys that fit its algorithm.
     pub(super) fn candidates(&self, kid: Option<&str>, algorithm: Algorithm) -> impl Iterator<Item = &DecodingKey> {
-        let fits = move |key: &&Key| key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid);
+        let fits = move |key: &&VerificationKey| {
+            key.algorithms.contains(&algorithm) && (kid.is_none() || key.id.as_deref() == kid)
+        };
         self.keys.iter().filter(fits).take(MAX_TRIED).map(|key| &key.key)
     }
 }
 
 #[derive(Deserialize)]
-struct Discovery {
+struct DiscoveryDocument {
     issuer: String,
     jwks_uri: String,
 }
@@ -260,7 +267,7 @@ struct RawKeySet {
     keys: Vec<Value>,
 }
 
-impl Key {
+impl VerificationKey {
     /// Reads one key; `None` for keys of unknown kinds or uses, so that one of them does not
     /// invalidate the set (RFC 7517, section 5).
     fn read(value: Value) -> Option<Self> {

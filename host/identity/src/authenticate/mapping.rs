@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::error::{Error, Field, Malformed, Reason};
+use super::error::{Error, IdentityField, InvalidTokenReason, Malformed};
 use super::principal::text;
 use tollgate_config::{ClaimMapping, ClaimRule};
 use tollgate_core::claims::{EMAIL, email_may_count};
@@ -23,18 +23,18 @@ const ARGOCD: [&str; 2] = ["proj:", "role:"];
 #[derive(Debug)]
 pub(super) struct Mapping {
     claim_rules: Vec<Rule>,
-    username: Part,
-    groups: Option<Part>,
-    uid: Option<Part>,
+    username: ClaimSource,
+    groups: Option<ClaimSource>,
+    uid: Option<ClaimSource>,
     extra: Vec<(String, Expression)>,
     user_rules: Vec<(Expression, String)>,
-    reserved: Reserved,
+    reserved: ReservedNames,
     allowed_reserved: Vec<String>,
 }
 
 /// Which names an issuer cannot give. Those of Kubernetes are always among them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Reserved {
+pub(super) enum ReservedNames {
     /// `system:`.
     Kubernetes,
     /// Also usernames that Argo CD's policies reserve for subjects that are not people.
@@ -49,22 +49,22 @@ enum Rule {
 
 /// Where a part of the identity comes from.
 #[derive(Debug)]
-enum Part {
+enum ClaimSource {
     Claim { claim: String, prefix: String },
     Expression(Expression),
 }
 
 /// Guards the names an issuer's mappings must not give.
 #[derive(Clone, Copy, Debug)]
-struct Guard<'a> {
-    reserved: Reserved,
+struct NameRestriction<'a> {
+    reserved: ReservedNames,
     /// Reserved names that the settings allow.
     allowed: &'a [String],
 }
 
 /// The result of a mapping.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Mapped {
+pub(super) struct MappedIdentity {
     pub(super) username: String,
     pub(super) groups: Vec<String>,
     pub(super) uid: Option<String>,
@@ -76,7 +76,7 @@ impl Mapping {
     /// that starts with its key under `path`.
     pub(super) fn compile(
         issuer: &tollgate_config::Issuer,
-        reserved: Reserved,
+        reserved: ReservedNames,
         path: &str,
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
@@ -117,33 +117,35 @@ impl Mapping {
     }
 
     /// Applies every rule, in Kubernetes' order.
-    pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<Mapped, Error> {
+    pub(super) fn apply(&self, claims: &Map<String, Value>) -> Result<MappedIdentity, Error> {
         let value = Value::Object(claims.clone());
         self.check_claims(claims, &value)?;
-        let guard = Guard {
+        let guard = NameRestriction {
             reserved: self.reserved,
             allowed: &self.allowed_reserved,
         };
-        let username = self.username.name((claims, &value), Field::Username, guard)?;
+        let username = self.username.name((claims, &value), IdentityField::Username, guard)?;
         let groups = match &self.groups {
             Some(groups) => groups.names((claims, &value), guard)?,
             None => Vec::new(),
         };
         let uid = match &self.uid {
-            Some(uid) => Some(uid.name((claims, &value), Field::Uid, guard)?),
+            Some(uid) => Some(uid.name((claims, &value), IdentityField::Uid, guard)?),
             None => None,
         };
         let mut extra = Vec::new();
         for (key, expression) in &self.extra {
             let values = expression
                 .eval_strings(&[("claims", &value)])
-                .map_err(|_| Reason::Mapping { part: Field::Extra })?;
+                .map_err(|_| InvalidTokenReason::Mapping {
+                    part: IdentityField::Extra,
+                })?;
             let values: Vec<String> = values.into_iter().filter(|value| !value.is_empty()).collect();
             if !values.is_empty() {
                 extra.push((key.clone(), values));
             }
         }
-        let mapped = Mapped {
+        let mapped = MappedIdentity {
             username,
             groups,
             uid,
@@ -156,7 +158,7 @@ impl Mapping {
     /// Applies `claimValidationRules` alone.
     ///
     /// - `value`: the same claims as a value for expressions.
-    pub(super) fn check_claims(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
+    pub(super) fn check_claims(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), InvalidTokenReason> {
         self.claim_rules.iter().try_for_each(|rule| rule.check(claims, value))
     }
 
@@ -166,11 +168,11 @@ impl Mapping {
         self.allowed_reserved.iter().any(|allowed| allowed == name)
     }
 
-    fn check_user(&self, mapped: &Mapped) -> Result<(), Reason> {
+    fn check_user(&self, mapped: &MappedIdentity) -> Result<(), InvalidTokenReason> {
         if self.user_rules.is_empty() {
             return Ok(());
         }
-        let Mapped {
+        let MappedIdentity {
             username,
             groups,
             uid,
@@ -181,7 +183,7 @@ impl Mapping {
         let user = json!({ "username": username, "uid": uid, "groups": groups, "extra": extra });
         for (expression, message) in &self.user_rules {
             if expression.eval_bool(&[("user", &user)]) != Ok(true) {
-                return Err(Reason::UserRule {
+                return Err(InvalidTokenReason::UserRule {
                     message: message.clone(),
                 });
             }
@@ -191,7 +193,7 @@ impl Mapping {
 }
 
 impl Rule {
-    fn check(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), Reason> {
+    fn check(&self, claims: &Map<String, Value>, value: &Value) -> Result<(), InvalidTokenReason> {
         let (holds, message) = match self {
             Self::Required { claim, value } => (
                 claims.get(claim).and_then(Value::as_str) == Some(value),
@@ -204,69 +206,77 @@ impl Rule {
         if holds {
             Ok(())
         } else {
-            Err(Reason::ClaimRule { message })
+            Err(InvalidTokenReason::ClaimRule { message })
         }
     }
 }
 
-impl Part {
+impl ClaimSource {
     /// One name; empty is refused.
     fn name(
         &self,
         (claims, value): (&Map<String, Value>, &Value),
-        part: Field,
-        guard: Guard<'_>,
-    ) -> Result<String, Reason> {
+        part: IdentityField,
+        guard: NameRestriction<'_>,
+    ) -> Result<String, InvalidTokenReason> {
         let name = match self {
             Self::Claim { claim, prefix } => {
                 let found = text(claims, claim);
                 if found.is_empty() {
-                    return Err(Reason::MissingClaim { claim: claim.clone() });
+                    return Err(InvalidTokenReason::MissingClaim { claim: claim.clone() });
                 }
-                if part == Field::Username && claim == EMAIL {
+                if part == IdentityField::Username && claim == EMAIL {
                     check_email_verified(claims)?;
                 }
                 format!("{prefix}{found}")
             }
             Self::Expression(expression) => expression
                 .eval_string(&[("claims", value)])
-                .map_err(|_| Reason::Mapping { part })?,
+                .map_err(|_| InvalidTokenReason::Mapping { part })?,
         };
         if name.is_empty() {
-            return Err(Reason::Mapping { part });
+            return Err(InvalidTokenReason::Mapping { part });
         }
         guard.check(&name, part)?;
         Ok(name)
     }
 
-    fn names(&self, (claims, value): (&Map<String, Value>, &Value), guard: Guard<'_>) -> Result<Vec<String>, Error> {
+    fn names(
+        &self,
+        (claims, value): (&Map<String, Value>, &Value),
+        guard: NameRestriction<'_>,
+    ) -> Result<Vec<String>, Error> {
         let names = match self {
             Self::Claim { claim, prefix } => group_claim(claims, claim)?
                 .into_iter()
                 .filter(|name| !name.is_empty())
                 .map(|name| format!("{prefix}{name}"))
                 .collect(),
-            Self::Expression(expression) => expression
-                .eval_strings(&[("claims", value)])
-                .map_err(|_| Reason::Mapping { part: Field::Groups })?,
+            Self::Expression(expression) => {
+                expression
+                    .eval_strings(&[("claims", value)])
+                    .map_err(|_| InvalidTokenReason::Mapping {
+                        part: IdentityField::Groups,
+                    })?
+            }
         };
         let mut kept = Vec::with_capacity(names.len());
         for name in names.into_iter().filter(|name| !name.is_empty()) {
-            guard.check(&name, Field::Groups)?;
+            guard.check(&name, IdentityField::Groups)?;
             kept.push(name);
         }
         Ok(kept)
     }
 }
 
-impl Guard<'_> {
+impl NameRestriction<'_> {
     /// SECURITY: the resulting name is checked, whatever made it. A literal in an expression says
     /// what the name may be compared with, not who may get it.
-    fn check(self, name: &str, part: Field) -> Result<(), Reason> {
+    fn check(self, name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
         check_characters(name, part)?;
         let is_allowed = || self.allowed.iter().any(|allowed| allowed == name);
         if self.reserved.has(name, part) && !is_allowed() {
-            return Err(Reason::ReservedName { part });
+            return Err(InvalidTokenReason::ReservedName { part });
         }
         Ok(())
     }
@@ -274,44 +284,44 @@ impl Guard<'_> {
 
 /// Refuses names that HTTP would alter: header parsers trim blanks at the edges, and a control
 /// character ends or splits a field.
-pub(super) fn check_characters(name: &str, part: Field) -> Result<(), Reason> {
+pub(super) fn check_characters(name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
     if name.chars().any(char::is_control) || name.trim() != name {
-        return Err(Reason::Name { part });
+        return Err(InvalidTokenReason::Name { part });
     }
     Ok(())
 }
 
-/// As [`Guard::check`], for issuers without mapping.
-pub(super) fn check_unmapped_name(name: &str, part: Field) -> Result<(), Reason> {
+/// As [`NameRestriction::check`], for issuers without mapping.
+pub(super) fn check_unmapped_name(name: &str, part: IdentityField) -> Result<(), InvalidTokenReason> {
     check_characters(name, part)?;
-    if Reserved::KubernetesAndArgocd.has(name, part) {
-        Err(Reason::ReservedName { part })
+    if ReservedNames::KubernetesAndArgocd.has(name, part) {
+        Err(InvalidTokenReason::ReservedName { part })
     } else {
         Ok(())
     }
 }
 
-impl Reserved {
-    fn has(self, name: &str, part: Field) -> bool {
+impl ReservedNames {
+    fn has(self, name: &str, part: IdentityField) -> bool {
         let is_argocds = || match self {
             Self::Kubernetes => false,
             Self::KubernetesAndArgocd => ARGOCD.iter().any(|prefix| name.starts_with(prefix)),
         };
         match part {
-            Field::Username => name.starts_with(SYSTEM) || is_argocds(),
-            Field::Groups => name.starts_with(SYSTEM),
-            Field::Uid | Field::Extra => false,
+            IdentityField::Username => name.starts_with(SYSTEM) || is_argocds(),
+            IdentityField::Groups => name.starts_with(SYSTEM),
+            IdentityField::Uid | IdentityField::Extra => false,
         }
     }
 }
 
 /// As in Kubernetes: if the username is `email`, `email_verified` must be `true` if the token has
 /// it.
-pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), Reason> {
+pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), InvalidTokenReason> {
     if email_may_count(claims) {
         Ok(())
     } else {
-        Err(Reason::EmailNotVerified)
+        Err(InvalidTokenReason::EmailNotVerified)
     }
 }
 
@@ -365,13 +375,13 @@ impl Compiler<'_> {
         compiled
     }
 
-    fn part(&mut self, mapping: &ClaimMapping, key: &str) -> Option<Part> {
+    fn part(&mut self, mapping: &ClaimMapping, key: &str) -> Option<ClaimSource> {
         match mapping {
-            ClaimMapping::Claim { claim, prefix } => Some(Part::Claim {
+            ClaimMapping::Claim { claim, prefix } => Some(ClaimSource::Claim {
                 claim: claim.clone(),
                 prefix: prefix.clone(),
             }),
-            ClaimMapping::Expression(source) => self.expression(source, "claims", key).map(Part::Expression),
+            ClaimMapping::Expression(source) => self.expression(source, "claims", key).map(ClaimSource::Expression),
         }
     }
 
@@ -388,8 +398,8 @@ impl Compiler<'_> {
 
     /// Kubernetes: a username from `claims.email` needs `claims.email_verified`
     /// in one of three places.
-    fn check_email(&mut self, username: Option<&Part>, rules: &[Rule], extra: &[(String, Expression)]) {
-        let Some(Part::Expression(expression)) = username else {
+    fn check_email(&mut self, username: Option<&ClaimSource>, rules: &[Rule], extra: &[(String, Expression)]) {
+        let Some(ClaimSource::Expression(expression)) = username else {
             return;
         };
         if !expression.mentions("claims", "email") {

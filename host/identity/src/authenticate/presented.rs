@@ -8,7 +8,7 @@ use http::HeaderMap;
 use http::header::{AUTHORIZATION, COOKIE};
 
 use super::error::{Error, Malformed};
-use super::principal::Presented;
+use super::principal::CredentialTransport;
 
 /// Name of Argo CD's session cookie; chunks after the first are `argocd.token-1`…
 const COOKIE_NAME: &str = "argocd.token";
@@ -18,31 +18,31 @@ const MAX_CHUNKS: usize = 20;
 pub(super) const MAX_TOKEN_BYTES: usize = MAX_CHUNKS * 4093;
 
 /// A token as sent, unverified. No `Debug`: it is a secret.
-pub(super) struct Credential<'a> {
+pub(super) struct PresentedToken<'a> {
     pub(super) token: Cow<'a, str>,
-    pub(super) presented: Presented,
+    pub(super) presented: CredentialTransport,
 }
 
 /// Finds the only token of a request.
 ///
 /// If the cookie has the same token as `Authorization`, the request counts as bearer: no browser
 /// adds that field by itself.
-pub(super) fn read(headers: &HeaderMap) -> Result<Option<Credential<'_>>, Error> {
+pub(super) fn read(headers: &HeaderMap) -> Result<Option<PresentedToken<'_>>, Error> {
     let bearer = bearer(headers)?;
     let cookie = cookie(headers)?;
     let credential = match (bearer, cookie) {
         (None, None) => return Ok(None),
-        (Some(bearer), None) => Credential {
+        (Some(bearer), None) => PresentedToken {
             token: Cow::Borrowed(bearer),
-            presented: Presented::Bearer,
+            presented: CredentialTransport::Bearer,
         },
-        (None, Some(token)) => Credential {
+        (None, Some(token)) => PresentedToken {
             token,
-            presented: Presented::Cookie,
+            presented: CredentialTransport::Cookie,
         },
-        (Some(bearer), Some(cookie)) if bearer == cookie => Credential {
+        (Some(bearer), Some(cookie)) if bearer == cookie => PresentedToken {
             token: Cow::Borrowed(bearer),
-            presented: Presented::Bearer,
+            presented: CredentialTransport::Bearer,
         },
         (Some(_), Some(_)) => return Err(Malformed::Conflict.into()),
     };

@@ -15,7 +15,7 @@ use tollgate_core::claims::{scope_values, user_identifier};
 
 /// How the credential was sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Presented {
+pub enum CredentialTransport {
     /// Cookie `argocd.token`; a browser sends it by itself. Also used for a request without
     /// credential if anonymous callers are allowed, since a browser can be made to send those,
     /// too.
@@ -27,14 +27,14 @@ pub enum Presented {
 /// A caller whose credential was verified. Only this stage makes one.
 #[derive(PartialEq)]
 pub struct Principal {
-    identity: Identity,
-    presented: Presented,
+    identity: VerifiedIdentity,
+    presented: CredentialTransport,
     key: u64,
 }
 
 /// Everything a verified token says about its bearer.
 #[derive(Clone, PartialEq)]
-pub(super) struct Identity {
+pub(super) struct VerifiedIdentity {
     pub(super) kind: Kind,
     pub(super) issuer: String,
     pub(super) user_id: String,
@@ -46,12 +46,12 @@ pub(super) struct Identity {
     /// `exp` in seconds since 1970.
     pub(super) expires_at: Option<i64>,
     /// Set for tokens Argo CD signed.
-    pub(super) issued: Option<Issued>,
+    pub(super) issued: Option<ArgocdTokenRef>,
 }
 
 /// What a token of Argo CD was issued as, so that it can be looked up again.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Issued {
+pub(super) struct ArgocdTokenRef {
     /// Identifies the key that signed it, within this process.
     pub(super) key: u64,
     /// `sub` as it was signed.
@@ -64,11 +64,11 @@ pub(super) struct Issued {
 
 impl Principal {
     /// The identity in its token.
-    pub(super) fn identity(&self) -> &Identity {
+    pub(super) fn identity(&self) -> &VerifiedIdentity {
         &self.identity
     }
 
-    pub(super) fn new(identity: Identity, presented: Presented) -> Self {
+    pub(super) fn new(identity: VerifiedIdentity, presented: CredentialTransport) -> Self {
         let key = stable_key(&identity);
         Self {
             identity,
@@ -119,7 +119,7 @@ impl Principal {
     }
 
     /// How the credential was sent.
-    pub fn presented(&self) -> Presented {
+    pub fn presented(&self) -> CredentialTransport {
         self.presented
     }
 
@@ -144,7 +144,7 @@ impl Principal {
     /// A caller as a verified token with these claims from the issuer in `iss` would give, with
     /// `groups` as the only scope.
     #[cfg(any(test, feature = "unchecked"))]
-    pub fn for_test(claims: Map<String, Value>, presented: Presented) -> Self {
+    pub fn for_test(claims: Map<String, Value>, presented: CredentialTransport) -> Self {
         let user_id = user_identifier(&claims).to_owned();
         let issuer = text(&claims, "iss").to_owned();
         let kind = match (issuer.as_str(), user_id.starts_with("proj:")) {
@@ -158,7 +158,7 @@ impl Principal {
         };
         let groups = scope_values(&claims, &["groups".to_owned()]);
         let expires_at = claims.get("exp").and_then(Value::as_i64);
-        let identity = Identity {
+        let identity = VerifiedIdentity {
             kind,
             issuer,
             user_id,
@@ -190,7 +190,7 @@ pub(super) fn text<'a>(claims: &'a Map<String, Value>, claim: &str) -> &'a str {
     claims.get(claim).and_then(Value::as_str).unwrap_or_default()
 }
 
-fn stable_key(identity: &Identity) -> u64 {
+fn stable_key(identity: &VerifiedIdentity) -> u64 {
     let mut hash = Sha256::new();
     for part in [identity.kind.as_str(), &identity.issuer, &identity.user_id] {
         hash.update(part.len().to_be_bytes());

@@ -14,9 +14,9 @@ use secrecy::ExposeSecret;
 use serde_json::{Map, Value};
 
 use super::account::{Accounts, Capability};
-use super::error::{Error, Reason, Revocation};
-use super::token::{LEEWAY_SECONDS, Times, Token};
-use super::{principal::Identity, principal::Issued, principal::text};
+use super::error::{Error, InvalidTokenReason, RevocationReason};
+use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::{principal::ArgocdTokenRef, principal::VerifiedIdentity, principal::text};
 use tollgate_core::claims::scope_values;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::principal::Kind;
@@ -32,10 +32,10 @@ const SIGNING_KEY: &str = "server.secretkey";
 const SHORT_KEY_BYTES: usize = 16;
 
 /// Hashes keys into marks, differently in each process.
-static MARKS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 
 /// What is needed to verify Argo CD's own tokens.
-pub(super) struct Sessions {
+pub(super) struct ArgocdTokenVerifier {
     key: DecodingKey,
     /// Identifies the key within this process, and reveals nothing of it.
     mark: u64,
@@ -44,7 +44,7 @@ pub(super) struct Sessions {
     scopes: Vec<String>,
 }
 
-impl fmt::Debug for Sessions {
+impl fmt::Debug for ArgocdTokenVerifier {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions")
             .field("accounts", &self.accounts)
@@ -52,7 +52,7 @@ impl fmt::Debug for Sessions {
     }
 }
 
-impl Sessions {
+impl ArgocdTokenVerifier {
     /// Reads signing key, accounts and projects; `None`, with an error among
     /// the findings, without a signing key.
     pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
@@ -79,7 +79,7 @@ impl Sessions {
         }
         Some(Self {
             key: DecodingKey::from_secret(key.as_bytes()),
-            mark: MARKS.hash_one(key.as_bytes()),
+            mark: KEY_FINGERPRINTS.hash_one(key.as_bytes()),
             accounts: Accounts::read(resources, findings),
             projects: resources.projects.clone(),
             scopes: scopes.to_vec(),
@@ -87,14 +87,14 @@ impl Sessions {
     }
 
     /// Verifies a token and returns whom it stands for (Argo CD, `util/session` `Parse`).
-    pub(super) fn verify(&self, token: Token<'_>, now: i64) -> Result<Identity, Error> {
+    pub(super) fn verify(&self, token: UnverifiedToken<'_>, now: i64) -> Result<VerifiedIdentity, Error> {
         let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
         let mut claims = token.verified([&self.key], algorithm)?;
-        let times = Times::check(&claims, now, LEEWAY_SECONDS)?;
+        let times = TokenTimes::check(&claims, now, LEEWAY_SECONDS)?;
         let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
         // Argo CD never sets it here, and it would outrank the checked `sub`.
         claims.remove("federated_claims");
-        let issued = Issued {
+        let issued = ArgocdTokenRef {
             key: self.mark,
             subject: text(&claims, "sub").to_owned(),
             id: text(&claims, "jti").to_owned(),
@@ -106,7 +106,7 @@ impl Sessions {
     }
 
     /// Whether a token that was verified before would still verify and give the same identity.
-    pub(super) fn still(&self, known: &Identity) -> bool {
+    pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
         let issued = known.issued.as_ref().filter(|issued| issued.key == self.mark);
         let subject = issued.and_then(|issued| self.check(issued).ok());
         subject.is_some_and(|(kind, user_id)| {
@@ -116,7 +116,7 @@ impl Sessions {
     }
 
     /// Returns whom a token stands for, if the account or role it was issued for still exists.
-    fn check(&self, issued: &Issued) -> Result<(Kind, String), Error> {
+    fn check(&self, issued: &ArgocdTokenRef) -> Result<(Kind, String), Error> {
         match Subject::parse(&issued.subject)? {
             Subject::ProjectRole { project, role } => {
                 self.check_role_token(project, role, &issued.id, issued.at)?;
@@ -134,27 +134,31 @@ impl Sessions {
 
     /// Whether the role still lists the token: by `jti`, or by `iat` where the
     /// list has no `jti` for it (tokens of old versions).
-    fn check_role_token(&self, project: &str, role: &str, id: &str, issued_at: i64) -> Result<(), Revocation> {
+    fn check_role_token(&self, project: &str, role: &str, id: &str, issued_at: i64) -> Result<(), RevocationReason> {
         let role = self
             .projects
             .get(project)
             .and_then(|project| project.roles.iter().find(|candidate| candidate.name == role))
-            .ok_or(Revocation::NoRole)?;
+            .ok_or(RevocationReason::NoRole)?;
         let listed = role.tokens.iter().any(|token| match token.id.as_str() {
             "" => token.issued_at == issued_at,
             listed => listed == id,
         });
-        if listed { Ok(()) } else { Err(Revocation::NotListed) }
+        if listed {
+            Ok(())
+        } else {
+            Err(RevocationReason::NotListed)
+        }
     }
 
     fn identity(
         &self,
         (kind, user_id): (Kind, String),
         claims: Map<String, Value>,
-        times: Times,
-        issued: Issued,
-    ) -> Identity {
-        Identity {
+        times: TokenTimes,
+        issued: ArgocdTokenRef,
+    ) -> VerifiedIdentity {
+        VerifiedIdentity {
             kind,
             issuer: ISSUER.to_owned(),
             username: user_id.clone(),
@@ -169,8 +173,8 @@ impl Sessions {
     }
 }
 
-fn missing(claim: &str) -> Reason {
-    Reason::MissingClaim {
+fn missing(claim: &str) -> InvalidTokenReason {
+    InvalidTokenReason::MissingClaim {
         claim: claim.to_owned(),
     }
 }
@@ -184,7 +188,7 @@ enum Subject<'a> {
 impl<'a> Subject<'a> {
     /// Reads the forms Argo CD writes; a bare name is an API key of an old version. Unlike in
     /// Argo CD, an unknown suffix is refused.
-    fn parse(subject: &'a str) -> Result<Self, Reason> {
+    fn parse(subject: &'a str) -> Result<Self, InvalidTokenReason> {
         let mut parts = subject.split(':');
         let parsed = match (parts.next(), parts.next(), parts.next(), parts.next()) {
             (Some("proj"), Some(project), Some(role), None) if !project.is_empty() && !role.is_empty() => {
@@ -198,10 +202,10 @@ impl<'a> Subject<'a> {
                 name,
                 capability: Capability::Login,
             },
-            (_, _, _, _) => return Err(Reason::Subject),
+            (_, _, _, _) => return Err(InvalidTokenReason::Subject),
         };
         match parsed {
-            Self::Account { name: "", .. } => Err(Reason::Subject),
+            Self::Account { name: "", .. } => Err(InvalidTokenReason::Subject),
             parsed => Ok(parsed),
         }
     }

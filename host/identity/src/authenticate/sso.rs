@@ -16,7 +16,7 @@ const MAX_USERINFO_AGE: Duration = Duration::from_secs(5 * 60);
 
 /// What the gateway needs of `oidc.config`.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Sso {
+pub(super) struct OidcConfig {
     pub(super) issuer: String,
     pub(super) audiences: Vec<String>,
     /// PEM of the only roots trusted.
@@ -29,7 +29,7 @@ pub(super) struct Sso {
 /// `oidc.config` as Argo CD reads it; keys for signing in are left out.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-struct RawSso {
+struct RawOidcConfig {
     issuer: String,
     #[serde(rename = "clientID")]
     client_id: String,
@@ -43,7 +43,7 @@ struct RawSso {
     user_info_cache_expiration: String,
 }
 
-impl Sso {
+impl OidcConfig {
     /// Reads `oidc.config`; `None` without one, or with findings.
     pub(super) fn read(resources: &Resources, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let config = &resources.argocd_cm.data;
@@ -58,7 +58,7 @@ impl Sso {
         }
         let text = config.get("oidc.config").filter(|text| !text.value.trim().is_empty())?;
         let mut error = |message: String| findings.push(Diagnostic::error(text.location.clone(), message));
-        let raw: RawSso = match serde_saphyr::from_str(&text.value) {
+        let raw: RawOidcConfig = match serde_saphyr::from_str(&text.value) {
             Ok(raw) => raw,
             Err(_) => {
                 // The parser's message is left out; it may quote a secret.
@@ -76,8 +76,8 @@ impl Sso {
     }
 }
 
-impl RawSso {
-    fn check(self, resources: &Resources, text: &Text) -> Result<Sso, Vec<String>> {
+impl RawOidcConfig {
+    fn check(self, resources: &Resources, text: &Text) -> Result<OidcConfig, Vec<String>> {
         let mut mistakes = Vec::new();
         let mut resolve = |key: &str, value: &str| match resolved(resources, value) {
             Ok(value) => value,
@@ -122,7 +122,7 @@ impl RawSso {
         if !mistakes.is_empty() {
             return Err(mistakes);
         }
-        Ok(Sso {
+        Ok(OidcConfig {
             issuer,
             audiences,
             authority: Some(authority).filter(|authority| !authority.trim().is_empty()),

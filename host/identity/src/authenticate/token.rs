@@ -11,14 +11,14 @@ use jsonwebtoken::{Algorithm, DecodingKey};
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::error::{Error, Malformed, Reason};
+use super::error::{Error, InvalidTokenReason, Malformed};
 
 /// Seconds by which `nbf` and `iat` may be ahead of our clock. `exp` has no leeway, as in
 /// Kubernetes.
 pub(super) const LEEWAY_SECONDS: i64 = 30;
 
 /// The parts of an unverified token. No `Debug`: the signature is part of a secret.
-pub(super) struct Token<'a> {
+pub(super) struct UnverifiedToken<'a> {
     algorithm: Option<Algorithm>,
     header: Header,
     signed: &'a str,
@@ -38,7 +38,7 @@ struct Header {
     zip: Option<Value>,
 }
 
-impl<'a> Token<'a> {
+impl<'a> UnverifiedToken<'a> {
     /// Parses a token.
     pub(super) fn parse(text: &'a str) -> Result<Self, Malformed> {
         let (signed, signature) = text.rsplit_once('.').ok_or(Malformed::NotJwt)?;
@@ -65,9 +65,9 @@ impl<'a> Token<'a> {
 
     /// The token's algorithm, if it is among `allowed` and the header requires nothing
     /// unsupported.
-    pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, Reason> {
+    pub(super) fn checked_algorithm(&self, allowed: &[Algorithm]) -> Result<Algorithm, InvalidTokenReason> {
         let Some(algorithm) = self.algorithm.filter(|algorithm| allowed.contains(algorithm)) else {
-            return Err(Reason::Algorithm {
+            return Err(InvalidTokenReason::Algorithm {
                 allowed: Algorithms(allowed).to_string(),
             });
         };
@@ -77,14 +77,14 @@ impl<'a> Token<'a> {
             ("zip", &self.header.zip),
         ];
         if let Some((field, _)) = unsupported.into_iter().find(|(_, value)| value.is_some()) {
-            return Err(Reason::HeaderField { field });
+            return Err(InvalidTokenReason::HeaderField { field });
         }
         let kind = self.header.typ.as_deref().unwrap_or("JWT");
         if !["JWT", "at+jwt", "application/at+jwt"]
             .iter()
             .any(|known| known.eq_ignore_ascii_case(kind))
         {
-            return Err(Reason::Type);
+            return Err(InvalidTokenReason::Type);
         }
         Ok(algorithm)
     }
@@ -99,11 +99,11 @@ impl<'a> Token<'a> {
         self,
         keys: impl IntoIterator<Item = &'k DecodingKey>,
         algorithm: Algorithm,
-    ) -> Result<Map<String, Value>, Reason> {
+    ) -> Result<Map<String, Value>, InvalidTokenReason> {
         if keys.into_iter().any(|key| self.is_signed_by(key, algorithm)) {
             return Ok(self.claims);
         }
-        Err(Reason::Signature)
+        Err(InvalidTokenReason::Signature)
     }
 }
 
@@ -114,12 +114,12 @@ fn decode<T: serde::de::DeserializeOwned>(part: &str) -> Result<T, Malformed> {
 
 /// When a token starts and ends, in seconds since 1970.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Times {
+pub(super) struct TokenTimes {
     pub(super) issued_at: Option<i64>,
     pub(super) expires_at: Option<i64>,
 }
 
-impl Times {
+impl TokenTimes {
     /// Reads and checks `exp`, `nbf` and `iat` (RFC 7519, section 4.1).
     ///
     /// - `leeway_seconds`: how far `nbf` and `iat` may lie ahead of `now`.
@@ -131,10 +131,10 @@ impl Times {
         }
         let latest = now.saturating_add(leeway_seconds);
         if numeric_date(claims, "nbf")?.is_some_and(|start| start > latest) {
-            return Err(Reason::NotYetValid { claim: "nbf" }.into());
+            return Err(InvalidTokenReason::NotYetValid { claim: "nbf" }.into());
         }
         if issued_at.is_some_and(|issued| issued > latest) {
-            return Err(Reason::NotYetValid { claim: "iat" }.into());
+            return Err(InvalidTokenReason::NotYetValid { claim: "iat" }.into());
         }
         Ok(Self { issued_at, expires_at })
     }

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 use url::Url;
 
-use super::error::Unusable;
+use super::error::UserinfoError;
 use super::fetch;
 use super::principal::text;
 
@@ -24,14 +24,14 @@ const WAIT: Duration = Duration::from_secs(5);
 /// from the caller, so an issuer that does not accept ID tokens here needs callers that send
 /// access tokens.
 #[derive(Debug)]
-pub(super) struct Userinfo {
+pub(super) struct UserinfoClient {
     client: Client,
     url: Url,
     max_age: Duration,
     permits: Semaphore,
 }
 
-impl Userinfo {
+impl UserinfoClient {
     pub(super) fn new(client: Client, url: Url, max_age: Duration) -> Self {
         Self {
             client,
@@ -48,20 +48,20 @@ impl Userinfo {
 
     /// Returns the `groups` of `subject`, a list or a text. With `None`, the answer has none, and
     /// those of the token stay (Argo CD, `SetGroupsFromUserInfo`).
-    pub(super) async fn groups(&self, token: &str, subject: &str) -> Result<Option<Value>, Unusable> {
+    pub(super) async fn groups(&self, token: &str, subject: &str) -> Result<Option<Value>, UserinfoError> {
         let permit = tokio::time::timeout(WAIT, self.permits.acquire()).await;
         let Ok(Ok(_permit)) = permit else {
-            return Err(Unusable::Busy);
+            return Err(UserinfoError::Busy);
         };
         let mut answer: Map<String, Value> = match fetch::json(&self.client, &self.url, Some(token)).await {
             Ok(answer) => answer,
             Err(error) => {
                 tracing::warn!(%error, "userinfo lookup failed");
-                return Err(Unusable::Unreachable);
+                return Err(UserinfoError::Unreachable);
             }
         };
         if subject.is_empty() || text(&answer, "sub") != subject {
-            return Err(Unusable::OtherSubject);
+            return Err(UserinfoError::OtherSubject);
         }
         Ok(answer
             .remove("groups")

@@ -8,31 +8,31 @@ use std::collections::hash_map::Entry;
 
 use jiff::Timestamp;
 
-use crate::store::SeenSession;
+use crate::store::ActiveSession;
 
 /// What this process last told the store of a session.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Told {
+pub(super) struct ReportedUse {
     pub(super) at: Timestamp,
     pub(super) requests: u64,
     pub(super) open_streams: u32,
 }
 
 /// A session as it is in this process, and as this process last stored it.
-pub(super) struct Here {
-    pub(super) row: SeenSession,
-    pub(super) told: Told,
+pub(super) struct LocalSession {
+    pub(super) row: ActiveSession,
+    pub(super) told: ReportedUse,
 }
 
 /// Merges the rows.
 ///
 /// - `seen`: rows of all replicas, with the open streams of those that reported since `silent`.
-pub(super) fn merge(seen: Vec<SeenSession>, here: Vec<Here>, silent: Timestamp) -> Vec<SeenSession> {
+pub(super) fn merge(seen: Vec<ActiveSession>, here: Vec<LocalSession>, silent: Timestamp) -> Vec<ActiveSession> {
     let mut rows = HashMap::with_capacity(seen.len());
     for row in seen {
         rows.insert((row.session.clone(), row.agent_id), row);
     }
-    for Here { row, told } in here {
+    for LocalSession { row, told } in here {
         match rows.entry((row.session.clone(), row.agent_id)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(row);
@@ -44,7 +44,7 @@ pub(super) fn merge(seen: Vec<SeenSession>, here: Vec<Here>, silent: Timestamp) 
 }
 
 /// Replaces what this process stored in a row by its current state.
-fn renew(row: &mut SeenSession, here: SeenSession, told: Told, silent: Timestamp) {
+fn renew(row: &mut ActiveSession, here: ActiveSession, told: ReportedUse, silent: Timestamp) {
     let told_open = if told.at >= silent { told.open_streams } else { 0 };
     row.open_streams = row
         .open_streams

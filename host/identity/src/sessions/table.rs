@@ -15,10 +15,10 @@ use jiff::Timestamp;
 use tokio::sync::Notify;
 use uuid::Uuid;
 
-use super::Switch;
-use super::list::{Here, Told};
-use super::{Ending, Entering, Holder, Kind, Target};
-use crate::store::{About, Owned, SeenSession};
+use super::EndTrigger;
+use super::list::{LocalSession, ReportedUse};
+use super::{EndReason, ExchangeKind, NewExchange, ResourceAttributes, SessionHolder};
+use crate::store::{ActiveSession, Owned, SessionOwner};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -29,20 +29,20 @@ const SHARDS: usize = 64;
 
 /// An open exchange of a session.
 #[derive(Debug)]
-pub(super) struct Open {
-    pub(super) switch: Arc<Switch>,
-    pub(super) kind: Kind,
+pub(super) struct OpenExchange {
+    pub(super) switch: Arc<EndTrigger>,
+    pub(super) kind: ExchangeKind,
     pub(super) agent: AgentId,
     pub(super) expires_at: Option<Timestamp>,
     pub(super) since: Timestamp,
     pub(super) decision: Uuid,
     /// Set for streams and tunnels only; requests come and go too often.
-    pub(super) target: Option<Box<Target>>,
+    pub(super) target: Option<Box<ResourceAttributes>>,
 }
 
 /// The use of a session for one agent.
 #[derive(Debug)]
-struct Use {
+struct SessionUse {
     agent: AgentId,
     user: User,
     first_at: Timestamp,
@@ -53,14 +53,14 @@ struct Use {
     expires_at: Option<Timestamp>,
     /// Whether it differs from what is in the store.
     changed: bool,
-    told: Told,
+    told: ReportedUse,
 }
 
 #[derive(Debug, Default)]
 struct Session {
     /// One for each agent; few.
-    uses: Vec<Use>,
-    open: HashMap<u64, Arc<Open>>,
+    uses: Vec<SessionUse>,
+    open: HashMap<u64, Arc<OpenExchange>>,
     /// The ends of this session that are on the schedule.
     scheduled: BTreeSet<Timestamp>,
 }
@@ -74,7 +74,7 @@ struct Shard {
 
 /// All sessions of this process.
 #[derive(Debug)]
-pub(super) struct Table {
+pub(super) struct SessionTable {
     shards: Box<[Mutex<Shard>]>,
     hasher: RandomState,
     /// When credentials of sessions end, the next first.
@@ -84,13 +84,13 @@ pub(super) struct Table {
 }
 
 /// An exchange that was open and must end, with its holder.
-pub(super) struct Ended {
+pub(super) struct EndedExchange {
     pub(super) session: SessionId,
     pub(super) user: User,
-    pub(super) open: Arc<Open>,
+    pub(super) open: Arc<OpenExchange>,
 }
 
-impl Table {
+impl SessionTable {
     pub(super) fn new() -> Self {
         Self {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
@@ -103,18 +103,18 @@ impl Table {
     /// Registers an exchange under `number`.
     pub(super) fn enter(
         &self,
-        holder: &Holder<'_>,
-        what: Entering,
+        holder: &SessionHolder<'_>,
+        what: NewExchange,
         number: u64,
         now: Timestamp,
-    ) -> Result<Arc<Switch>, Ending> {
+    ) -> Result<Arc<EndTrigger>, EndReason> {
         if holder.expires_at.is_some_and(|end| end <= now) {
-            return Err(Ending::Expired);
+            return Err(EndReason::Expired);
         }
         let mut shard = self.shard(holder.session);
         let Shard { sessions, revoked } = &mut *shard;
         if revoked.contains_key(holder.session) {
-            return Err(Ending::Revoked);
+            return Err(EndReason::Revoked);
         }
         let session = match sessions.get_mut(holder.session) {
             Some(session) => session,
@@ -126,8 +126,8 @@ impl Table {
         {
             self.schedule(end, holder.session);
         }
-        let switch = Arc::new(Switch::default());
-        let open = Open {
+        let switch = Arc::new(EndTrigger::default());
+        let open = OpenExchange {
             switch: switch.clone(),
             kind: what.kind,
             agent: holder.agent,
@@ -141,7 +141,7 @@ impl Table {
     }
 
     /// Removes an exchange; `None` if the table already ended it.
-    pub(super) fn leave(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<Open>> {
+    pub(super) fn leave(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<OpenExchange>> {
         let mut shard = self.shard(session);
         let session = shard.sessions.get_mut(session)?;
         let open = session.open.remove(&number)?;
@@ -150,7 +150,7 @@ impl Table {
     }
 
     /// Refuses a session from now on. Returns what it has open, to be ended.
-    pub(super) fn revoke(&self, id: &SessionId, until: Timestamp, now: Timestamp) -> Vec<Ended> {
+    pub(super) fn revoke(&self, id: &SessionId, until: Timestamp, now: Timestamp) -> Vec<EndedExchange> {
         let mut shard = self.shard(id);
         let known = shard.revoked.entry(id.clone()).or_insert(until);
         *known = until.max(*known);
@@ -170,7 +170,7 @@ impl Table {
     }
 
     /// Returns what is open with expired credentials, to be ended.
-    pub(super) fn expire(&self, now: Timestamp) -> Vec<Ended> {
+    pub(super) fn expire(&self, now: Timestamp) -> Vec<EndedExchange> {
         let due = {
             let mut schedule = lock(&self.schedule);
             let mut due = Vec::new();
@@ -191,21 +191,21 @@ impl Table {
     }
 
     /// Returns everything that is open, to be ended.
-    pub(super) fn end_all(&self, now: Timestamp) -> Vec<Ended> {
+    pub(super) fn end_all(&self, now: Timestamp) -> Vec<EndedExchange> {
         let mut ended = Vec::new();
         self.each(|id, session| ended.extend(session.end(id, now, |_| true)));
         ended
     }
 
     /// Removes one exchange that must end; `None` if it has ended already.
-    pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
+    pub(super) fn end(&self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
         let mut shard = self.shard(id);
         let session = shard.sessions.get_mut(id)?;
         session.take(id, number, now)
     }
 
     /// Returns the rows that differ from those in the store.
-    pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<SeenSession> {
+    pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<ActiveSession> {
         let mut rows = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
@@ -222,9 +222,9 @@ impl Table {
     }
 
     /// Notes that the store has `rows`.
-    pub(super) fn told(&self, rows: &[SeenSession]) {
+    pub(super) fn told(&self, rows: &[ActiveSession]) {
         self.of(rows, |one, row| {
-            one.told = Told {
+            one.told = ReportedUse {
                 at: row.last_at,
                 requests: row.requests,
                 open_streams: row.open_streams,
@@ -233,11 +233,11 @@ impl Table {
     }
 
     /// Notes that the store did not take `rows`, so that they are sent again.
-    pub(super) fn keep(&self, rows: &[SeenSession]) {
+    pub(super) fn keep(&self, rows: &[ActiveSession]) {
         self.of(rows, |one, _| one.changed = true);
     }
 
-    fn of(&self, rows: &[SeenSession], mut change: impl FnMut(&mut Use, &SeenSession)) {
+    fn of(&self, rows: &[ActiveSession], mut change: impl FnMut(&mut SessionUse, &ActiveSession)) {
         for row in rows {
             let Some(id) = SessionId::parse(&row.session) else {
                 continue;
@@ -251,7 +251,7 @@ impl Table {
     }
 
     /// Returns the sessions here that match the filter.
-    pub(super) fn here(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<Here> {
+    pub(super) fn here(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
         let mut here = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
@@ -262,7 +262,7 @@ impl Table {
                         one.last_at = now;
                     }
                     let row = one.row(id, replica);
-                    here.push(Here { row, told: one.told });
+                    here.push(LocalSession { row, told: one.told });
                 }
             }
         });
@@ -270,10 +270,10 @@ impl Table {
     }
 
     /// Returns the owner of a session, for each agent it was used for here.
-    pub(super) fn uses(&self, id: &SessionId) -> Vec<About> {
+    pub(super) fn uses(&self, id: &SessionId) -> Vec<SessionOwner> {
         let shard = self.shard(id);
         let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
-        uses.map(|one| About {
+        uses.map(|one| SessionOwner {
             user: one.user.clone(),
             agent_id: Some(one.agent),
         })
@@ -281,7 +281,7 @@ impl Table {
     }
 
     /// Returns what a session has open here.
-    pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<Open>> {
+    pub(super) fn open(&self, id: &SessionId) -> Vec<Arc<OpenExchange>> {
         let shard = self.shard(id);
         let open = shard.sessions.get(id).into_iter();
         open.flat_map(|session| session.open.values().cloned()).collect()
@@ -340,11 +340,11 @@ impl Table {
 }
 
 impl Session {
-    fn seen(&mut self, holder: &Holder<'_>, what: &Entering, now: Timestamp) {
+    fn seen(&mut self, holder: &SessionHolder<'_>, what: &NewExchange, now: Timestamp) {
         let found = self.uses.iter_mut().find(|one| one.agent == holder.agent);
-        let streams = u32::from(what.kind != Kind::Request);
+        let streams = u32::from(what.kind != ExchangeKind::Request);
         let Some(one) = found else {
-            self.uses.push(Use {
+            self.uses.push(SessionUse {
                 agent: holder.agent,
                 user: holder.user.clone(),
                 first_at: now,
@@ -354,7 +354,7 @@ impl Session {
                 open_streams: streams,
                 expires_at: holder.expires_at,
                 changed: true,
-                told: Told::default(),
+                told: ReportedUse::default(),
             });
             return;
         };
@@ -370,8 +370,8 @@ impl Session {
         }
     }
 
-    fn closed(&mut self, open: &Open, now: Timestamp) {
-        if open.kind == Kind::Request {
+    fn closed(&mut self, open: &OpenExchange, now: Timestamp) {
+        if open.kind == ExchangeKind::Request {
             return;
         }
         for one in self.uses.iter_mut().filter(|one| one.agent == open.agent) {
@@ -382,7 +382,7 @@ impl Session {
     }
 
     /// Removes the exchanges for which `must` is true.
-    fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&Open) -> bool) -> Vec<Ended> {
+    fn end(&mut self, id: &SessionId, now: Timestamp, must: impl Fn(&OpenExchange) -> bool) -> Vec<EndedExchange> {
         let numbers: Vec<_> = self
             .open
             .iter()
@@ -397,12 +397,12 @@ impl Session {
     }
 
     /// Removes one exchange.
-    fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<Ended> {
+    fn take(&mut self, id: &SessionId, number: u64, now: Timestamp) -> Option<EndedExchange> {
         let open = self.open.remove(&number)?;
         self.closed(&open, now);
         // INVARIANT: uses are not forgotten while something is open.
         let user = self.uses.iter().find(|one| one.agent == open.agent);
-        Some(Ended {
+        Some(EndedExchange {
             session: id.clone(),
             user: user.map(|one| one.user.clone()).unwrap_or_else(|| User {
                 id: 0,
@@ -413,9 +413,9 @@ impl Session {
     }
 }
 
-impl Use {
-    fn row(&self, session: &SessionId, replica: Uuid) -> SeenSession {
-        SeenSession {
+impl SessionUse {
+    fn row(&self, session: &SessionId, replica: Uuid) -> ActiveSession {
+        ActiveSession {
             session: session.to_string(),
             replica,
             user: self.user.clone(),

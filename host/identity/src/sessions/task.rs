@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use tokio::time::timeout;
 
-use super::{ACTIVE, Ending, Sessions, before};
+use super::{ACTIVE_WINDOW, EndReason, SessionRegistry, before};
 use crate::clock::Clock;
 use crate::store;
 
@@ -17,19 +17,19 @@ use crate::store;
 const POLL: Duration = Duration::from_millis(300);
 
 /// How often it is stored who was seen.
-const SEEN: Duration = Duration::from_secs(5);
+const REPORT_INTERVAL: Duration = Duration::from_secs(5);
 
 /// Longest wait for the store to answer one question.
-pub(super) const ANSWER: Duration = Duration::from_secs(3);
+pub(super) const STORE_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Longest sleep of the task that ends credentials.
-const REST: Duration = Duration::from_mins(1);
+const MAX_SLEEP: Duration = Duration::from_mins(1);
 
 /// Rows per answer of the store.
 const PAGE: usize = 1_000;
 
 /// How often revocations are read again from the first.
-const AGAIN: Duration = Duration::from_mins(5);
+const REREAD_INTERVAL: Duration = Duration::from_mins(5);
 
 /// How far revocations were read. The store never adds one below a number it has given out.
 #[derive(Debug, Default)]
@@ -40,7 +40,7 @@ pub(super) struct Cursor {
     again: Duration,
 }
 
-impl Sessions {
+impl SessionRegistry {
     /// Shuts out the sessions that were revoked since.
     pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
         let now = self.clock.running();
@@ -48,7 +48,7 @@ impl Sessions {
         if now >= cursor.again || is_older().await? {
             *cursor = Cursor {
                 sequence: 0,
-                again: now.saturating_add(AGAIN),
+                again: now.saturating_add(REREAD_INTERVAL),
             };
         }
         loop {
@@ -65,7 +65,7 @@ impl Sessions {
 }
 
 /// Starts the tasks; they end when only they hold the value.
-pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
+pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Duration) {
     tokio::spawn(follow(
         Arc::downgrade(sessions),
         sessions.clock.clone(),
@@ -75,8 +75,8 @@ pub(super) fn spawn(sessions: &Arc<Sessions>, cursor: Cursor, grace: Duration) {
     tokio::spawn(see(Arc::downgrade(sessions), sessions.clock.clone()));
 }
 
-async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
-    let mut health = Health::new("revocations cannot be read");
+async fn follow(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
+    let mut health = StoreHealth::new("revocations cannot be read");
     // In running time, up to when all revocations are known.
     let mut known = clock.running();
     loop {
@@ -87,7 +87,11 @@ async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cu
         // A query under way when the grace period ends is given up then. After the grace period,
         // and after the process was suspended, each has its full time.
         let left = end.saturating_sub(asked);
-        let limit = if left.is_zero() { ANSWER } else { left.min(ANSWER) };
+        let limit = if left.is_zero() {
+            STORE_TIMEOUT
+        } else {
+            left.min(STORE_TIMEOUT)
+        };
         let learned = answer(limit, sessions.learn(&mut cursor)).await;
         match &learned {
             Ok(()) => {
@@ -109,13 +113,13 @@ async fn follow(sessions: Weak<Sessions>, clock: Clock, (mut cursor, grace): (Cu
     }
 }
 
-async fn expire(sessions: Weak<Sessions>, clock: Clock) {
+async fn expire(sessions: Weak<SessionRegistry>, clock: Clock) {
     loop {
         let Some(here) = sessions.upgrade() else { return };
         let now = clock.now();
         let ended = here.table.expire(now);
-        here.close(ended, Ending::Expired, now);
-        let rest = now.checked_add(REST).unwrap_or(Timestamp::MAX);
+        here.close(ended, EndReason::Expired, now);
+        let rest = now.checked_add(MAX_SLEEP).unwrap_or(Timestamp::MAX);
         let next = here.table.next_end().map_or(rest, |end| end.min(rest));
         let sooner = here.table.sooner.clone();
         // Others end when only this task is left.
@@ -127,15 +131,15 @@ async fn expire(sessions: Weak<Sessions>, clock: Clock) {
     }
 }
 
-async fn see(sessions: Weak<Sessions>, clock: Clock) {
-    let mut health = Health::new("active sessions cannot be written");
+async fn see(sessions: Weak<SessionRegistry>, clock: Clock) {
+    let mut health = StoreHealth::new("active sessions cannot be written");
     loop {
-        clock.sleep(SEEN).await;
+        clock.sleep(REPORT_INTERVAL).await;
         let Some(sessions) = sessions.upgrade() else { return };
         let sent = sessions.flush().await;
         health.note(&sessions, "seen", sent);
         let now = clock.now();
-        sessions.table.forget(before(now, ACTIVE), now);
+        sessions.table.forget(before(now, ACTIVE_WINDOW), now);
     }
 }
 
@@ -151,17 +155,17 @@ pub(super) async fn answer(
 }
 
 /// Whether the store answers; logged once whenever that changes.
-struct Health {
+struct StoreHealth {
     good: bool,
     text: &'static str,
 }
 
-impl Health {
+impl StoreHealth {
     fn new(text: &'static str) -> Self {
         Self { good: true, text }
     }
 
-    fn note(&mut self, sessions: &Sessions, operation: &'static str, result: Result<(), store::Error>) {
+    fn note(&mut self, sessions: &SessionRegistry, operation: &'static str, result: Result<(), store::Error>) {
         match result {
             Ok(()) if !self.good => tracing::info!("the store answers again"),
             Ok(()) => {}

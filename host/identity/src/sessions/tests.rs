@@ -19,8 +19,8 @@ struct World {
     dir: Arc<TempDir>,
     clock: Clock,
     metrics: Arc<Metrics>,
-    sessions: Arc<Sessions>,
-    heard: Arc<Mutex<Vec<Closed>>>,
+    sessions: Arc<SessionRegistry>,
+    heard: Arc<Mutex<Vec<ClosedStream>>>,
 }
 
 impl World {
@@ -38,7 +38,7 @@ impl World {
         let url = format!("sqlite:{}/store", dir.path().display());
         let store = Arc::new(Store::open(&SecretString::from(url)).await?);
         let metrics = Arc::new(Metrics::default());
-        let sessions = Sessions::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
+        let sessions = SessionRegistry::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hear = heard.clone();
         sessions.on_closed(move |closed| hear.lock().unwrap().push(closed));
@@ -51,20 +51,20 @@ impl World {
         })
     }
 
-    fn enter(&self, session: &SessionId, verb: &str) -> Result<Entered, Ending> {
+    fn enter(&self, session: &SessionId, verb: &str) -> Result<ExchangeGuard, EndReason> {
         self.enter_until(session, verb, None)
     }
 
-    fn enter_until(&self, session: &SessionId, verb: &str, left: Option<Duration>) -> Result<Entered, Ending> {
+    fn enter_until(&self, session: &SessionId, verb: &str, left: Option<Duration>) -> Result<ExchangeGuard, EndReason> {
         let user = bob();
-        let holder = Holder {
+        let holder = SessionHolder {
             session,
             user: &user,
             agent: AgentId::new(AGENT).unwrap(),
             expires_at: left.map(|left| self.clock.now() + left),
         };
         self.sessions
-            .enter_as(holder, Entering::new(&asked(verb), Uuid::now_v7(), CLIENT))
+            .enter_as(holder, NewExchange::new(&asked(verb), Uuid::now_v7(), CLIENT))
     }
 
     async fn revoke(&self, session: &SessionId) -> Result<u32, store::Error> {
@@ -90,8 +90,8 @@ fn bob() -> User {
     }
 }
 
-fn about() -> About {
-    About {
+fn about() -> SessionOwner {
+    SessionOwner {
         user: bob(),
         agent_id: AgentId::new(AGENT),
     }
@@ -143,13 +143,13 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
 
     assert_eq!(world.revoke(&one).await.unwrap(), 2, "a watch and a tunnel");
     for entered in &entered {
-        assert_eq!(entered.ending().ending(), Some(Ending::Revoked));
-        assert_eq!(entered.ending().ended().await, Ending::Revoked);
+        assert_eq!(entered.ending().ending(), Some(EndReason::Revoked));
+        assert_eq!(entered.ending().ended().await, EndReason::Revoked);
     }
     assert_eq!(stays.ending().ending(), None);
     assert_eq!(world.open_streams(), 1);
     assert!(world.sessions.is_revoked(&one) && !world.sessions.is_revoked(&other));
-    assert_eq!(world.enter(&one, "get").unwrap_err(), Ending::Revoked);
+    assert_eq!(world.enter(&one, "get").unwrap_err(), EndReason::Revoked);
     world.enter(&other, "get").unwrap();
 
     drop(entered);
@@ -163,8 +163,8 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     assert_eq!(
         said,
         [
-            (Kind::Stream, "watch", "session revoked"),
-            (Kind::Tunnel, "create", "session revoked")
+            (ExchangeKind::Stream, "watch", "session revoked"),
+            (ExchangeKind::Tunnel, "create", "session revoked")
         ]
     );
     assert!(heard.iter().all(|closed| closed.session == one && closed.user == bob()));
@@ -190,8 +190,8 @@ async fn a_revocation_takes_effect_in_every_process_within_a_second() {
     let stays = there.enter(&oidc("other"), "watch").unwrap();
     here.revoke(&id).await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(1), watch.ending().ended()).await;
-    assert_eq!(ended, Ok(Ending::Revoked));
-    assert_eq!(there.enter(&id, "get").unwrap_err(), Ending::Revoked);
+    assert_eq!(ended, Ok(EndReason::Revoked));
+    assert_eq!(there.enter(&id, "get").unwrap_err(), EndReason::Revoked);
     assert_eq!(there.heard.lock().unwrap().len(), 1);
     assert!(here.heard.lock().unwrap().is_empty(), "each process tells of its own");
     assert_eq!(stays.ending().ending(), None);
@@ -202,7 +202,7 @@ async fn what_was_revoked_before_the_start_is_known() {
     let before = World::start().await;
     before.revoke(&oidc("one")).await.unwrap();
     let after = before.beside().await;
-    assert_eq!(after.enter(&oidc("one"), "get").unwrap_err(), Ending::Revoked);
+    assert_eq!(after.enter(&oidc("one"), "get").unwrap_err(), EndReason::Revoked);
     after.enter(&oidc("other"), "get").unwrap();
 }
 
@@ -245,7 +245,7 @@ async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
     here.sql("ALTER TABLE away RENAME TO revocations").await;
     until(async || here.revoke(&oidc("one")).await.is_ok()).await;
     let ended = tokio::time::timeout(Duration::from_secs(2), watch.ending().ended()).await;
-    assert_eq!(ended, Ok(Ending::Revoked));
+    assert_eq!(ended, Ok(EndReason::Revoked));
 }
 
 #[tokio::test]
@@ -263,10 +263,10 @@ async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_an
 
     world.clock.advance(GRACE / 2);
     for one in &open {
-        assert_eq!(one.ending().ended().await, Ending::StoreUnavailable);
+        assert_eq!(one.ending().ended().await, EndReason::StoreUnavailable);
     }
     assert!(world.sessions.is_cut_off());
-    assert_eq!(world.enter(&other, "get").unwrap_err(), Ending::StoreUnavailable);
+    assert_eq!(world.enter(&other, "get").unwrap_err(), EndReason::StoreUnavailable);
     assert_eq!(world.open_streams(), 0);
     let heard = world.heard.lock().unwrap().clone();
     let reasons: Vec<_> = heard.iter().map(|closed| closed.ending.as_str()).collect();
@@ -277,7 +277,7 @@ async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_an
         .sql("ALTER TABLE away RENAME TO revocations; INSERT INTO revocations VALUES (1, 'oidc:one', 9000000000000000)")
         .await;
     until(async || !world.sessions.is_cut_off()).await;
-    assert_eq!(world.enter(&one, "get").unwrap_err(), Ending::Revoked);
+    assert_eq!(world.enter(&one, "get").unwrap_err(), EndReason::Revoked);
     world.enter(&other, "get").unwrap();
 }
 
@@ -306,10 +306,10 @@ async fn streams_end_with_their_credential_and_not_before() {
     tokio::task::yield_now().await;
     assert_eq!(short.ending().ending(), None);
     world.clock.advance(Duration::from_secs(2));
-    assert_eq!(short.ending().ended().await, Ending::Expired);
+    assert_eq!(short.ending().ended().await, EndReason::Expired);
     assert_eq!(long.ending().ending(), None);
     world.clock.advance(Duration::from_mins(5));
-    assert_eq!(long.ending().ended().await, Ending::Expired);
+    assert_eq!(long.ending().ended().await, EndReason::Expired);
     assert_eq!(forever.ending().ending(), None);
     let heard = world.heard.lock().unwrap().clone();
     assert_eq!(heard.len(), 2);
@@ -330,7 +330,7 @@ async fn an_earlier_end_is_not_missed_behind_a_later_one() {
     let early = world.enter_until(&oidc("early"), "watch", Some(Duration::from_millis(200)));
     let early = early.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(10), early.ending().ended()).await;
-    assert_eq!(ended, Ok(Ending::Expired));
+    assert_eq!(ended, Ok(EndReason::Expired));
     assert_eq!(late.unwrap().ending().ending(), None);
 }
 
@@ -338,7 +338,7 @@ async fn an_earlier_end_is_not_missed_behind_a_later_one() {
 async fn an_expired_credential_does_not_enter() {
     let world = World::start().await;
     let entered = world.enter_until(&oidc("one"), "get", Some(Duration::ZERO));
-    assert_eq!(entered.unwrap_err(), Ending::Expired);
+    assert_eq!(entered.unwrap_err(), EndReason::Expired);
     assert!(
         world
             .enter_until(&oidc("one"), "get", Some(Duration::from_secs(9)))
@@ -418,9 +418,9 @@ async fn nothing_slips_in_beside_a_revocation() {
     let mut count = 0;
     for task in tasks {
         let (entered, ending) = task.await.unwrap();
-        assert_eq!(ending, Ending::Revoked);
+        assert_eq!(ending, EndReason::Revoked);
         for one in &entered {
-            assert_eq!(one.ending().ended().await, Ending::Revoked);
+            assert_eq!(one.ending().ended().await, EndReason::Revoked);
         }
         count += entered.len();
     }
@@ -489,12 +489,12 @@ async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
     let world = World::start().await;
     let pat = SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string());
     let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.enter(&pat, verb).unwrap());
-    assert!(tunnel.end(Ending::Withdrawn) && get.end(Ending::Withdrawn));
+    assert!(tunnel.end(EndReason::Withdrawn) && get.end(EndReason::Withdrawn));
     for one in [&tunnel, &get] {
-        assert_eq!(one.ending().ended().await, Ending::Withdrawn);
+        assert_eq!(one.ending().ended().await, EndReason::Withdrawn);
     }
     assert_eq!((world.open_streams(), watch.ending().ending()), (1, None));
-    assert!(!tunnel.end(Ending::Revoked));
+    assert!(!tunnel.end(EndReason::Revoked));
     let heard = || {
         let heard = world.heard.lock().unwrap().clone();
         heard
@@ -502,13 +502,16 @@ async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
             .map(|closed| (closed.session, closed.ending))
             .collect::<Vec<_>>()
     };
-    assert_eq!(heard(), [(pat.clone(), Ending::Withdrawn)]);
+    assert_eq!(heard(), [(pat.clone(), EndReason::Withdrawn)]);
     drop((tunnel, get));
     assert_eq!(world.open_streams(), 1);
     // What was revoked before is not withdrawn besides.
     world.revoke(&pat).await.unwrap();
-    assert!(!watch.end(Ending::Withdrawn));
-    assert_eq!(heard(), [(pat.clone(), Ending::Withdrawn), (pat, Ending::Revoked)]);
+    assert!(!watch.end(EndReason::Withdrawn));
+    assert_eq!(
+        heard(),
+        [(pat.clone(), EndReason::Withdrawn), (pat, EndReason::Revoked)]
+    );
 }
 
 #[test]
@@ -516,17 +519,26 @@ fn kinds_follow_what_is_asked() {
     let kind = |edit: &dyn Fn(&mut Attributes)| {
         let mut attributes = asked("get");
         edit(&mut attributes);
-        Kind::of(&attributes)
+        ExchangeKind::of(&attributes)
     };
-    assert_eq!(kind(&|_| {}), Kind::Request);
-    assert_eq!(kind(&|one| one.subresource = Some("status".to_owned())), Kind::Request);
-    assert_eq!(kind(&|one| one.subresource = Some("log".to_owned())), Kind::Stream);
-    assert_eq!(kind(&|one| one.verb = "watch".to_owned()), Kind::Stream);
-    assert_eq!(kind(&|one| one.upgrade = Some("SPDY/3.1")), Kind::Tunnel);
+    assert_eq!(kind(&|_| {}), ExchangeKind::Request);
+    assert_eq!(
+        kind(&|one| one.subresource = Some("status".to_owned())),
+        ExchangeKind::Request
+    );
+    assert_eq!(
+        kind(&|one| one.subresource = Some("log".to_owned())),
+        ExchangeKind::Stream
+    );
+    assert_eq!(kind(&|one| one.verb = "watch".to_owned()), ExchangeKind::Stream);
+    assert_eq!(kind(&|one| one.upgrade = Some("SPDY/3.1")), ExchangeKind::Tunnel);
 }
 
 #[test]
 fn an_open_stream_costs_little() {
-    let bytes = size_of::<Entered>() + size_of::<Open>() + size_of::<Target>() + 2 * size_of::<signal::Switch>();
+    let bytes = size_of::<ExchangeGuard>()
+        + size_of::<OpenExchange>()
+        + size_of::<ResourceAttributes>()
+        + 2 * size_of::<signal::EndTrigger>();
     assert!(bytes < 1024, "{bytes}");
 }

@@ -13,8 +13,8 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::database::{Database, Purpose};
-use super::read::{Question, ROWS, Read, all, time, uuid, wrong};
-use super::{About, Actor, AuditEvent, AuditFilter, BrowserSession, Error, Token, bounds};
+use super::read::{ROWS, ReadColumn, SelectQuery, all, time, uuid, wrong};
+use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Token, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
@@ -139,8 +139,8 @@ pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<
     )
 }
 
-fn question(filter: &AuditFilter, limit: i64) -> Result<Question, Error> {
-    let question = Question::new("")
+fn question(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> {
+    let question = SelectQuery::new("")
         .and_one_of("agent_id", filter.agents.as_deref())
         .and("action =", filter.action.as_deref())?
         .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
@@ -210,7 +210,7 @@ pub(super) fn session_created(session: &BrowserSession, by: &Actor) -> Result<Ro
 }
 
 /// `token.revoked` or `session.revoked`, by whoever ended it.
-pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, about: &About) -> Result<Row, Error> {
+pub(super) fn revoked(session: &SessionId, at: Timestamp, by: &Actor, about: &SessionOwner) -> Result<Row, Error> {
     let action = match session.access_type() {
         AccessType::PersonalAccessToken => "token.revoked",
         AccessType::OidcIdToken | AccessType::SessionCookie | AccessType::CiJobToken => "session.revoked",

@@ -10,16 +10,16 @@ use sqlx::AnyConnection;
 use uuid::Uuid;
 
 use super::audit::{self, Batch};
-use super::database::Kind;
-use super::{About, Actor, BrowserSession, Error, Revocation, SecretHash, SeenSession, Token, bounds, seen};
+use super::database::DatabaseKind;
+use super::{ActiveSession, Actor, BrowserSession, Error, Revocation, SecretHash, SessionOwner, Token, bounds, seen};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
 
 /// Most rows removed or bound in one transaction.
-pub(super) const AT_ONCE: u64 = 2_000;
+pub(super) const ROWS_PER_TRANSACTION: u64 = 2_000;
 
 /// How long rows of sessions at work are kept.
-const SEEN: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
+const ACTIVITY_TTL: jiff::SignedDuration = jiff::SignedDuration::from_hours(24);
 
 /// One change, which takes effect as a whole or not at all.
 pub(super) enum Change {
@@ -46,19 +46,19 @@ pub(super) enum Change {
         event: audit::Row,
     },
     Audit(Vec<audit::Row>),
-    Seen(Vec<SeenSession>),
+    Seen(Vec<ActiveSession>),
     /// Binds some of the tokens that identify an agent by its number alone.
     Bind {
         agent_id: AgentId,
         identity: String,
     },
     /// The time that is assumed for removals.
-    Time(Timestamp),
-    Forget(Old),
+    TimeWatermark(Timestamp),
+    DeleteExpired(ExpiredRows),
 }
 
 /// The result of a change.
-pub(super) enum Outcome {
+pub(super) enum ChangeOutcome {
     Done,
     /// Nothing was written: the person has reached the limit.
     Full(Error),
@@ -69,7 +69,7 @@ pub(super) enum Outcome {
 
 /// A kind of old rows, with the time before which they are removed.
 #[derive(Clone, Copy)]
-pub(super) enum Old {
+pub(super) enum ExpiredRows {
     Audit(Timestamp),
     Tokens(Timestamp),
     Sessions(Timestamp),
@@ -77,14 +77,14 @@ pub(super) enum Old {
     Seen(Timestamp),
 }
 
-impl Old {
+impl ExpiredRows {
     pub(super) fn all(audit: Timestamp, now: Timestamp) -> [Self; 5] {
         [
             Self::Audit(audit),
             Self::Tokens(audit),
             Self::Sessions(now),
             Self::Revocations(now),
-            Self::Seen(now.checked_sub(SEEN).unwrap_or(Timestamp::MIN)),
+            Self::Seen(now.checked_sub(ACTIVITY_TTL).unwrap_or(Timestamp::MIN)),
         ]
     }
 }
@@ -116,7 +116,7 @@ impl Change {
         session: &SessionId,
         (until, at): (Timestamp, Timestamp),
         by: &Actor,
-        about: &About,
+        about: &SessionOwner,
     ) -> Result<Self, Error> {
         let text = session.to_string();
         bounds::check("session", &text, bounds::SESSION)?;
@@ -133,7 +133,7 @@ impl Change {
         })
     }
 
-    pub(super) fn seen(rows: &[SeenSession]) -> Result<Self, Error> {
+    pub(super) fn seen(rows: &[ActiveSession]) -> Result<Self, Error> {
         for row in rows {
             bounds::check("session", &row.session, bounds::SESSION)?;
             bounds::check("username", &row.user.username, bounds::USERNAME)?;
@@ -152,8 +152,8 @@ impl Change {
             | Self::Audit(_)
             | Self::Seen(_)
             | Self::Bind { .. }
-            | Self::Time(_)
-            | Self::Forget(_) => None,
+            | Self::TimeWatermark(_)
+            | Self::DeleteExpired(_) => None,
         }
     }
 
@@ -162,16 +162,16 @@ impl Change {
     pub(super) async fn make<'a>(
         &'a self,
         connection: &mut AnyConnection,
-        kind: Kind,
+        kind: DatabaseKind,
         events: &mut Batch<'a>,
-    ) -> Result<Outcome, sqlx::Error> {
+    ) -> Result<ChangeOutcome, sqlx::Error> {
         match self {
             Self::Token { token, hash, event } => {
                 // Tokens of another platform were made under its own limits.
                 if event.is_some()
                     && let Some(full) = TOKENS.look(connection, kind, (token.user.id, token.created_at)).await?
                 {
-                    return Ok(Outcome::Full(full));
+                    return Ok(ChangeOutcome::Full(full));
                 }
                 insert_token(connection, token, *hash).await?;
                 events.extend(event.iter());
@@ -180,7 +180,7 @@ impl Change {
             Self::Session { session, hash, event } => {
                 let whose = (session.user.id, session.created_at);
                 if let Some(full) = BROWSER_SESSIONS.look(connection, kind, whose).await? {
-                    return Ok(Outcome::Full(full));
+                    return Ok(ChangeOutcome::Full(full));
                 }
                 insert_session(connection, session, *hash).await?;
                 events.extend([event]);
@@ -194,46 +194,48 @@ impl Change {
                 let (revocation, is_new) = revoke(connection, kind, session, *until).await?;
                 mark_revoked(connection, session, *at).await?;
                 events.extend(is_new.then_some(event));
-                return Ok(Outcome::Revoked(revocation));
+                return Ok(ChangeOutcome::Revoked(revocation));
             }
             Self::Audit(rows) => events.extend(rows),
             Self::Seen(rows) => seen::upsert(connection, rows).await?,
-            Self::Bind { agent_id, identity } => return bind(connection, *agent_id, identity).await.map(Outcome::Rows),
-            Self::Time(time) => reach(connection, *time).await?,
-            Self::Forget(old) => return forget(connection, *old).await.map(Outcome::Rows),
+            Self::Bind { agent_id, identity } => {
+                return bind(connection, *agent_id, identity).await.map(ChangeOutcome::Rows);
+            }
+            Self::TimeWatermark(time) => reach(connection, *time).await?,
+            Self::DeleteExpired(old) => return forget(connection, *old).await.map(ChangeOutcome::Rows),
         }
-        Ok(Outcome::Done)
+        Ok(ChangeOutcome::Done)
     }
 }
 
 /// A limit on what one person may have.
-struct Bound {
+struct PerUserLimit {
     what: &'static str,
     count: &'static str,
     allowed: u32,
 }
 
-const TOKENS: Bound = Bound {
+const TOKENS: PerUserLimit = PerUserLimit {
     what: "token",
     count: "SELECT COUNT(*) FROM tokens WHERE user_id = $1 AND expires_at > $2",
     allowed: bounds::TOKENS,
 };
 
-const BROWSER_SESSIONS: Bound = Bound {
+const BROWSER_SESSIONS: PerUserLimit = PerUserLimit {
     what: "session",
     count: "SELECT COUNT(*) FROM browser_sessions WHERE user_id = $1 AND expires_at > $2",
     allowed: bounds::BROWSER_SESSIONS,
 };
 
-impl Bound {
+impl PerUserLimit {
     /// Checks the limit within the transaction that adds one; returns the error if it is reached.
     async fn look(
         &self,
         connection: &mut AnyConnection,
-        kind: Kind,
+        kind: DatabaseKind,
         (user, now): (i64, Timestamp),
     ) -> Result<Option<Error>, sqlx::Error> {
-        if kind == Kind::Postgres {
+        if kind == DatabaseKind::Postgres {
             // INVARIANT: two replicas cannot both find the last place free. SQLite has only one
             // writer.
             sqlx::query("SELECT 1 FROM pg_advisory_xact_lock($1)")
@@ -312,11 +314,11 @@ async fn insert_session(
 /// Adds a revocation unless there is one for at least as long; returns whether it did.
 async fn revoke(
     connection: &mut AnyConnection,
-    kind: Kind,
+    kind: DatabaseKind,
     session: &SessionId,
     until: Timestamp,
 ) -> Result<(Revocation, bool), sqlx::Error> {
-    if kind == Kind::Postgres {
+    if kind == DatabaseKind::Postgres {
         // INVARIANT: numbers become visible in order, so that a reader who asks for those after a
         // number misses none. SQLite has only one writer.
         sqlx::query("LOCK TABLE revocations IN EXCLUSIVE MODE")
@@ -378,7 +380,7 @@ async fn bind(connection: &mut AnyConnection, agent_id: AgentId, identity: &str)
     )
     .bind(agent_id.get())
     .bind(identity)
-    .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
+    .bind(i64::try_from(ROWS_PER_TRANSACTION).unwrap_or(i64::MAX))
     .execute(connection)
     .await?;
     Ok(done.rows_affected())
@@ -394,27 +396,27 @@ async fn reach(connection: &mut AnyConnection, time: Timestamp) -> Result<(), sq
     .map(drop)
 }
 
-async fn forget(connection: &mut AnyConnection, old: Old) -> Result<u64, sqlx::Error> {
+async fn forget(connection: &mut AnyConnection, old: ExpiredRows) -> Result<u64, sqlx::Error> {
     let (sql, before) = match old {
-        Old::Audit(before) => (
+        ExpiredRows::Audit(before) => (
             "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",
             before,
         ),
-        Old::Tokens(before) => (
+        ExpiredRows::Tokens(before) => (
             "DELETE FROM tokens WHERE id IN (SELECT id FROM tokens WHERE expires_at < $1 LIMIT $2)",
             before,
         ),
-        Old::Sessions(before) => (
+        ExpiredRows::Sessions(before) => (
             "DELETE FROM browser_sessions WHERE id IN \
              (SELECT id FROM browser_sessions WHERE expires_at < $1 LIMIT $2)",
             before,
         ),
-        Old::Revocations(before) => (
+        ExpiredRows::Revocations(before) => (
             "DELETE FROM revocations WHERE sequence IN \
              (SELECT sequence FROM revocations WHERE until < $1 LIMIT $2)",
             before,
         ),
-        Old::Seen(before) => (
+        ExpiredRows::Seen(before) => (
             "DELETE FROM seen WHERE (session, agent_id, replica) IN \
              (SELECT session, agent_id, replica FROM seen WHERE last_at < $1 LIMIT $2)",
             before,
@@ -422,7 +424,7 @@ async fn forget(connection: &mut AnyConnection, old: Old) -> Result<u64, sqlx::E
     };
     let done = sqlx::query(sql)
         .bind(before.as_microsecond())
-        .bind(i64::try_from(AT_ONCE).unwrap_or(i64::MAX))
+        .bind(i64::try_from(ROWS_PER_TRANSACTION).unwrap_or(i64::MAX))
         .execute(connection)
         .await?;
     Ok(done.rows_affected())

@@ -24,7 +24,7 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 use super::Error;
 
 /// Time limit of a read or a change, including the waits for its turn and for a connection.
-pub(super) const LIMIT: Duration = Duration::from_secs(10);
+pub(super) const OPERATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time limit for connecting.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an idle connection may take to answer a ping. sqlx opens its sockets itself and sets
@@ -47,7 +47,7 @@ const PATH: &AsciiSet = &NON_ALPHANUMERIC.remove(b'/').remove(b'-').remove(b'_')
 
 /// The kinds of database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DatabaseKind {
     Sqlite,
     Postgres,
 }
@@ -64,7 +64,7 @@ pub(super) enum Purpose {
 /// The connections of one database; clones share them.
 #[derive(Clone)]
 pub(super) struct Database {
-    kind: Kind,
+    kind: DatabaseKind,
     lookups: AnyPool,
     lists: AnyPool,
     writers: AnyPool,
@@ -74,7 +74,7 @@ pub(super) struct Database {
 ///
 /// INVARIANT: it returns its place in the pool within its deadline plus [`RETURN`], whatever
 /// happens to the server.
-pub(super) struct Held {
+pub(super) struct LeasedConnection {
     /// `None` once it is given up.
     connection: Option<PoolConnection<Any>>,
     deadline: Instant,
@@ -109,7 +109,7 @@ impl Database {
     }
 
     /// The kind of database.
-    pub(super) fn kind(&self) -> Kind {
+    pub(super) fn kind(&self) -> DatabaseKind {
         self.kind
     }
 
@@ -123,19 +123,19 @@ impl Database {
             Purpose::Lookup => &self.lookups,
             Purpose::List => &self.lists,
         };
-        let mut held = Held::of(pool, Instant::now() + LIMIT).await?;
+        let mut held = LeasedConnection::of(pool, Instant::now() + OPERATION_TIMEOUT).await?;
         let deadline = held.deadline;
         let rows = timeout_at(deadline, query.fetch_all(held.connection()?)).await;
         held.settle(rows)
     }
 
     /// Returns a connection for a transaction that will write, within the deadline.
-    pub(super) async fn writer(&self, deadline: Instant) -> Result<Held, sqlx::Error> {
-        Held::of(&self.writers, deadline).await
+    pub(super) async fn writer(&self, deadline: Instant) -> Result<LeasedConnection, sqlx::Error> {
+        LeasedConnection::of(&self.writers, deadline).await
     }
 }
 
-impl Held {
+impl LeasedConnection {
     /// Returns a connection that answers. sqlx can test idle connections, too, but waits as long
     /// as TCP for those that do not answer, and closes them gracefully.
     async fn of(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
@@ -168,12 +168,12 @@ impl Held {
     }
 
     /// Starts a transaction.
-    pub(super) async fn begin(&mut self, kind: Kind) -> Result<Transaction<'_, Any>, sqlx::Error> {
+    pub(super) async fn begin(&mut self, kind: DatabaseKind) -> Result<Transaction<'_, Any>, sqlx::Error> {
         let connection = self.connection()?;
         match kind {
             // Takes the lock now; a transaction that reads first may not get it later.
-            Kind::Sqlite => connection.begin_with("BEGIN IMMEDIATE").await,
-            Kind::Postgres => connection.begin().await,
+            DatabaseKind::Sqlite => connection.begin_with("BEGIN IMMEDIATE").await,
+            DatabaseKind::Postgres => connection.begin().await,
         }
     }
 
@@ -186,7 +186,7 @@ impl Held {
     }
 }
 
-impl Drop for Held {
+impl Drop for LeasedConnection {
     fn drop(&mut self) {
         let Some(mut connection) = self.connection.take() else {
             return;
@@ -202,9 +202,9 @@ impl Drop for Held {
 
 /// Migrates the tables, and retries while another process does so. Only connecting is limited in
 /// time, since an index over millions of rows may take long.
-async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
+async fn migrate(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<(), Error> {
     let late = || open_error(detail(&sqlx::Error::PoolTimedOut));
-    let end = Instant::now() + LIMIT;
+    let end = Instant::now() + OPERATION_TIMEOUT;
     loop {
         let opened = timeout_at(end, unlimited(kind, options)).await;
         let done = match opened.map_err(|_| late())? {
@@ -217,7 +217,7 @@ async fn migrate(kind: Kind, options: &AnyConnectOptions) -> Result<(), Error> {
             // The other errors contain only versions of tables.
             Err(other) => return Err(open_error(other.to_string())),
         };
-        if !(kind == Kind::Sqlite && is_busy(&error)) {
+        if !(kind == DatabaseKind::Sqlite && is_busy(&error)) {
             return Err(open_error(detail(&error)));
         }
         if Instant::now() >= end {
@@ -239,16 +239,16 @@ fn is_busy(error: &sqlx::Error) -> bool {
 
 /// Migrates on a separate connection: sqlx's lock for PostgreSQL ends with it, even after an
 /// error.
-async fn try_migrate(kind: Kind, mut connection: AnyConnection) -> Result<(), MigrateError> {
+async fn try_migrate(kind: DatabaseKind, mut connection: AnyConnection) -> Result<(), MigrateError> {
     let migrator = migrator(kind);
     match kind {
         // sqlx takes no lock for SQLite, so all migrations are one transaction.
-        Kind::Sqlite => {
+        DatabaseKind::Sqlite => {
             let mut transaction = connection.begin_with("BEGIN IMMEDIATE").await?;
             migrator.run_direct(None, &mut *transaction, false).await?;
             transaction.commit().await?;
         }
-        Kind::Postgres => migrator.run_direct(None, &mut connection, false).await?,
+        DatabaseKind::Postgres => migrator.run_direct(None, &mut connection, false).await?,
     }
     connection.close().await?;
     Ok(())
@@ -292,11 +292,11 @@ fn open_error(detail: impl Into<String>) -> Error {
     Error::Open { detail: detail.into() }
 }
 
-fn options(url: &str) -> Result<(Kind, AnyConnectOptions), Error> {
+fn options(url: &str) -> Result<(DatabaseKind, AnyConnectOptions), Error> {
     let (kind, url) = if let Some(path) = url.strip_prefix("sqlite:") {
-        (Kind::Sqlite, sqlite_url(path)?)
+        (DatabaseKind::Sqlite, sqlite_url(path)?)
     } else if url.starts_with("postgres://") || url.starts_with("postgresql://") {
-        (Kind::Postgres, url.to_owned())
+        (DatabaseKind::Postgres, url.to_owned())
     } else {
         return Err(open_error("its URL starts with neither `sqlite:` nor `postgres://`"));
     };
@@ -327,7 +327,7 @@ fn sqlite_url(path: &str) -> Result<String, Error> {
     Ok(format!("sqlite:{}", utf8_percent_encode(path, PATH)))
 }
 
-fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
+fn pool(kind: DatabaseKind, connections: u32) -> AnyPoolOptions {
     AnyPoolOptions::new()
         .max_connections(connections)
         .acquire_timeout(CONNECT)
@@ -342,15 +342,15 @@ fn pool(kind: Kind, connections: u32) -> AnyPoolOptions {
 }
 
 /// Applies the settings of one connection.
-async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+async fn prepare(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     let settings = match kind {
-        Kind::Sqlite => {
+        DatabaseKind::Sqlite => {
             "PRAGMA busy_timeout = 5000; PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; \
              PRAGMA foreign_keys = ON; PRAGMA trusted_schema = OFF;"
         }
         // INVARIANT: a commit is on disk, whatever the server's default. Stricter settings of the
         // server are kept.
-        Kind::Postgres => {
+        DatabaseKind::Postgres => {
             "SELECT CASE WHEN current_setting('synchronous_commit') = 'off' \
              THEN set_config('synchronous_commit', 'on', false) END;"
         }
@@ -358,12 +358,12 @@ async fn prepare(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx:
     connection.execute(sqlx::raw_sql(settings)).await.map(drop)
 }
 
-/// Makes the server abort after [`LIMIT`] what its client gave up: a replica that vanished in the
+/// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that vanished in the
 /// middle of a transaction must not keep its locks. Stricter settings of the server are kept.
-async fn limit(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+async fn limit(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     match kind {
-        Kind::Sqlite => Ok(()),
-        Kind::Postgres => {
+        DatabaseKind::Sqlite => Ok(()),
+        DatabaseKind::Postgres => {
             let settings = "SELECT set_config(name, '10000', false) FROM pg_settings \
                             WHERE name IN ('statement_timeout', 'idle_in_transaction_session_timeout') \
                             AND setting::bigint NOT BETWEEN 1 AND 10000;";
@@ -373,24 +373,24 @@ async fn limit(kind: Kind, connection: &mut AnyConnection) -> Result<(), sqlx::E
 }
 
 /// A separate connection for migrations, without the server's time limits.
-async fn unlimited(kind: Kind, options: &AnyConnectOptions) -> Result<AnyConnection, sqlx::Error> {
+async fn unlimited(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<AnyConnection, sqlx::Error> {
     let mut connection = AnyConnection::connect_with(options).await?;
     prepare(kind, &mut connection).await?;
-    if kind == Kind::Postgres {
+    if kind == DatabaseKind::Postgres {
         let settings = "SET statement_timeout = 0; SET lock_timeout = 0; SET idle_in_transaction_session_timeout = 0;";
         connection.execute(sqlx::raw_sql(settings)).await?;
     }
     Ok(connection)
 }
 
-fn migrator(kind: Kind) -> Migrator {
+fn migrator(kind: DatabaseKind) -> Migrator {
     let texts = match kind {
-        Kind::Sqlite => [
+        DatabaseKind::Sqlite => [
             include_str!("migrations/sqlite/0001_store.sql"),
             include_str!("migrations/sqlite/0002_identity.sql"),
             include_str!("migrations/sqlite/0003_pages.sql"),
         ],
-        Kind::Postgres => [
+        DatabaseKind::Postgres => [
             include_str!("migrations/postgres/0001_store.sql"),
             include_str!("migrations/postgres/0002_identity.sql"),
             include_str!("migrations/postgres/0003_pages.sql"),
@@ -415,7 +415,11 @@ mod tests {
         let database = Database::open(&SecretString::from(url)).await.unwrap();
         let mut lists = Vec::new();
         for _ in 0..LISTS {
-            lists.push(Held::of(&database.lists, Instant::now() + LIMIT).await.unwrap());
+            lists.push(
+                LeasedConnection::of(&database.lists, Instant::now() + OPERATION_TIMEOUT)
+                    .await
+                    .unwrap(),
+            );
         }
         assert!(database.lists.try_acquire().is_none(), "all are taken");
         let one = || sqlx::query_with("SELECT 1", AnyArguments::default());

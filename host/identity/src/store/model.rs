@@ -148,14 +148,14 @@ impl<P> Default for Page<P> {
 }
 
 /// Position of a token or a browser session in its list, which is newest first.
-pub type MadeAt = (Timestamp, Uuid);
+pub type CreationCursor = (Timestamp, Uuid);
 
 /// Position of an active session in its list, which is ordered by the bytes of its id, then by agent.
-pub type UsedFor = (String, AgentId);
+pub type ActiveSessionCursor = (String, AgentId);
 
 /// The owner and agent of a session that is revoked.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct About {
+pub struct SessionOwner {
     /// The owner.
     pub user: User,
     /// The agent, if it is for only one.
@@ -164,7 +164,7 @@ pub struct About {
 
 /// A session that one replica lately saw at work.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct SeenSession {
+pub struct ActiveSession {
     /// Text form of its id.
     pub session: String,
     /// The process that saw it.

@@ -9,8 +9,8 @@ use sqlx::any::{Any, AnyArguments, AnyRow};
 use sqlx::{Arguments as _, AssertSqlSafe, Decode, Encode, Row as _, Type};
 use uuid::Uuid;
 
-use super::database::{Database, Kind, Purpose, failed};
-use super::{BrowserSession, Error, MadeAt, Owned, Page, Revocation, SecretHash, Token};
+use super::database::{Database, DatabaseKind, Purpose, failed};
+use super::{BrowserSession, CreationCursor, Error, Owned, Page, Revocation, SecretHash, Token};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::User;
@@ -26,14 +26,14 @@ const SESSIONS: &str = "SELECT id, csrf, user_id, username, created_at, expires_
 const NEWEST: &str = "created_at DESC, id DESC";
 
 /// A query, built from fixed texts and bound values.
-pub(super) struct Question {
+pub(super) struct SelectQuery {
     sql: String,
     values: AnyArguments,
     /// Whether connections should keep it as a prepared statement.
     is_kept: bool,
 }
 
-impl Question {
+impl SelectQuery {
     /// - `from`: the query up to the conditions.
     pub(super) fn new(from: &'static str) -> Self {
         Self {
@@ -149,23 +149,27 @@ impl Question {
 }
 
 pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
-    let question = Question::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
+    let question = SelectQuery::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
-    let question = Question::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
+    let question = SelectQuery::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
-pub(super) async fn tokens(database: &Database, owned: &Owned, page: &Page<MadeAt>) -> Result<Vec<Token>, Error> {
+pub(super) async fn tokens(
+    database: &Database,
+    owned: &Owned,
+    page: &Page<CreationCursor>,
+) -> Result<Vec<Token>, Error> {
     let question = tokens_of(owned, page)?;
     let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
     all(&rows, token_of)
 }
 
-fn tokens_of(owned: &Owned, page: &Page<MadeAt>) -> Result<Question, Error> {
-    Question::new(TOKENS)
+fn tokens_of(owned: &Owned, page: &Page<CreationCursor>) -> Result<SelectQuery, Error> {
+    SelectQuery::new(TOKENS)
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
         .and_one_of("agent_id", owned.agents.as_deref())
@@ -173,12 +177,12 @@ fn tokens_of(owned: &Owned, page: &Page<MadeAt>) -> Result<Question, Error> {
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
-    let question = Question::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
+    let question = SelectQuery::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
-    let question = Question::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
+    let question = SelectQuery::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
     first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
@@ -186,15 +190,15 @@ pub(super) async fn browser_sessions(
     database: &Database,
     owned: &Owned,
     open_at: Option<Timestamp>,
-    page: &Page<MadeAt>,
+    page: &Page<CreationCursor>,
 ) -> Result<Vec<BrowserSession>, Error> {
     let question = sessions_of(owned, open_at, page)?;
     let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
     all(&rows, session_of)
 }
 
-fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<MadeAt>) -> Result<Question, Error> {
-    Question::new(SESSIONS)
+fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<CreationCursor>) -> Result<SelectQuery, Error> {
+    SelectQuery::new(SESSIONS)
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
         .and(
@@ -206,7 +210,7 @@ fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<MadeAt>) -
 
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
     let question =
-        Question::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
+        SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
     all(
         &question.ask((database, Purpose::Lookup), "sequence", ROWS).await?,
         |row| {
@@ -226,8 +230,8 @@ pub(super) async fn latest_revocation(database: &Database) -> Result<i64, Error>
 
 pub(super) async fn time_of(database: &Database) -> Result<Option<Timestamp>, Error> {
     match database.kind() {
-        Kind::Sqlite => return Ok(None),
-        Kind::Postgres => {}
+        DatabaseKind::Sqlite => return Ok(None),
+        DatabaseKind::Postgres => {}
     }
     let now = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS number";
     let now = number(database, now).await?;
@@ -290,7 +294,7 @@ fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
     })
 }
 
-fn made_at((at, id): &MadeAt) -> (i64, Vec<u8>) {
+fn made_at((at, id): &CreationCursor) -> (i64, Vec<u8>) {
     (at.as_microsecond(), id.as_bytes().to_vec())
 }
 
@@ -309,13 +313,13 @@ fn first<T>(rows: &[AnyRow], read: impl Fn(&AnyRow) -> Result<T, Error>) -> Resu
 }
 
 /// Reads a column by its name.
-pub(super) trait Read {
+pub(super) trait ReadColumn {
     fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
     where
         T: Decode<'r, Any> + Type<Any>;
 }
 
-impl Read for AnyRow {
+impl ReadColumn for AnyRow {
     fn read<'r, T>(&'r self, column: &'static str) -> Result<T, Error>
     where
         T: Decode<'r, Any> + Type<Any>,

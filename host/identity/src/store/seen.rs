@@ -6,15 +6,15 @@ use jiff::Timestamp;
 use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
-use super::database::{Database, Kind, Purpose};
-use super::read::{Question, ROWS, Read, agent, rows_of, time, time_opt, user, uuid};
-use super::{Error, Owned, Page, SeenSession, UsedFor};
+use super::database::{Database, DatabaseKind, Purpose};
+use super::read::{ROWS, ReadColumn, SelectQuery, agent, rows_of, time, time_opt, user, uuid};
+use super::{ActiveSession, ActiveSessionCursor, Error, Owned, Page};
 use tollgate_core::session::SessionId;
 
 const SEEN: &str = "SELECT session, agent_id, replica, user_id, username, client, first_at, last_at, requests, \
                     open_streams, expires_at FROM seen";
 
-pub(super) async fn upsert(connection: &mut AnyConnection, rows: &[SeenSession]) -> Result<(), sqlx::Error> {
+pub(super) async fn upsert(connection: &mut AnyConnection, rows: &[ActiveSession]) -> Result<(), sqlx::Error> {
     for row in rows {
         sqlx::query(
             "INSERT INTO seen (session, agent_id, replica, user_id, username, first_at, last_at, client, requests, \
@@ -44,15 +44,15 @@ pub(super) async fn active(
     database: &Database,
     (since, silent): (Timestamp, Timestamp),
     owned: &Owned,
-    page: &Page<UsedFor>,
-) -> Result<Vec<SeenSession>, Error> {
+    page: &Page<ActiveSessionCursor>,
+) -> Result<Vec<ActiveSession>, Error> {
     // Pages are merged with rows in memory of this process, which are in byte order.
     let (behind, order) = match database.kind() {
-        Kind::Sqlite => ("(session, agent_id) >", "session, agent_id"),
-        Kind::Postgres => ("(session COLLATE \"C\", agent_id) >", "session COLLATE \"C\", agent_id"),
+        DatabaseKind::Sqlite => ("(session, agent_id) >", "session, agent_id"),
+        DatabaseKind::Postgres => ("(session COLLATE \"C\", agent_id) >", "session COLLATE \"C\", agent_id"),
     };
     let after = page.after.as_ref();
-    let question = Question::new("")
+    let question = SelectQuery::new("")
         .and("last_at >=", Some(since.as_microsecond()))?
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
@@ -79,23 +79,23 @@ pub(super) async fn active(
 }
 
 pub(super) async fn since(database: &Database, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
-    let question = Question::new("SELECT DISTINCT session FROM seen")
+    let question = SelectQuery::new("SELECT DISTINCT session FROM seen")
         .and("last_at >=", Some(since.as_microsecond()))?
         .and_one_of_texts("session", sessions)?;
     let rows = question.ask((database, Purpose::List), "session", ROWS).await?;
     rows.iter().map(|row| row.read("session")).collect()
 }
 
-pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<SeenSession>, Error> {
-    let question = Question::new(SEEN).and("session =", Some(id.to_string()))?;
+pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<ActiveSession>, Error> {
+    let question = SelectQuery::new(SEEN).and("session =", Some(id.to_string()))?;
     let rows = question
         .ask((database, Purpose::List), "last_at DESC, agent_id, replica", ROWS)
         .await?;
     rows.iter().map(session).collect()
 }
 
-fn session(row: &AnyRow) -> Result<SeenSession, Error> {
-    Ok(SeenSession {
+fn session(row: &AnyRow) -> Result<ActiveSession, Error> {
+    Ok(ActiveSession {
         session: row.read("session")?,
         replica: uuid(row, "replica")?,
         user: user(row)?,

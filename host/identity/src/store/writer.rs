@@ -1,6 +1,6 @@
 //! Group commit: changes that wait at the same time share one transaction.
 //!
-//! Each caller gets the outcome of their own change, after the commit and within [`LIMIT`].
+//! Each caller gets the outcome of their own change, after the commit and within [`OPERATION_TIMEOUT`].
 //!
 //! Invariant: a change does not fail because another in its transaction did. A caller who was
 //! told of a failure before their turn is not served afterwards. The queue is bounded.
@@ -11,25 +11,25 @@ use tokio::time::{Instant, timeout_at};
 
 use super::Error;
 use super::audit::Batch;
-use super::change::{Change, Outcome};
-use super::database::{Database, LIMIT, failed};
+use super::change::{Change, ChangeOutcome};
+use super::database::{Database, OPERATION_TIMEOUT, failed};
 
 /// Most changes in the queue; further callers wait until there is room.
 const QUEUE: usize = 1024;
 /// Most changes in one transaction.
-const TOGETHER: usize = 256;
+const MAX_BATCH: usize = 256;
 
-struct Job {
+struct QueuedChange {
     change: Change,
     /// When its caller is told that it failed; it is not begun after that.
     deadline: Instant,
-    done: oneshot::Sender<Result<Outcome, Error>>,
+    done: oneshot::Sender<Result<ChangeOutcome, Error>>,
 }
 
 /// The sending side of the one task that writes. The task ends once this is dropped and all
 /// waiting changes are written.
 pub(super) struct Writer {
-    queue: mpsc::Sender<Job>,
+    queue: mpsc::Sender<QueuedChange>,
 }
 
 impl Writer {
@@ -39,17 +39,17 @@ impl Writer {
         Self { queue }
     }
 
-    /// Makes a change. Waits while the queue is full, for at most [`LIMIT`] in all.
+    /// Makes a change. Waits while the queue is full, for at most [`OPERATION_TIMEOUT`] in all.
     ///
     /// Cancel safe: a change in the queue is still made, unless its deadline passes before its
     /// turn.
-    pub(super) async fn change(&self, change: Change) -> Result<Outcome, Error> {
-        let deadline = Instant::now() + LIMIT;
+    pub(super) async fn change(&self, change: Change) -> Result<ChangeOutcome, Error> {
+        let deadline = Instant::now() + OPERATION_TIMEOUT;
         let (done, outcome) = oneshot::channel();
         let ended = |()| Error::Failed {
             detail: "its writer has ended".to_owned(),
         };
-        let job = Job { change, deadline, done };
+        let job = QueuedChange { change, deadline, done };
         let made = async {
             self.queue.send(job).await.map_err(|_| ended(()))?;
             outcome.await.map_err(|_| ended(()))?
@@ -58,16 +58,16 @@ impl Writer {
     }
 }
 
-async fn write(database: Database, mut jobs: mpsc::Receiver<Job>) {
+async fn write(database: Database, mut jobs: mpsc::Receiver<QueuedChange>) {
     let mut together = Vec::new();
     // While one transaction waits for the disk, further changes gather.
-    while jobs.recv_many(&mut together, TOGETHER).await > 0 {
+    while jobs.recv_many(&mut together, MAX_BATCH).await > 0 {
         commit(&database, std::mem::take(&mut together)).await;
     }
 }
 
-async fn commit(database: &Database, jobs: Vec<Job>) {
-    let jobs: Vec<_> = jobs.into_iter().filter_map(Job::in_time).collect();
+async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
+    let jobs: Vec<_> = jobs.into_iter().filter_map(QueuedChange::in_time).collect();
     let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
         return;
     };
@@ -83,9 +83,9 @@ async fn commit(database: &Database, jobs: Vec<Job>) {
         }
         Err(error) if changes.len() > 1 && lies_in_a_change(&error) => {
             let alone = changes.into_iter().zip(waiting);
-            let alone = alone.map(|(change, (deadline, done))| Job { change, deadline, done });
+            let alone = alone.map(|(change, (deadline, done))| QueuedChange { change, deadline, done });
             for job in alone {
-                let Some(Job { change, deadline, done }) = job.in_time() else {
+                let Some(QueuedChange { change, deadline, done }) = job.in_time() else {
                     continue;
                 };
                 let outcome = transaction(database, deadline, std::slice::from_ref(&change)).await;
@@ -103,7 +103,7 @@ async fn commit(database: &Database, jobs: Vec<Job>) {
     }
 }
 
-impl Job {
+impl QueuedChange {
     /// Returns the job unless its caller was already told that it failed.
     fn in_time(self) -> Option<Self> {
         if Instant::now() < self.deadline {
@@ -117,7 +117,11 @@ impl Job {
 /// Makes all of the changes or none.
 ///
 /// - `deadline`: when no caller waits any more.
-async fn transaction(database: &Database, deadline: Instant, changes: &[Change]) -> Result<Vec<Outcome>, sqlx::Error> {
+async fn transaction(
+    database: &Database,
+    deadline: Instant,
+    changes: &[Change],
+) -> Result<Vec<ChangeOutcome>, sqlx::Error> {
     let mut held = database.writer(deadline).await?;
     let made = async {
         let mut transaction = held.begin(database.kind()).await?;
@@ -161,11 +165,11 @@ fn late() -> Error {
     }
 }
 
-fn first(outcomes: Vec<Outcome>) -> Outcome {
-    outcomes.into_iter().next().unwrap_or(Outcome::Done)
+fn first(outcomes: Vec<ChangeOutcome>) -> ChangeOutcome {
+    outcomes.into_iter().next().unwrap_or(ChangeOutcome::Done)
 }
 
-fn answer(done: oneshot::Sender<Result<Outcome, Error>>, outcome: Result<Outcome, Error>) {
+fn answer(done: oneshot::Sender<Result<ChangeOutcome, Error>>, outcome: Result<ChangeOutcome, Error>) {
     // If the caller was cancelled, nobody receives the outcome.
     let _ = done.send(outcome);
 }

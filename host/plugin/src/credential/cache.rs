@@ -37,8 +37,8 @@ use super::{Mint, MintError};
 use backoff::Jitter;
 use clock::Clock;
 use health::{Health, Totals};
-use home::Home;
-use key::Key;
+use home::SharedState;
+use key::CredentialKey;
 
 pub use slot::{Lease, Slot};
 
@@ -99,14 +99,14 @@ impl Default for Settings {
 /// the slots whose key stays the same.
 #[derive(Debug)]
 pub struct Cache {
-    home: Arc<Home>,
+    home: Arc<SharedState>,
 }
 
 impl Cache {
     /// An empty cache whose tasks run on a runtime.
     #[must_use]
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
-        let home = Arc::new(Home::new(settings, clock, runtime));
+        let home = Arc::new(SharedState::new(settings, clock, runtime));
         let (weak, stop) = (Arc::downgrade(&home), home.stop.clone());
         home.spawn(async move {
             loop {
@@ -126,7 +126,7 @@ impl Cache {
     ///
     /// An existing slot mints with `mint` from now on.
     #[must_use]
-    pub fn slot(&self, key: Key, mint: Arc<dyn Mint>) -> Arc<Slot> {
+    pub fn slot(&self, key: CredentialKey, mint: Arc<dyn Mint>) -> Arc<Slot> {
         let mut slots = locked(&self.home.slots);
         if let Some(slot) = slots.get(&key) {
             slot.mint_with(mint);
@@ -144,7 +144,7 @@ impl Cache {
     /// Closes every slot whose key is not in `wanted`. Their requests get [`Error::Stopped`], their
     /// credentials are revoked and dropped, and credentials of their mints in progress are revoked
     /// too. Call it after the new snapshot has become the current one.
-    pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<Key, S>) {
+    pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<CredentialKey, S>) {
         let unwanted: Vec<_> = {
             let mut slots = locked(&self.home.slots);
             slots.extract_if(|key, _| !wanted.contains(key)).collect()
@@ -156,7 +156,7 @@ impl Cache {
 
     /// The state of every slot, in the order of keys.
     #[must_use]
-    pub fn health(&self) -> Vec<(Key, Health)> {
+    pub fn health(&self) -> Vec<(CredentialKey, Health)> {
         let slots: Vec<_> = locked(&self.home.slots).values().cloned().collect();
         let mut all: Vec<_> = slots.iter().map(|slot| (slot.key(), slot.health())).collect();
         all.sort_by_key(|(key, _)| *key);

@@ -7,7 +7,7 @@ use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
 use secrecy::{ExposeSecret as _, SecretString};
 
-use super::{Class, Credential, Mint, MintError, MintRequest, Token};
+use super::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 use crate::provider::read_token;
 
 /// Reads the mounted token.
@@ -20,12 +20,12 @@ impl Mint for PodToken {
     fn mint(&self, _: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let file = self.file.clone();
         async move {
-            let text = read_token(&file)
-                .await
-                .map_err(|error| MintError::new(Class::Retryable, "ambient.unavailable", &error.to_string()))?;
+            let text = read_token(&file).await.map_err(|error| {
+                MintError::new(MintErrorClass::Retryable, "ambient.unavailable", &error.to_string())
+            })?;
             let token = Token::parse(text.expose_secret().to_owned()).map_err(|error| {
                 let message = format!("`{}` holds no token: {error}", file.display());
-                MintError::new(Class::Permanent, "ambient.token", &message)
+                MintError::new(MintErrorClass::Permanent, "ambient.token", &message)
             })?;
             // The token's expiry is ignored: the kubelet renews the file at four fifths of the
             // token's lifetime, and a credential without a known expiry is used for 5 minutes.

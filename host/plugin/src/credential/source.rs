@@ -1,4 +1,4 @@
-//! Decides, when a cluster is loaded, where its credential comes from. The result is a [`Supply`].
+//! Decides, when a cluster is loaded, where its credential comes from. The result is a [`CredentialSource`].
 //!
 //! Loading asks no plugin for a credential.
 //!
@@ -13,11 +13,11 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
-use super::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use super::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 use super::cache::{Cache, Lease, Slot};
 use super::pod::PodToken;
-use super::{Basic, Class, ClientCertificate, Credential, Metrics, Mint, MintError, MintRequest, Token};
-use crate::{ClusterName, Material};
+use super::{Basic, ClientCertificate, Credential, Metrics, Mint, MintError, MintErrorClass, MintRequest, Token};
+use crate::{ProviderCluster, SecretValues};
 use tollgate_config::Ambient;
 use tollgate_state::{Cluster, ClusterAuth, ClusterConfig};
 
@@ -29,9 +29,9 @@ const WEB_API: &str = "webapi";
 
 /// Where the credential of a cluster comes from.
 #[derive(Clone, Debug)]
-pub enum Supply {
+pub enum CredentialSource {
     /// Its Secret. The credential is the same for every request.
-    Fixed(Lease),
+    Static(Lease),
     /// A provider, through the cache.
     Minted(Minted),
     /// There is none, for this reason.
@@ -44,18 +44,18 @@ pub struct Minted {
     /// Its place in the cache.
     pub slot: Arc<Slot>,
     /// The plugin's source of it. `None` for the pod's own token.
-    pub source: Option<crate::Source>,
+    pub source: Option<crate::ProviderMint>,
     /// Warnings of the plugin's `check` for the operator.
     pub warnings: Vec<String>,
 }
 
 /// What is needed to make supplies.
 #[derive(Clone, Copy, Debug)]
-pub struct Makers<'a> {
+pub struct CredentialSourceFactory<'a> {
     /// The one cache of the process.
     pub cache: &'a Cache,
     /// Loaded plugins.
-    pub plugins: &'a crate::Set,
+    pub plugins: &'a crate::PluginSet,
     /// The pod's own identities.
     pub ambient: &'a Ambient,
     /// Counts mints.
@@ -64,33 +64,33 @@ pub struct Makers<'a> {
 
 /// A supply, or a source whose configuration the plugin must still check.
 #[derive(Debug)]
-pub enum Draft {
+pub enum SourceResolution {
     /// Nothing is left to check.
-    Done(Supply),
+    Resolved(CredentialSource),
     /// The plugin must check `source`, whose credentials are kept under `key`.
-    Check {
+    NeedsCheck {
         /// The key in the cache.
-        key: Key,
+        key: CredentialKey,
         /// The source.
-        source: crate::Source,
+        source: crate::ProviderMint,
     },
 }
 
-impl Makers<'_> {
+impl CredentialSourceFactory<'_> {
     /// Decides the supply of a cluster from its settings.
-    pub fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> Draft {
+    pub fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
         match &config.auth {
-            ClusterAuth::Anonymous => Draft::Done(fixed(Credential::empty())),
-            ClusterAuth::InCluster => Draft::Done(self.pod(cluster, label)),
-            ClusterAuth::Bearer(token) => Draft::Done(bearer(token)),
-            ClusterAuth::Basic { username, password } => Draft::Done(fixed(Credential {
+            ClusterAuth::Anonymous => SourceResolution::Resolved(fixed(Credential::empty())),
+            ClusterAuth::InCluster => SourceResolution::Resolved(self.pod(cluster, label)),
+            ClusterAuth::Bearer(token) => SourceResolution::Resolved(bearer(token)),
+            ClusterAuth::Basic { username, password } => SourceResolution::Resolved(fixed(Credential {
                 basic: Some(Basic {
                     username: username.expose_secret().to_owned(),
                     password: password.clone(),
                 }),
                 ..Credential::empty()
             })),
-            ClusterAuth::ClientCertificate { chain_pem, key_pem } => Draft::Done(fixed(Credential {
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => SourceResolution::Resolved(fixed(Credential {
                 certificate: Some(ClientCertificate {
                     chain_pem: chain_pem.clone(),
                     key_pem: key_pem.clone(),
@@ -102,26 +102,32 @@ impl Makers<'_> {
                 config: settings,
                 public,
             } => self.provider(cluster, (name, settings, public), config),
-            ClusterAuth::Unusable { reason } => Draft::Done(unusable("config.cluster", reason)),
+            ClusterAuth::Unusable { reason } => SourceResolution::Resolved(unusable("config.cluster", reason)),
         }
     }
 
     /// The slot of a checked source.
-    pub fn minted(&self, key: Key, source: crate::Source, warnings: Vec<String>, label: &Arc<str>) -> Supply {
+    pub fn minted(
+        &self,
+        key: CredentialKey,
+        source: crate::ProviderMint,
+        warnings: Vec<String>,
+        label: &Arc<str>,
+    ) -> CredentialSource {
         let mint = self.measured(Arc::new(source.clone()), label);
-        Supply::Minted(Minted {
+        CredentialSource::Minted(Minted {
             slot: self.cache.slot(key, mint),
             source: Some(source),
             warnings,
         })
     }
 
-    fn pod(&self, cluster: &Cluster, label: &Arc<str>) -> Supply {
+    fn pod(&self, cluster: &Cluster, label: &Arc<str>) -> CredentialSource {
         let Some(api) = &self.ambient.kubernetes else {
             let reason = "the gateway runs in no pod, so the control plane's own cluster needs a cluster Secret";
             return unusable("ambient.unavailable", reason);
         };
-        let key = Key::of(&Parts {
+        let key = CredentialKey::of(&KeyInputs {
             abi: "pod",
             plugin: "in-cluster",
             config: &json!({ "file": api.token_file.display().to_string() }),
@@ -132,7 +138,7 @@ impl Makers<'_> {
         let mint = PodToken {
             file: api.token_file.clone(),
         };
-        Supply::Minted(Minted {
+        CredentialSource::Minted(Minted {
             slot: self.cache.slot(key, self.measured(Arc::new(mint), label)),
             source: None,
             warnings: Vec::new(),
@@ -144,10 +150,10 @@ impl Makers<'_> {
         cluster: &Cluster,
         (name, settings, public): (&str, &Value, &BTreeSet<String>),
         config: &ClusterConfig,
-    ) -> Draft {
+    ) -> SourceResolution {
         let Some(provider) = self.plugins.provider(name) else {
             let reason = format!("no credential provider `{name}` is loaded");
-            return Draft::Done(unusable("config.provider", &reason));
+            return SourceResolution::Resolved(unusable("config.provider", &reason));
         };
         let public = if name == WEB_API {
             // What the templates look at, or put where a secret cannot be.
@@ -156,7 +162,7 @@ impl Makers<'_> {
             public.clone()
         };
         let secrets: Vec<_> = config.values.iter().map(version).collect();
-        let key = Key::of(&Parts {
+        let key = CredentialKey::of(&KeyInputs {
             abi: ABI,
             plugin: &provider.manifest().sha256,
             config: &json!({ "config": settings, "public": public }),
@@ -164,22 +170,22 @@ impl Makers<'_> {
             tenancy: Tenancy::Cluster(&cluster.server),
             policy: provider.grant_digest(),
         });
-        let named = ClusterName {
+        let named = ProviderCluster {
             name: cluster.name.clone(),
             server: cluster.server.clone(),
         };
-        let material = Material {
+        let material = SecretValues {
             values: config.values.clone(),
             public,
         };
-        Draft::Check {
+        SourceResolution::NeedsCheck {
             key,
             source: provider.source(named, settings, material),
         }
     }
 
     fn measured(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
-        Arc::new(Measured {
+        Arc::new(InstrumentedMint {
             mint,
             label: Arc::clone(label),
             metrics: Arc::clone(self.metrics),
@@ -196,14 +202,14 @@ fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'
     }
 }
 
-fn fixed(credential: Credential) -> Supply {
-    Supply::Fixed(Lease {
+fn fixed(credential: Credential) -> CredentialSource {
+    CredentialSource::Static(Lease {
         credential: Arc::new(credential),
         generation: 1,
     })
 }
 
-fn bearer(token: &SecretString) -> Supply {
+fn bearer(token: &SecretString) -> CredentialSource {
     match Token::parse(token.expose_secret().to_owned()) {
         Ok(token) => fixed(Credential::of_token(token)),
         Err(error) => unusable("config.cluster", &error.to_string()),
@@ -211,38 +217,38 @@ fn bearer(token: &SecretString) -> Supply {
 }
 
 /// A supply without a credential.
-pub fn unusable(code: &str, reason: &str) -> Supply {
-    Supply::Unusable(MintError::new(Class::Config, code, reason))
+pub fn unusable(code: &str, reason: &str) -> CredentialSource {
+    CredentialSource::Unusable(MintError::new(MintErrorClass::Config, code, reason))
 }
 
 /// A mint that is counted and timed, even if it is cut off.
-struct Measured {
+struct InstrumentedMint {
     mint: Arc<dyn Mint>,
     label: Arc<str>,
     metrics: Arc<Metrics>,
 }
 
 /// Counts a mint when it is dropped.
-struct Count {
+struct MintRecorder {
     label: Arc<str>,
     metrics: Arc<Metrics>,
     started: Instant,
     result: &'static str,
 }
 
-impl Drop for Count {
+impl Drop for MintRecorder {
     fn drop(&mut self) {
         let seconds = self.started.elapsed().as_secs_f64();
         self.metrics.minted(&self.label, self.result, seconds);
     }
 }
 
-impl Mint for Measured {
+impl Mint for InstrumentedMint {
     fn mint(&self, request: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let minting = self.mint.mint(request);
         let (label, metrics) = (Arc::clone(&self.label), Arc::clone(&self.metrics));
         async move {
-            let mut count = Count {
+            let mut count = MintRecorder {
                 label,
                 metrics,
                 started: Instant::now(),

@@ -6,8 +6,8 @@ use http::{HeaderName, StatusCode};
 use secrecy::SecretString;
 
 use super::{
-    Basic, Class, ClientCertificate, Credential, LONGEST_MESSAGE, LONGEST_TOKEN, MintError, Token, TokenError,
-    is_refusal,
+    Basic, ClientCertificate, Credential, LONGEST_TOKEN, MAX_MESSAGE_BYTES, MintError, MintErrorClass, Token,
+    TokenError, is_refusal,
 };
 
 fn check(text: &str, expected: Option<&TokenError>) {
@@ -26,7 +26,7 @@ fn a_token_is_visible_ascii_of_some_length() {
     check("", Some(&TokenError::Empty));
     check(
         &"a".repeat(LONGEST_TOKEN + 1),
-        Some(&TokenError::Long {
+        Some(&TokenError::TooLong {
             observed: LONGEST_TOKEN + 1,
         }),
     );
@@ -38,7 +38,7 @@ fn a_token_is_visible_ascii_of_some_length() {
         ("\u{e9}", 0),
         ("ab\u{7f}", 2),
     ] {
-        check(text, Some(&TokenError::Byte { position }));
+        check(text, Some(&TokenError::InvalidByte { position }));
     }
 }
 
@@ -95,9 +95,9 @@ fn what_a_credential_shows_is_compared_and_nothing_else() {
 
 #[test]
 fn texts_of_errors_are_bounded() {
-    let error = MintError::new(Class::Denied, "a\nb", &"\u{e9}".repeat(LONGEST_MESSAGE));
+    let error = MintError::new(MintErrorClass::Denied, "a\nb", &"\u{e9}".repeat(MAX_MESSAGE_BYTES));
     assert_eq!(error.code, "a b");
-    assert_eq!(error.message.len(), LONGEST_MESSAGE);
+    assert_eq!(error.message.len(), MAX_MESSAGE_BYTES);
     assert_eq!(error.retry_after, None::<Duration>);
 }
 

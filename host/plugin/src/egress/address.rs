@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 
 use super::error::DenyCode;
-use tollgate_core::address::Range;
+use tollgate_core::address::SpecialPurposeRange;
 
 /// How far an entry reaches beyond the public internet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Reach {
+pub enum AddressScope {
     /// Global unicast addresses only.
     #[default]
     Public,
@@ -21,9 +21,11 @@ pub enum Reach {
 ///
 /// # Errors
 /// The range that refuses it.
-pub(super) fn check(address: IpAddr, reach: Reach) -> Result<(), DenyCode> {
-    match (Range::of(address), reach) {
-        (None, _) | (Some(Range::Private), Reach::Private) | (Some(Range::Loopback), Reach::Loopback) => Ok(()),
+pub(super) fn check(address: IpAddr, reach: AddressScope) -> Result<(), DenyCode> {
+    match (SpecialPurposeRange::of(address), reach) {
+        (None, _)
+        | (Some(SpecialPurposeRange::Private), AddressScope::Private)
+        | (Some(SpecialPurposeRange::Loopback), AddressScope::Loopback) => Ok(()),
         (Some(range), _) => Err(DenyCode::Address(range)),
     }
 }

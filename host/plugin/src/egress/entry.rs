@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use url::Host;
 
-use super::address::{self, Reach};
+use super::address::{self, AddressScope};
 use super::error::DenyCode;
 use super::tls;
 use tollgate_config::EgressEntry;
-use tollgate_core::address::Range;
+use tollgate_core::address::SpecialPurposeRange;
 
 /// The port of an entry that names none.
 pub(super) const HTTPS_PORT: u16 = 443;
@@ -72,7 +72,7 @@ pub enum EntryError {
     },
     /// Both `private` and `loopback`.
     #[error("`{entry}`: `private` and `loopback` exclude each other")]
-    BothReaches {
+    ConflictingScopes {
         /// The entry.
         entry: String,
     },
@@ -108,15 +108,15 @@ pub enum EntryError {
 
 fn advice(code: DenyCode) -> &'static str {
     match code {
-        DenyCode::Address(Range::Private) => "; `private: true` permits it",
-        DenyCode::Address(Range::Loopback) => "; `loopback: true` permits it",
+        DenyCode::Address(SpecialPurposeRange::Private) => "; `private: true` permits it",
+        DenyCode::Address(SpecialPurposeRange::Loopback) => "; `loopback: true` permits it",
         _ => "; no entry permits it",
     }
 }
 
 /// The host part of an entry, also used where a manifest names hosts.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Pattern {
+pub struct HostPortPattern {
     host: HostPattern,
     port: Option<u16>,
 }
@@ -128,7 +128,7 @@ enum HostPattern {
     Suffix(String),
 }
 
-impl Pattern {
+impl HostPortPattern {
     /// Reads `host`, `host:port`, `*.suffix`, `*.suffix:port`, an IPv4 address,
     /// or an IPv6 address in brackets. Names are compared as A-labels, so
     /// capitals and Unicode spellings do not matter.
@@ -181,7 +181,7 @@ impl Pattern {
     }
 }
 
-impl fmt::Display for Pattern {
+impl fmt::Display for HostPortPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.host {
             HostPattern::Exact(host) => write!(f, "{host}")?,
@@ -196,14 +196,14 @@ impl fmt::Display for Pattern {
 
 /// An allow-list entry with its roots of trust. Cheap to clone.
 #[derive(Clone)]
-pub struct Entry {
-    pattern: Pattern,
-    reach: Reach,
+pub struct AllowedHost {
+    pattern: HostPortPattern,
+    reach: AddressScope,
     /// `None`: the system's authorities.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
-impl fmt::Debug for Entry {
+impl fmt::Debug for AllowedHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Entry")
             .field("pattern", &self.pattern.to_string())
@@ -213,14 +213,14 @@ impl fmt::Debug for Entry {
     }
 }
 
-impl Entry {
+impl AllowedHost {
     /// Checks an entry; reads the file `ca` names.
     ///
     /// # Errors
     /// What is wrong, see [`EntryError`].
     pub fn new(spec: &EgressEntry) -> Result<Self, EntryError> {
         let entry = || spec.host.clone();
-        let mut pattern = Pattern::parse(&spec.host)?;
+        let mut pattern = HostPortPattern::parse(&spec.host)?;
         match (pattern.port, spec.port) {
             (_, Some(0)) => return Err(EntryError::Port { entry: entry() }),
             (Some(one), Some(other)) if one != other => return Err(EntryError::TwoPorts { entry: entry() }),
@@ -229,10 +229,10 @@ impl Entry {
         }
         let localhost = HostPattern::Exact(Host::Domain("localhost".to_owned()));
         let reach = match (spec.private, spec.loopback) {
-            (false, false) => Reach::Public,
-            (true, false) => Reach::Private,
-            (true, true) => return Err(EntryError::BothReaches { entry: entry() }),
-            (false, true) if pattern.address().is_some() || pattern.host == localhost => Reach::Loopback,
+            (false, false) => AddressScope::Public,
+            (true, false) => AddressScope::Private,
+            (true, true) => return Err(EntryError::ConflictingScopes { entry: entry() }),
+            (false, true) if pattern.address().is_some() || pattern.host == localhost => AddressScope::Loopback,
             (false, true) => return Err(EntryError::LoopbackName { entry: entry() }),
         };
         if let Some(address) = pattern.address() {
@@ -243,12 +243,12 @@ impl Entry {
     }
 
     /// What it allows.
-    pub fn pattern(&self) -> &Pattern {
+    pub fn pattern(&self) -> &HostPortPattern {
         &self.pattern
     }
 
     /// How far beyond public addresses it goes.
-    pub fn reach(&self) -> Reach {
+    pub fn reach(&self) -> AddressScope {
         self.reach
     }
 

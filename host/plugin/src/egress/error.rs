@@ -5,7 +5,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use tollgate_core::address::Range;
+use tollgate_core::address::SpecialPurposeRange;
 
 /// The rule that refused a URL or an address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -35,13 +35,13 @@ pub enum DenyCode {
     /// An address as the host that no entry lists.
     IpLiteral,
     /// An address in another form than the usual one, such as `127.1`.
-    IpForm,
+    NonCanonicalIp,
     /// No entry for this host.
     Host,
     /// The host is listed, but not with this port.
     Port,
     /// An address in a range that is not global unicast.
-    Address(Range),
+    Address(SpecialPurposeRange),
 }
 
 impl DenyCode {
@@ -60,20 +60,20 @@ impl DenyCode {
             Self::Query => "query",
             Self::DotSegment => "dot-segment",
             Self::IpLiteral => "ip-literal",
-            Self::IpForm => "ip-form",
+            Self::NonCanonicalIp => "ip-form",
             Self::Host => "host",
             Self::Port => "port",
-            Self::Address(Range::Metadata) => "address-metadata",
-            Self::Address(Range::LinkLocal) => "address-link-local",
-            Self::Address(Range::Loopback) => "address-loopback",
-            Self::Address(Range::Private) => "address-private",
-            Self::Address(Range::SharedSpace) => "address-shared",
-            Self::Address(Range::Embedded) => "address-embedded",
-            Self::Address(Range::Unspecified) => "address-unspecified",
-            Self::Address(Range::Multicast) => "address-multicast",
-            Self::Address(Range::Broadcast) => "address-broadcast",
-            Self::Address(Range::Documentation) => "address-documentation",
-            Self::Address(Range::Reserved) => "address-reserved",
+            Self::Address(SpecialPurposeRange::Metadata) => "address-metadata",
+            Self::Address(SpecialPurposeRange::LinkLocal) => "address-link-local",
+            Self::Address(SpecialPurposeRange::Loopback) => "address-loopback",
+            Self::Address(SpecialPurposeRange::Private) => "address-private",
+            Self::Address(SpecialPurposeRange::SharedSpace) => "address-shared",
+            Self::Address(SpecialPurposeRange::Embedded) => "address-embedded",
+            Self::Address(SpecialPurposeRange::Unspecified) => "address-unspecified",
+            Self::Address(SpecialPurposeRange::Multicast) => "address-multicast",
+            Self::Address(SpecialPurposeRange::Broadcast) => "address-broadcast",
+            Self::Address(SpecialPurposeRange::Documentation) => "address-documentation",
+            Self::Address(SpecialPurposeRange::Reserved) => "address-reserved",
         }
     }
 }
@@ -99,11 +99,13 @@ impl Denied {
     /// A host that resolves to a forbidden address.
     pub(super) fn address(code: DenyCode, host: &str, address: IpAddr) -> Self {
         let advice = match code {
-            DenyCode::Address(Range::Private) => "; `private: true` on the entry permits it",
-            DenyCode::Address(Range::Loopback) => {
+            DenyCode::Address(SpecialPurposeRange::Private) => "; `private: true` on the entry permits it",
+            DenyCode::Address(SpecialPurposeRange::Loopback) => {
                 "; `loopback: true` on an entry for an address or `localhost` permits it"
             }
-            DenyCode::Address(Range::Metadata | Range::LinkLocal) => "; no entry permits it",
+            DenyCode::Address(SpecialPurposeRange::Metadata | SpecialPurposeRange::LinkLocal) => {
+                "; no entry permits it"
+            }
             _ => "",
         };
         let rule = code.as_str();
@@ -116,9 +118,9 @@ impl Denied {
 
 /// The step at which the time ran out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Step {
+pub enum EgressStage {
     /// Waiting for the host's turn under the rate limit.
-    Pace,
+    RateLimit,
     /// Asking for the host's addresses.
     Resolve,
     /// Connecting.
@@ -131,11 +133,11 @@ pub enum Step {
     Body,
 }
 
-impl Step {
+impl EgressStage {
     /// The word for texts and transcripts.
     pub fn as_str(self) -> &'static str {
         match self {
-            Self::Pace => "waiting for the rate limit of this host",
+            Self::RateLimit => "waiting for the rate limit of this host",
             Self::Resolve => "resolving the name",
             Self::Connect => "connecting",
             Self::Tls => "agreeing on TLS",
@@ -186,7 +188,7 @@ pub enum Error {
     #[error("no answer within {} ms, while {}", allowed.as_millis(), step.as_str())]
     Timeout {
         /// How far it came.
-        step: Step,
+        step: EgressStage,
         /// The time there was.
         allowed: Duration,
     },

@@ -33,9 +33,9 @@ pub trait Network: fmt::Debug + Send + Sync + 'static {
 
 /// The machine's own resolver and sockets. No proxy is ever used.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct System;
+pub struct SystemNetwork;
 
-impl Network for System {
+impl Network for SystemNetwork {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         Box::pin(async move { Ok(tokio::net::lookup_host((host, port)).await?.collect()) })
     }

@@ -22,11 +22,11 @@ const MAX_HOSTS: usize = 1024;
 
 /// Tokio's clock, which tests can stop.
 #[derive(Clone, Debug)]
-struct Ticks {
+struct TokioClock {
     start: Instant,
 }
 
-impl Clock for Ticks {
+impl Clock for TokioClock {
     type Instant = Duration;
 
     fn now(&self) -> Duration {
@@ -36,14 +36,14 @@ impl Clock for Ticks {
 
 /// One limiter for the whole process.
 #[derive(Debug)]
-pub(super) struct Pace {
-    clock: Ticks,
-    hosts: RateLimiter<String, DashMapStateStore<String>, Ticks, NoOpMiddleware<Duration>>,
+pub(super) struct RateLimit {
+    clock: TokioClock,
+    hosts: RateLimiter<String, DashMapStateStore<String>, TokioClock, NoOpMiddleware<Duration>>,
 }
 
-impl Pace {
+impl RateLimit {
     pub(super) fn new() -> Self {
-        let clock = Ticks { start: Instant::now() };
+        let clock = TokioClock { start: Instant::now() };
         let quota = Quota::per_second(PER_SECOND).allow_burst(BURST);
         Self {
             hosts: RateLimiter::new(quota, DashMapStateStore::default(), clock.clone()),

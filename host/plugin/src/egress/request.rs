@@ -24,7 +24,7 @@ const MAX_HEADERS: usize = 64;
 /// Bytes of all header names and values of a request.
 const MAX_HEADER_BYTES: usize = 48 * 1024;
 /// The `User-Agent` if the plugin sets none.
-const AGENT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
+const DEFAULT_USER_AGENT: HeaderValue = HeaderValue::from_static(concat!("tollgate/", env!("CARGO_PKG_VERSION")));
 
 /// The methods token endpoints have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -79,7 +79,7 @@ impl fmt::Debug for Request {
 }
 
 /// A checked request and its target.
-pub(super) struct Ready {
+pub(super) struct CheckedRequest {
     pub(super) target: Target,
     method: http::Method,
     path_and_query: String,
@@ -92,7 +92,7 @@ impl Request {
     ///
     /// # Errors
     /// [`Error::InvalidRequest`], naming the part.
-    pub(super) fn check(self) -> Result<Ready, Error> {
+    pub(super) fn check(self) -> Result<CheckedRequest, Error> {
         let invalid = |reason: String| Err(Error::InvalidRequest { reason });
         if self.body.len() > MAX_REQUEST_BODY_BYTES {
             return invalid(format!(
@@ -104,7 +104,7 @@ impl Request {
             return invalid("a GET has no body".to_owned());
         }
         let path_and_query = path_and_query(self.target.path(), self.query.as_deref().map(String::as_str))?;
-        Ok(Ready {
+        Ok(CheckedRequest {
             method: match self.method {
                 Method::Get => http::Method::GET,
                 Method::Post => http::Method::POST,
@@ -118,7 +118,7 @@ impl Request {
     }
 }
 
-impl Ready {
+impl CheckedRequest {
     /// The message in the form of the HTTP version agreed on.
     pub(super) fn message(self, version: http::Version) -> Result<http::Request<Full<Bytes>>, Error> {
         let invalid = |error: &dyn fmt::Display| Error::InvalidRequest {
@@ -126,7 +126,7 @@ impl Ready {
         };
         let authority = self.target.authority();
         let mut headers = self.headers;
-        headers.entry(USER_AGENT).or_insert(AGENT);
+        headers.entry(USER_AGENT).or_insert(DEFAULT_USER_AGENT);
         let uri = match version {
             http::Version::HTTP_2 => format!("https://{authority}{}", self.path_and_query),
             _ => {

@@ -7,16 +7,16 @@ use url::Host;
 
 use super::error::{Denied, DenyCode};
 use super::target::{self, Target};
-use super::{entry::Entry, entry::EntryError};
+use super::{entry::AllowedHost, entry::EntryError};
 use tollgate_config::EgressEntry;
 
 /// The hosts that one plugin may reach. An empty list allows none.
 #[derive(Clone, Debug, Default)]
-pub struct Rules {
-    entries: Vec<Entry>,
+pub struct EgressAllowList {
+    entries: Vec<AllowedHost>,
 }
 
-impl Rules {
+impl EgressAllowList {
     /// Checks each entry; reads the files their `ca` names.
     ///
     /// # Errors
@@ -25,7 +25,7 @@ impl Rules {
     pub fn new<'a>(specs: impl IntoIterator<Item = &'a EgressEntry>) -> Result<Self, Vec<EntryError>> {
         let (mut entries, mut errors) = (Vec::new(), Vec::new());
         for spec in specs {
-            match Entry::new(spec) {
+            match AllowedHost::new(spec) {
                 Ok(entry) => entries.push(entry),
                 Err(error) => errors.push(error),
             }
@@ -38,12 +38,12 @@ impl Rules {
     }
 
     /// The entries, in the order given.
-    pub fn entries(&self) -> &[Entry] {
+    pub fn entries(&self) -> &[AllowedHost] {
         &self.entries
     }
 
     /// Tests a URL: `https://`, host, port, path, and nothing else. The
-    /// addresses of the host are tested by [`super::Sender::send`].
+    /// addresses of the host are tested by [`super::EgressClient::send`].
     ///
     /// # Errors
     /// The first rule it breaks. The text names the host, never more.
@@ -51,8 +51,8 @@ impl Rules {
     /// The first entry in list order that matches host and port decides on address ranges and
     /// authorities.
     pub fn allow(&self, url: &str) -> Result<Target, Denied> {
-        let target::Location { host, port, path } = target::read(url)?;
-        let meant = |entry: &&Entry| entry.pattern().matches(&host, port);
+        let target::ParsedUrl { host, port, path } = target::read(url)?;
+        let meant = |entry: &&AllowedHost| entry.pattern().matches(&host, port);
         if let Some(entry) = self.entries.iter().find(meant).cloned() {
             return Ok(Target {
                 host,
@@ -61,7 +61,7 @@ impl Rules {
                 entry,
             });
         }
-        let ports = self.entries.iter().map(Entry::pattern);
+        let ports = self.entries.iter().map(AllowedHost::pattern);
         let ports: Vec<u16> = ports.filter(|p| p.matches_host(&host)).map(|p| p.port()).collect();
         Err(match (&host, ports.first()) {
             (_, Some(granted)) => Denied::new(

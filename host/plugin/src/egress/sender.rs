@@ -22,10 +22,10 @@ use url::Host;
 
 use super::address;
 use super::body::{self, Response};
-use super::error::{Denied, Error, Step};
-use super::network::{Network, Stream, System};
-use super::pace::Pace;
-use super::request::{Ready, Request};
+use super::error::{Denied, EgressStage, Error};
+use super::network::{Network, Stream, SystemNetwork};
+use super::pace::RateLimit;
+use super::request::{CheckedRequest, Request};
 use super::target::Target;
 use super::tls;
 
@@ -40,12 +40,12 @@ const MAX_HEAD_FIELDS: usize = 128;
 
 /// Sends for every plugin; holds the rate limits, and no connections.
 #[derive(Clone, Debug)]
-pub struct Sender {
+pub struct EgressClient {
     network: Arc<dyn Network>,
-    pace: Arc<Pace>,
+    pace: Arc<RateLimit>,
 }
 
-impl Default for Sender {
+impl Default for EgressClient {
     fn default() -> Self {
         Self::new()
     }
@@ -54,15 +54,15 @@ impl Default for Sender {
 /// The tasks of one connection. Dropping it ends the tasks and the connection, even if the server
 /// has stopped reading.
 #[derive(Default)]
-struct Driver(Arc<Mutex<JoinSet<()>>>);
+struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
 
 /// Spawns tasks for hyper. The reference is weak, because the tasks themselves hold it.
 #[derive(Clone)]
-struct DriverExecutor(Weak<Mutex<JoinSet<()>>>);
+struct ConnectionExecutor(Weak<Mutex<JoinSet<()>>>);
 
-impl Driver {
-    fn executor(&self) -> DriverExecutor {
-        DriverExecutor(Arc::downgrade(&self.0))
+impl ConnectionTasks {
+    fn executor(&self) -> ConnectionExecutor {
+        ConnectionExecutor(Arc::downgrade(&self.0))
     }
 
     fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
@@ -70,7 +70,7 @@ impl Driver {
     }
 }
 
-impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for DriverExecutor {
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for ConnectionExecutor {
     fn execute(&self, task: F) {
         if let Some(tasks) = self.0.upgrade()
             && let Ok(mut tasks) = tasks.lock()
@@ -88,14 +88,14 @@ struct Deadline {
 }
 
 impl Deadline {
-    async fn limit<T>(self, step: Step, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    async fn limit<T>(self, step: EgressStage, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
         match tokio::time::timeout_at(self.at, work).await {
             Ok(result) => result,
             Err(_) => Err(self.passed(step)),
         }
     }
 
-    fn passed(self, step: Step) -> Error {
+    fn passed(self, step: EgressStage) -> Error {
         Error::Timeout {
             step,
             allowed: self.allowed,
@@ -103,17 +103,17 @@ impl Deadline {
     }
 }
 
-impl Sender {
+impl EgressClient {
     /// A sender on the machine's own network.
     pub fn new() -> Self {
-        Self::with_network(Arc::new(System))
+        Self::with_network(Arc::new(SystemNetwork))
     }
 
     /// A sender on another network, for tests and replays.
     pub fn with_network(network: Arc<dyn Network>) -> Self {
         Self {
             network,
-            pace: Arc::new(Pace::new()),
+            pace: Arc::new(RateLimit::new()),
         }
     }
 
@@ -134,18 +134,20 @@ impl Sender {
         let ready = request.check()?;
         let host = ready.target.host().to_string();
         if !self.pace.turn(&host, at).await {
-            return Err(deadline.passed(Step::Pace));
+            return Err(deadline.passed(EgressStage::RateLimit));
         }
-        let addresses = deadline.limit(Step::Resolve, self.resolve(&ready.target)).await?;
+        let addresses = deadline
+            .limit(EgressStage::Resolve, self.resolve(&ready.target))
+            .await?;
         let connecting = self.connect(&host, &addresses);
-        let (stream, peer) = deadline.limit(Step::Connect, connecting).await?;
-        let stream = deadline.limit(Step::Tls, secure(&ready.target, stream)).await?;
-        let driver = Driver::default();
+        let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
+        let stream = deadline.limit(EgressStage::Tls, secure(&ready.target, stream)).await?;
+        let driver = ConnectionTasks::default();
         let exchange = exchange(ready, stream, &driver);
-        let response = deadline.limit(Step::Head, exchange).await?;
+        let response = deadline.limit(EgressStage::Head, exchange).await?;
         let (head, incoming) = response.into_parts();
         let reading = body::read(incoming, |error| failure(&host, &error));
-        let body = deadline.limit(Step::Body, reading).await?;
+        let body = deadline.limit(EgressStage::Body, reading).await?;
         Ok(Response {
             status: head.status,
             headers: head.headers,
@@ -230,9 +232,9 @@ async fn secure(target: &Target, stream: Box<dyn Stream>) -> Result<TlsStream<Bo
 
 /// Writes the request and waits for the head of the answer.
 async fn exchange(
-    ready: Ready,
+    ready: CheckedRequest,
     stream: TlsStream<Box<dyn Stream>>,
-    driver: &Driver,
+    driver: &ConnectionTasks,
 ) -> Result<http::Response<Incoming>, Error> {
     let host = ready.target.host().to_string();
     let failed = |error: hyper::Error| failure(&host, &error);

@@ -7,19 +7,19 @@ use std::net::IpAddr;
 
 use url::{Host, Url};
 
-use super::entry::{Entry, Pattern};
+use super::entry::{AllowedHost, HostPortPattern};
 use super::error::{Denied, DenyCode};
 
 /// Bytes of a URL.
 const MAX_URL_BYTES: usize = 8 * 1024;
 
-/// Where a request may go. Made by [`super::Rules::allow`] alone.
+/// Where a request may go. Made by [`super::EgressAllowList::allow`] alone.
 #[derive(Clone, Debug)]
 pub struct Target {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) path: String,
-    pub(super) entry: Entry,
+    pub(super) entry: AllowedHost,
 }
 
 impl Target {
@@ -39,12 +39,12 @@ impl Target {
     }
 
     /// The entry that allowed it.
-    pub fn entry(&self) -> &Entry {
+    pub fn entry(&self) -> &AllowedHost {
         &self.entry
     }
 
     /// Whether a manifest's pattern matches this target too.
-    pub fn matches(&self, pattern: &Pattern) -> bool {
+    pub fn matches(&self, pattern: &HostPortPattern) -> bool {
         pattern.matches(&self.host, self.port)
     }
 
@@ -67,7 +67,7 @@ impl Target {
 }
 
 /// A URL that is well formed, not yet allowed.
-pub(super) struct Location {
+pub(super) struct ParsedUrl {
     pub(super) host: Host<String>,
     pub(super) port: u16,
     pub(super) path: String,
@@ -79,7 +79,7 @@ pub(super) struct Location {
 /// The first rule it breaks. Source: RFC 3986 and the WHATWG URL standard,
 /// whose parser drops tabs and line ends, takes `\` for `/` and decodes
 /// percent signs in hosts.
-pub(super) fn read(text: &str) -> Result<Location, Denied> {
+pub(super) fn read(text: &str) -> Result<ParsedUrl, Denied> {
     let deny = |code, message: &str| Err(Denied::new(code, message));
     if text.len() > MAX_URL_BYTES {
         return deny(DenyCode::Malformed, "the URL is over 8192 bytes");
@@ -112,7 +112,7 @@ pub(super) fn read(text: &str) -> Result<Location, Denied> {
 }
 
 /// Parses the URL once. The result is what the sender connects to.
-fn parse(text: &str, authority: &str) -> Result<Location, Denied> {
+fn parse(text: &str, authority: &str) -> Result<ParsedUrl, Denied> {
     let malformed = || Denied::new(DenyCode::Malformed, "the URL cannot be read");
     let url = Url::parse(text).map_err(|_| malformed())?;
     let host = url.host().ok_or_else(malformed)?.to_owned();
@@ -128,14 +128,14 @@ fn parse(text: &str, authority: &str) -> Result<Location, Denied> {
         // `127.1`, `0x7f.0.0.1` and full-width digits are addresses to some.
         Host::Ipv4(address) if address.to_string() != written => {
             let message = "the host is an address in an unusual form";
-            return Err(Denied::new(DenyCode::IpForm, message));
+            return Err(Denied::new(DenyCode::NonCanonicalIp, message));
         }
         Host::Domain(_) | Host::Ipv4(_) | Host::Ipv6(_) => {}
     }
     if port == 0 {
         return Err(Denied::new(DenyCode::Malformed, "the port is 0"));
     }
-    Ok(Location {
+    Ok(ParsedUrl {
         host,
         port,
         path: url.path().to_owned(),

@@ -1,5 +1,5 @@
 //! The part of a manifest that only credential providers have: hosts, secrets, audiences and
-//! captures. It becomes [`ProviderTerms`], or a finding with its line for every mistake.
+//! captures. It becomes [`ProviderPermissions`], or a finding with its line for every mistake.
 //!
 //! Security: a secret may go only where the manifest says that it may.
 
@@ -7,8 +7,10 @@ use http::HeaderName;
 use serde::Deserialize;
 use serde_saphyr::Spanned;
 
-use super::Check;
-use crate::provider::{AudienceTerm, CaptureTerm, HostTemplate, ProviderTerms, SecretTerm, TextTemplate};
+use super::ManifestChecker;
+use crate::provider::{
+    AudiencePermission, CapturePermission, HostTemplate, ProviderPermissions, SecretPermission, TextTemplate,
+};
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::json_path::SingularPath;
 use tollgate_core::plugin::World;
@@ -52,7 +54,7 @@ pub(super) struct RawCapture {
 
 /// Everything of it.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct RawPermissions {
     pub(super) hosts: Vec<Spanned<String>>,
     pub(super) secrets: Vec<RawSecret>,
     pub(super) audiences: Vec<RawAudience>,
@@ -62,7 +64,7 @@ pub(super) struct Asked {
     pub(super) output_headers: Vec<Spanned<String>>,
 }
 
-impl Asked {
+impl RawPermissions {
     /// The position of its first part, if there is any.
     fn first(&self) -> Option<&Spanned<String>> {
         let texts = [&self.hosts, &self.visible, &self.response_headers, &self.output_headers];
@@ -75,9 +77,14 @@ impl Asked {
     }
 }
 
-impl Check {
+impl ManifestChecker {
     /// Each world has keys of its own.
-    pub(super) fn fits_world(&mut self, world: Option<World>, filter: Option<&Spanned<String>>, asked: &Asked) {
+    pub(super) fn fits_world(
+        &mut self,
+        world: Option<World>,
+        filter: Option<&Spanned<String>>,
+        asked: &RawPermissions,
+    ) {
         match (world, filter, asked.first()) {
             (Some(World::HeaderFilter), _, Some(part)) => {
                 let message = "header filters have no hosts, secrets, audiences and captures".to_owned();
@@ -91,8 +98,8 @@ impl Check {
         }
     }
 
-    pub(super) fn provider(&mut self, asked: Asked) -> ProviderTerms {
-        let Asked {
+    pub(super) fn provider(&mut self, asked: RawPermissions) -> ProviderPermissions {
+        let RawPermissions {
             hosts,
             secrets,
             audiences,
@@ -101,7 +108,7 @@ impl Check {
             response_headers,
             output_headers,
         } = asked;
-        ProviderTerms {
+        ProviderPermissions {
             hosts: self.hosts(&hosts),
             secrets: secrets.into_iter().map(|secret| self.secret(secret)).collect(),
             audiences: audiences
@@ -138,7 +145,7 @@ impl Check {
             .ok()
     }
 
-    fn secret(&mut self, raw: RawSecret) -> SecretTerm {
+    fn secret(&mut self, raw: RawSecret) -> SecretPermission {
         let RawSecret {
             name,
             hosts,
@@ -147,7 +154,7 @@ impl Check {
             public_fields,
         } = raw;
         let fields = public_fields.iter().filter_map(|part| self.path(part)).collect();
-        SecretTerm {
+        SecretPermission {
             hosts: hosts.map(|hosts| self.hosts(&hosts)),
             name: name.value,
             cluster,
@@ -156,18 +163,18 @@ impl Check {
         }
     }
 
-    fn audience(&mut self, raw: &RawAudience) -> Option<AudienceTerm> {
+    fn audience(&mut self, raw: &RawAudience) -> Option<AudiencePermission> {
         let hosts = raw.hosts.as_ref().map(|hosts| self.hosts(hosts));
-        Some(AudienceTerm {
+        Some(AudiencePermission {
             audience: self.template(&raw.audience)?,
             hosts,
             cluster: raw.cluster,
         })
     }
 
-    fn capture(&mut self, raw: &RawCapture) -> Option<CaptureTerm> {
+    fn capture(&mut self, raw: &RawCapture) -> Option<CapturePermission> {
         let hosts = self.hosts(&raw.hosts);
-        Some(CaptureTerm {
+        Some(CapturePermission {
             host: self.host(&raw.host)?,
             hosts,
             cluster: raw.cluster,

@@ -10,11 +10,11 @@ use secrecy::{ExposeSecret, SecretString};
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::call::{Call, Phase};
-use super::reach::Reach;
+use super::call::{CallState, Phase};
+use super::reach::EgressScope;
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::ambient as wit;
-use crate::budget::State;
+use crate::budget::HostState;
 
 /// A source of the pod's identities. The real one reads projected files and asks link-local
 /// addresses; tests replace it.
@@ -78,10 +78,10 @@ impl From<AmbientError> for wit::AmbientError {
     }
 }
 
-type Answer<T> = wasmtime::Result<Result<T, wit::AmbientError>>;
+type AmbientResult<T> = wasmtime::Result<Result<T, wit::AmbientError>>;
 
-impl wit::Host for State {
-    async fn service_account_token(&mut self, audience: String) -> Answer<wit::Bearer> {
+impl wit::Host for HostState {
+    async fn service_account_token(&mut self, audience: String) -> AmbientResult<wit::Bearer> {
         let call = self.provider_call()?;
         let reach = call.terms.audience(&audience).cloned();
         let (Some(reach), true) = (reach, call.outside.audiences.contains(&audience)) else {
@@ -95,7 +95,7 @@ impl wit::Host for State {
         self.provider()?.bearer(bearer, &reach)
     }
 
-    async fn eks_pod_identity(&mut self) -> Answer<wit::AwsCredentials> {
+    async fn eks_pod_identity(&mut self) -> AmbientResult<wit::AwsCredentials> {
         let Some(source) = self.provider_call()?.ambient() else {
             return Ok(Err(wit::AmbientError::NotGranted));
         };
@@ -121,7 +121,7 @@ impl wit::Host for State {
         }))
     }
 
-    async fn gce_metadata_token(&mut self, scopes: Vec<String>) -> Answer<wit::Bearer> {
+    async fn gce_metadata_token(&mut self, scopes: Vec<String>) -> AmbientResult<wit::Bearer> {
         let Some(source) = self.provider_call()?.ambient() else {
             return Ok(Err(wit::AmbientError::NotGranted));
         };
@@ -131,7 +131,7 @@ impl wit::Host for State {
         call.bearer(bearer, &reach)
     }
 
-    async fn azure_imds_token(&mut self, application: String, client_id: Option<String>) -> Answer<wit::Bearer> {
+    async fn azure_imds_token(&mut self, application: String, client_id: Option<String>) -> AmbientResult<wit::Bearer> {
         let Some(source) = self.provider_call()?.ambient() else {
             return Ok(Err(wit::AmbientError::NotGranted));
         };
@@ -142,13 +142,13 @@ impl wit::Host for State {
     }
 }
 
-impl Call {
+impl CallState {
     /// The pod's identities. `None` during `check`.
     fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
         (self.phase != Phase::Check).then(|| self.outside.ambient.clone())
     }
 
-    fn bearer(&mut self, bearer: Result<Bearer, AmbientError>, reach: &Reach) -> Answer<wit::Bearer> {
+    fn bearer(&mut self, bearer: Result<Bearer, AmbientError>, reach: &EgressScope) -> AmbientResult<wit::Bearer> {
         match bearer {
             Ok(Bearer { token, expires_at }) => Ok(Ok(wit::Bearer {
                 token: self.hold(&token, reach)?,
@@ -158,7 +158,7 @@ impl Call {
         }
     }
 
-    fn hold(&mut self, secret: &SecretString, reach: &Reach) -> wasmtime::Result<Resource<Secret>> {
+    fn hold(&mut self, secret: &SecretString, reach: &EgressScope) -> wasmtime::Result<Resource<Secret>> {
         let bytes = Zeroizing::new(secret.expose_secret().as_bytes().to_vec());
         let secret = Secret::new(bytes, reach.clone()).and_then(|secret| self.keep(secret));
         secret.map_err(|error| wasmtime::Error::msg(error.to_string()))

@@ -8,13 +8,13 @@ use zeroize::{Zeroize as _, Zeroizing};
 use tollgate_core::json_path::SingularPath;
 
 /// A body without secrets for a guest, and the strings captured from it.
-pub(crate) struct Answer {
+pub(crate) struct RedactedBody {
     pub(crate) body: Vec<u8>,
     /// One for each path, in order.
     pub(crate) captured: Vec<Option<Zeroizing<Vec<u8>>>>,
 }
 
-impl std::fmt::Debug for Answer {
+impl std::fmt::Debug for RedactedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Answer")
             .field("bytes", &self.body.len())
@@ -24,22 +24,22 @@ impl std::fmt::Debug for Answer {
 
 /// Which strings of a successful response the guest may see.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Shown<'a> {
+pub(crate) enum VisibleStrings<'a> {
     /// All but the captured ones: the guest may reveal secrets.
     All,
     /// Those the manifest names.
-    Named(&'a [SingularPath]),
+    Paths(&'a [SingularPath]),
 }
 
 /// Removes the hidden strings from the `body` of a 2xx response. A body that is not JSON stays in
 /// the host, unless the guest may see everything.
-pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: Shown<'_>) -> Answer {
+pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: VisibleStrings<'_>) -> RedactedBody {
     let Ok(mut document) = serde_json::from_slice::<serde_json::Value>(body) else {
         let body = match shown {
-            Shown::All => body.to_vec(),
-            Shown::Named(_) => Vec::new(),
+            VisibleStrings::All => body.to_vec(),
+            VisibleStrings::Paths(_) => Vec::new(),
         };
-        return Answer {
+        return RedactedBody {
             body,
             captured: capture.iter().map(|_| None).collect(),
         };
@@ -54,20 +54,20 @@ pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: Shown<'_>
         captured.push(text.map(|text| Zeroizing::new(text.as_bytes().to_vec())));
     }
     let kept: Vec<usize> = match shown {
-        Shown::All => Vec::new(),
-        Shown::Named(paths) => paths
+        VisibleStrings::All => Vec::new(),
+        VisibleStrings::Paths(paths) => paths
             .iter()
             .filter_map(|path| path.select(&document).map(address))
             .filter(|node| !cut.contains(node))
             .collect(),
     };
-    let all = matches!(shown, Shown::All);
+    let all = matches!(shown, VisibleStrings::All);
     // The document does not move between here and the looks above, so an
     // address still means the same node.
     blank(&mut document, &|node| {
         (all || kept.contains(&node)) && !cut.contains(&node)
     });
-    Answer {
+    RedactedBody {
         body: serde_json::to_vec(&document).unwrap_or_default(),
         captured,
     }
@@ -97,7 +97,7 @@ mod tests {
 
     fn cut(body: &str, capture: &[&str], visible: &[&str]) -> (String, Vec<Option<String>>) {
         let visible = paths(visible);
-        let answer = successful(body.as_bytes(), &paths(capture), Shown::Named(&visible));
+        let answer = successful(body.as_bytes(), &paths(capture), VisibleStrings::Paths(&visible));
         let text = |bytes: &Zeroizing<Vec<u8>>| String::from_utf8(bytes.to_vec()).unwrap();
         (
             String::from_utf8(answer.body).unwrap(),
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn what_is_not_json_stays_in_the_host() {
         assert_eq!(cut("token=T", &["$.a"], &[]), (String::new(), vec![None]));
-        let all = successful(b"token=T", &[], Shown::All);
+        let all = successful(b"token=T", &[], VisibleStrings::All);
         assert_eq!(all.body, b"token=T");
-        let all = successful(br#"{"a":"T","b":"x"}"#, &paths(&["$.a"]), Shown::All);
+        let all = successful(br#"{"a":"T","b":"x"}"#, &paths(&["$.a"]), VisibleStrings::All);
         assert_eq!(all.body, br#"{"a":"","b":"x"}"#);
     }
 }

@@ -12,15 +12,15 @@ use serde::Serialize;
 use wasmtime::component::{Resource, ResourceTable};
 use zeroize::Zeroizing;
 
-use super::Transcript;
+use super::EgressLog;
 use super::ambient::{Ambient, milliseconds};
 use super::memo::Memo;
-use super::reach::Reach;
+use super::reach::EgressScope;
 use super::redact::Redactor;
 use super::secret::{SECRET_MOST_BYTES, Secret, encode};
-use super::terms::Terms;
+use super::terms::ResolvedPermissions;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
-use crate::egress::{Rules, Sender};
+use crate::egress::{EgressAllowList, EgressClient};
 
 /// Maximum secrets of one call. Dropped ones count, because every response is searched for them
 /// until the call ends.
@@ -38,9 +38,9 @@ pub trait WallClock: Send + Sync + fmt::Debug + 'static {
 
 /// The machine's clock.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct SystemClock;
+pub struct SystemWallClock;
 
-impl WallClock for SystemClock {
+impl WallClock for SystemWallClock {
     fn now(&self) -> jiff::Timestamp {
         jiff::Timestamp::now()
     }
@@ -51,24 +51,24 @@ impl WallClock for SystemClock {
 pub(crate) enum Phase {
     /// `check`: nothing but pure functions.
     Check,
-    /// `mint`; [`Freshness::Fresh`] hides what was remembered.
-    Mint(Freshness),
+    /// `mint`; [`MemoUse::Bypassed`] hides what was remembered.
+    Mint(MemoUse),
     /// `revoke`.
     Revoke,
 }
 
 /// Whether credentials stored through `memo` may be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Freshness {
+pub(crate) enum MemoUse {
     /// They may.
-    Any,
+    Allowed,
     /// They may not: the cluster refused a credential made from them.
-    Fresh,
+    Bypassed,
 }
 
 /// Values of a cluster's Secret, for its provider.
 #[derive(Clone, Default)]
-pub struct Material {
+pub struct SecretValues {
     /// By name.
     pub values: BTreeMap<String, SecretString>,
     /// Names the cluster's configuration uses where a secret cannot be: in the
@@ -76,7 +76,7 @@ pub struct Material {
     pub public: BTreeSet<String>,
 }
 
-impl fmt::Debug for Material {
+impl fmt::Debug for SecretValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&String> = self.values.keys().collect();
         f.debug_struct("Material")
@@ -88,9 +88,9 @@ impl fmt::Debug for Material {
 
 /// What the host uses to reach the outside.
 #[derive(Clone, Debug)]
-pub(crate) struct Outside {
-    pub(crate) rules: Arc<Rules>,
-    pub(crate) sender: Arc<Sender>,
+pub(crate) struct HostServices {
+    pub(crate) rules: Arc<EgressAllowList>,
+    pub(crate) sender: Arc<EgressClient>,
     pub(crate) ambient: Arc<dyn Ambient>,
     pub(crate) audiences: Arc<BTreeSet<String>>,
     pub(crate) clock: Arc<dyn WallClock>,
@@ -100,7 +100,7 @@ pub(crate) struct Outside {
 /// are not in it.
 #[derive(Clone, Debug, Serialize, PartialEq, Eq)]
 #[serde(rename_all = "camelCase")]
-pub struct Exchange {
+pub struct EgressRecord {
     /// Method.
     pub method: &'static str,
     /// Host, with a port other than 443.
@@ -118,11 +118,11 @@ pub struct Exchange {
 }
 
 /// Concatenated parts, and where they may be sent: anywhere if they contain no secret.
-pub(crate) type Written = (Zeroizing<Vec<u8>>, Option<Reach>);
+pub(crate) type ComposedBytes = (Zeroizing<Vec<u8>>, Option<EgressScope>);
 
 /// What the host refused in a call.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HostRefusal {
     /// Nothing.
     Nothing,
     /// A request, by manifest, grant or address: a code, `: ` and a sentence.
@@ -132,16 +132,16 @@ pub(crate) enum Verdict {
 }
 
 /// State of one call.
-pub(crate) struct Call {
+pub(crate) struct CallState {
     pub(crate) phase: Phase,
-    pub(crate) terms: Arc<Terms>,
-    pub(crate) material: Arc<Material>,
-    pub(crate) outside: Outside,
+    pub(crate) terms: Arc<ResolvedPermissions>,
+    pub(crate) material: Arc<SecretValues>,
+    pub(crate) outside: HostServices,
     pub(crate) memo: Arc<Memo>,
     pub(crate) redactor: Redactor,
-    pub(crate) transcript: Transcript,
+    pub(crate) transcript: EgressLog,
     /// What the host itself refused. It decides the class of a failure.
-    pub(crate) verdict: Verdict,
+    pub(crate) verdict: HostRefusal,
     pub(crate) requests_left: u32,
     /// Whether bodies reach the guest unchanged.
     pub(crate) reveals: bool,
@@ -150,7 +150,7 @@ pub(crate) struct Call {
     secret_bytes_left: usize,
 }
 
-impl fmt::Debug for Call {
+impl fmt::Debug for CallState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Call")
             .field("phase", &self.phase)
@@ -158,12 +158,12 @@ impl fmt::Debug for Call {
     }
 }
 
-impl Call {
+impl CallState {
     pub(crate) fn new(
         phase: Phase,
-        (terms, material): (Arc<Terms>, Arc<Material>),
+        (terms, material): (Arc<ResolvedPermissions>, Arc<SecretValues>),
         memo: Arc<Memo>,
-        outside: Outside,
+        outside: HostServices,
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(SECRETS_MOST);
@@ -182,8 +182,8 @@ impl Call {
             outside,
             memo,
             redactor,
-            transcript: Transcript::default(),
-            verdict: Verdict::Nothing,
+            transcript: EgressLog::default(),
+            verdict: HostRefusal::Nothing,
             requests_left: REQUESTS_MOST,
             reveals: false,
             table,
@@ -222,10 +222,10 @@ impl Call {
     }
 
     /// Concatenates texts and encoded secrets, and computes where the result may be sent.
-    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<Written, SecretError>> {
+    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<ComposedBytes, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
-        let mut reach: Option<Reach> = None;
+        let mut reach: Option<EgressScope> = None;
         for part in parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text.as_bytes()),

@@ -12,12 +12,14 @@ use secrecy::{ExposeSecret, SecretString};
 use wasmtime::component::Resource;
 use zeroize::Zeroize as _;
 
-use super::call::{Call, Verdict};
+use super::call::{CallState, HostRefusal};
 use super::redact::MESSAGE_BYTES;
 use super::secret::Secret;
 use crate::bindings::provider::exports::tollgate::plugin::credentials as exports;
 use crate::bindings::provider::tollgate::plugin::provider_types as wit;
-use crate::credential::{Class, ClientCertificate, Credential, LONGEST_CODE, LONGEST_RETRY_AFTER, MintError, Token};
+use crate::credential::{
+    ClientCertificate, Credential, MAX_CODE_BYTES, MAX_RETRY_AFTER, MintError, MintErrorClass, Token,
+};
 use tollgate_core::header_names::is_host_owned;
 
 /// Warnings of one mint that are kept.
@@ -30,7 +32,7 @@ const CHAIN_MOST_BYTES: usize = 64 << 10;
 /// Reason reported when a guest exceeded its requests, whatever it says itself.
 const OVER_BUDGET: &str = "more requests than a call may send";
 
-impl Call {
+impl CallState {
     /// The credential that a guest made, checked against the rules.
     pub(crate) fn credential(&mut self, made: exports::Credential) -> Result<Credential, MintError> {
         let exports::Credential {
@@ -136,10 +138,10 @@ impl Call {
     /// A guest's error, redacted. What the host itself refused decides the class.
     pub(crate) fn mint_error(&self, error: wit::MintError) -> MintError {
         let (class, info) = match error {
-            wit::MintError::Retryable(info) => (Class::Retryable, info),
-            wit::MintError::Denied(info) => (Class::Denied, info),
-            wit::MintError::Config(info) => (Class::Config, info),
-            wit::MintError::Permanent(info) => (Class::Permanent, info),
+            wit::MintError::Retryable(info) => (MintErrorClass::Retryable, info),
+            wit::MintError::Denied(info) => (MintErrorClass::Denied, info),
+            wit::MintError::Config(info) => (MintErrorClass::Config, info),
+            wit::MintError::Permanent(info) => (MintErrorClass::Permanent, info),
         };
         let wit::ErrorInfo {
             code,
@@ -149,23 +151,26 @@ impl Call {
             correlation,
         } = info;
         let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
-        let good = !code.is_empty() && code.len() <= LONGEST_CODE && code.bytes().all(word);
+        let good = !code.is_empty() && code.len() <= MAX_CODE_BYTES && code.bytes().all(word);
         let code = if good {
-            self.redactor.line(&code, LONGEST_CODE)
+            self.redactor.line(&code, MAX_CODE_BYTES)
         } else {
             "plugin.code".to_owned()
         };
         let message = self.redactor.line(&message, MESSAGE_BYTES);
-        let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(LONGEST_RETRY_AFTER));
+        let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(MAX_RETRY_AFTER));
         let (error, wait) = match &self.verdict {
-            Verdict::Nothing => (MintError::new(class, &code, &message), wait),
-            Verdict::Refused(reason) => {
+            HostRefusal::Nothing => (MintError::new(class, &code, &message), wait),
+            HostRefusal::Refused(reason) => {
                 let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
-                (MintError::new(Class::Config, code, &beside(reason, &message)), None)
+                (
+                    MintError::new(MintErrorClass::Config, code, &beside(reason, &message)),
+                    None,
+                )
             }
-            Verdict::OverBudget => {
+            HostRefusal::OverBudget => {
                 let text = beside(OVER_BUDGET, &message);
-                (MintError::new(Class::Permanent, "plugin.budget", &text), None)
+                (MintError::new(MintErrorClass::Permanent, "plugin.budget", &text), None)
             }
         };
         MintError {
@@ -189,8 +194,8 @@ impl Call {
             refused.into_bytes().zeroize();
             lie("a token that is not text")
         })?;
-        let token =
-            Token::parse(text).map_err(|error| MintError::new(Class::Permanent, "token.bytes", &error.to_string()))?;
+        let token = Token::parse(text)
+            .map_err(|error| MintError::new(MintErrorClass::Permanent, "token.bytes", &error.to_string()))?;
         Ok((token, end))
     }
 
@@ -227,11 +232,15 @@ fn timestamp(milliseconds: u64) -> Option<Timestamp> {
 }
 
 fn lie(what: &str) -> MintError {
-    MintError::new(Class::Permanent, "plugin.lie", &format!("the plugin returned {what}"))
+    MintError::new(
+        MintErrorClass::Permanent,
+        "plugin.lie",
+        &format!("the plugin returned {what}"),
+    )
 }
 
 fn reach(what: &str) -> MintError {
     let message =
         format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
-    MintError::new(Class::Permanent, "plugin.reach", &message)
+    MintError::new(MintErrorClass::Permanent, "plugin.reach", &message)
 }

@@ -12,16 +12,16 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::reach::Reach;
+use super::reach::EgressScope;
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::crypto as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
-use crate::budget::State;
+use crate::budget::HostState;
 
 type Handle = Resource<Secret>;
 type Bytes = wasmtime::Result<Result<Vec<u8>, SecretError>>;
 
-impl wit::Host for State {
+impl wit::Host for HostState {
     fn sha256(&mut self, data: Vec<Part>) -> Bytes {
         let written = self.provider_call()?.write(&data)?;
         Ok(written.map(|(bytes, _)| digest::digest(&digest::SHA256, &bytes).as_ref().to_vec()))
@@ -31,7 +31,7 @@ impl wit::Host for State {
         let call = self.provider_call()?;
         let tag = mac(call.secret(&key)?, &data);
         let derived = Zeroizing::new(tag.as_ref().to_vec());
-        Ok(Secret::new(derived, Reach::nowhere()).and_then(|secret| call.keep(secret)))
+        Ok(Secret::new(derived, EgressScope::nowhere()).and_then(|secret| call.keep(secret)))
     }
 
     fn hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> Bytes {

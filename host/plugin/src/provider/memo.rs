@@ -11,10 +11,10 @@ use std::time::Duration;
 use wasmtime::component::Resource;
 
 use super::ambient::milliseconds;
-use super::call::{Freshness, Phase, WallClock};
+use super::call::{MemoUse, Phase, WallClock};
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::memo as wit;
-use crate::budget::State;
+use crate::budget::HostState;
 
 /// Entries of one cluster.
 const ENTRIES_MOST: usize = 8;
@@ -92,10 +92,10 @@ impl Memo {
     }
 }
 
-impl wit::Host for State {
+impl wit::Host for HostState {
     fn load(&mut self, key: String) -> wasmtime::Result<Option<wit::Entry>> {
         let call = self.provider_call()?;
-        if call.phase != Phase::Mint(Freshness::Any) {
+        if call.phase != Phase::Mint(MemoUse::Allowed) {
             return Ok(None);
         }
         let now = call.now_ms();

@@ -11,12 +11,12 @@ use tokio::time::Instant;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::answer::{Answer, Shown, successful};
-use super::call::{Call, Exchange, Phase, Verdict};
+use super::answer::{RedactedBody, VisibleStrings, successful};
+use super::call::{CallState, EgressRecord, HostRefusal, Phase};
 use super::secret::{Secret, encode};
 use crate::bindings::provider::tollgate::plugin::egress as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, Part};
-use crate::budget::State;
+use crate::budget::HostState;
 use crate::egress::{Error, Method, Request, Response, Target};
 use tollgate_core::json_path::SingularPath;
 
@@ -28,11 +28,11 @@ const FIELDS_MOST_BYTES: usize = 256 << 10;
 /// Paths of one request.
 const CAPTURES_MOST: usize = 16;
 /// Time that a guest has left after its last request timed out.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+const GUEST_RESERVE: Duration = Duration::from_millis(200);
 /// Bytes of one response field that reach the guest.
 const FIELD_MOST_BYTES: usize = 4 << 10;
 
-impl wit::Host for State {
+impl wit::Host for HostState {
     async fn send(&mut self, request: wit::Request) -> wasmtime::Result<Result<wit::Response, wit::EgressError>> {
         let deadline = self.deadline();
         let call = self.provider_call()?;
@@ -63,23 +63,23 @@ struct Prepared {
     capture: Vec<SingularPath>,
 }
 
-type Written<T> = wasmtime::Result<Result<T, wit::EgressError>>;
+type EgressResult<T> = wasmtime::Result<Result<T, wit::EgressError>>;
 
-impl Call {
+impl CallState {
     /// Records that the host refused, so that a guest cannot report the failure as temporary.
     fn refused(&mut self, error: wit::EgressError) -> wit::EgressError {
         // The first one: what follows may be made up to hide it.
-        if self.verdict == Verdict::Nothing {
+        if self.verdict == HostRefusal::Nothing {
             match &error {
-                wit::EgressError::Denied(reason) => self.verdict = Verdict::Refused(reason.clone()),
-                wit::EgressError::Budget => self.verdict = Verdict::OverBudget,
+                wit::EgressError::Denied(reason) => self.verdict = HostRefusal::Refused(reason.clone()),
+                wit::EgressError::Budget => self.verdict = HostRefusal::OverBudget,
                 _ => {}
             }
         }
         error
     }
 
-    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> Written<Prepared> {
+    fn prepare(&mut self, wanted: &wit::Request, deadline: Instant) -> EgressResult<Prepared> {
         if self.phase == Phase::Check {
             return Ok(Err(denied("egress.phase", "`check` may send nothing")));
         }
@@ -122,7 +122,7 @@ impl Call {
             Err(error) => return Ok(Err(error)),
         };
         // A guest needs a moment to say what it made of a timeout.
-        let left = deadline.saturating_duration_since(Instant::now() + LAST_WORDS);
+        let left = deadline.saturating_duration_since(Instant::now() + GUEST_RESERVE);
         let timeout = match wanted.timeout_ms {
             0 => left,
             asked => left.min(Duration::from_millis(asked.into())),
@@ -158,7 +158,7 @@ impl Call {
     }
 
     /// The parts as bytes, if all their secrets may be sent to `target`.
-    fn parts(&self, parts: &[Part], target: &Target) -> Written<Zeroizing<Vec<u8>>> {
+    fn parts(&self, parts: &[Part], target: &Target) -> EgressResult<Zeroizing<Vec<u8>>> {
         let (bytes, reach) = match self.write(parts)? {
             Ok(written) => written,
             Err(error) => return Ok(Err(wit::EgressError::Secret(error))),
@@ -170,7 +170,7 @@ impl Call {
         Ok(Ok(bytes))
     }
 
-    fn query(&self, pairs: &[(String, Vec<Part>)], target: &Target) -> Written<Option<Zeroizing<String>>> {
+    fn query(&self, pairs: &[(String, Vec<Part>)], target: &Target) -> EgressResult<Option<Zeroizing<String>>> {
         let mut query = Zeroizing::new(Vec::with_capacity(4 << 10));
         for (name, value) in pairs {
             let value = match self.parts(value, target)? {
@@ -209,7 +209,7 @@ impl Call {
             443 => target.host().to_string(),
             port => format!("{}:{port}", target.host()),
         };
-        self.transcript.push(Exchange {
+        self.transcript.push(EgressRecord {
             method: method.as_str(),
             host,
             path: self.redactor.line(target.path(), 1024),
@@ -228,14 +228,14 @@ impl Call {
     ) -> Result<wit::Response, wit::EgressError> {
         let reach = self.terms.captured(target.host(), target.port());
         let shown = if self.reveals {
-            Shown::All
+            VisibleStrings::All
         } else {
-            Shown::Named(self.terms.visible())
+            VisibleStrings::Paths(self.terms.visible())
         };
-        let Answer { mut body, captured } = if response.status.is_success() {
+        let RedactedBody { mut body, captured } = if response.status.is_success() {
             successful(&response.body, capture, shown)
         } else {
-            Answer {
+            RedactedBody {
                 body: response.body.to_vec(),
                 captured: capture.iter().map(|_| None).collect(),
             }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use serde_json::Value;
 use url::Host;
 
-use crate::egress::Pattern;
+use crate::egress::HostPortPattern;
 
 /// A host as a manifest writes it: `auth.example.com`, `*.example.com`,
 /// `vault.example.com:8200`, `sts.{region}.amazonaws.com`, `{endpoint}` (a URL of
@@ -39,15 +39,15 @@ impl HostTemplate {
     }
 
     /// The host for `config`. `None` if a member is missing or the result is not a host.
-    pub(crate) fn expand(&self, config: &Value) -> Option<HostPattern> {
-        HostPattern::parse(&self.filled_in(config)?)
+    pub(crate) fn expand(&self, config: &Value) -> Option<HostMatcher> {
+        HostMatcher::parse(&self.filled_in(config)?)
     }
 
     /// The host for `config` as an operator writes it in a grant: `*`, or a host with a port other
     /// than 443.
     pub(crate) fn written(&self, config: &Value) -> Option<String> {
         let text = self.filled_in(config)?;
-        HostPattern::parse(&text)?;
+        HostMatcher::parse(&text)?;
         Some(text)
     }
 
@@ -156,41 +156,41 @@ fn member<'a>(config: &'a Value, path: &[String]) -> Option<&'a str> {
 
 /// A host pattern of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum HostPattern {
+pub(crate) enum HostMatcher {
     /// Every host that is granted.
     Any,
     /// One host, or those one label below a name.
-    These(Pattern),
+    Only(HostPortPattern),
 }
 
-impl HostPattern {
+impl HostMatcher {
     fn parse(text: &str) -> Option<Self> {
         if text == "*" {
             return Some(Self::Any);
         }
-        Pattern::parse(text).ok().map(Self::These)
+        HostPortPattern::parse(text).ok().map(Self::Only)
     }
 
     /// Whether `host` at `port` is meant.
     pub(crate) fn matches(&self, host: &Host<String>, port: u16) -> bool {
         match self {
             Self::Any => true,
-            Self::These(pattern) => pattern.matches(host, port),
+            Self::Only(pattern) => pattern.matches(host, port),
         }
     }
 }
 
 /// Where the bytes of one secret may be sent.
 #[derive(Clone, Debug)]
-pub(crate) struct Reach {
+pub(crate) struct EgressScope {
     /// A host must be in every list.
-    lists: Vec<Arc<[HostPattern]>>,
+    lists: Vec<Arc<[HostMatcher]>>,
     cluster: bool,
 }
 
-impl Reach {
+impl EgressScope {
     /// Allows `hosts`; `cluster` says whether it may become part of the credential.
-    pub(crate) fn new(hosts: Arc<[HostPattern]>, cluster: bool) -> Self {
+    pub(crate) fn new(hosts: Arc<[HostMatcher]>, cluster: bool) -> Self {
         Self {
             lists: vec![hosts],
             cluster,
@@ -225,11 +225,11 @@ impl Reach {
 
     /// A line for [`Self::of_line`]: `+` or `-` for the cluster, then the lists.
     pub(crate) fn to_line(&self) -> String {
-        let pattern = |pattern: &HostPattern| match pattern {
-            HostPattern::Any => "*".to_owned(),
-            HostPattern::These(pattern) => pattern.to_string(),
+        let pattern = |pattern: &HostMatcher| match pattern {
+            HostMatcher::Any => "*".to_owned(),
+            HostMatcher::Only(pattern) => pattern.to_string(),
         };
-        let list = |list: &Arc<[HostPattern]>| list.iter().map(pattern).collect::<Vec<_>>().join(" ");
+        let list = |list: &Arc<[HostMatcher]>| list.iter().map(pattern).collect::<Vec<_>>().join(" ");
         let lists: Vec<String> = self.lists.iter().map(list).collect();
         format!("{}{}", if self.cluster { '+' } else { '-' }, lists.join("|"))
     }
@@ -241,7 +241,7 @@ impl Reach {
             None => (false, line.strip_prefix('-')?),
         };
         let list =
-            |list: &str| -> Option<Arc<[HostPattern]>> { list.split_whitespace().map(HostPattern::parse).collect() };
+            |list: &str| -> Option<Arc<[HostMatcher]>> { list.split_whitespace().map(HostMatcher::parse).collect() };
         let lists = lists.split('|').map(list).collect::<Option<Vec<_>>>()?;
         Some(Self { lists, cluster })
     }
@@ -309,35 +309,37 @@ mod tests {
 
     #[test]
     fn together_secrets_go_only_where_each_may_go() {
-        let list = |text: &str| -> Arc<[HostPattern]> { Arc::new([HostPattern::parse(text).unwrap()]) };
+        let list = |text: &str| -> Arc<[HostMatcher]> { Arc::new([HostMatcher::parse(text).unwrap()]) };
         let (a, both) = (
-            Reach::new(list("a.example"), true),
-            Reach::new(list("*.example"), false),
+            EgressScope::new(list("a.example"), true),
+            EgressScope::new(list("*.example"), false),
         );
         let joined = a.and(&both);
         let host = |text: &str| Host::parse(text).unwrap();
         assert!(joined.host(&host("a.example"), 443) && a.cluster());
         assert!(!joined.host(&host("b.example"), 443) && both.host(&host("b.example"), 443));
         assert!(!joined.cluster());
-        assert!(!Reach::nowhere().host(&host("a.example"), 443));
+        assert!(!EgressScope::nowhere().host(&host("a.example"), 443));
     }
 
     #[test]
     fn a_reach_is_the_same_after_it_was_written_down() {
-        let list = |texts: &[&str]| -> Arc<[HostPattern]> {
-            texts.iter().map(|text| HostPattern::parse(text).unwrap()).collect()
+        let list = |texts: &[&str]| -> Arc<[HostMatcher]> {
+            texts.iter().map(|text| HostMatcher::parse(text).unwrap()).collect()
         };
-        let narrow = Reach::new(list(&["a.example", "*.b.example:8443", "[2001:db8::1]:444"]), true);
+        let narrow = EgressScope::new(list(&["a.example", "*.b.example:8443", "[2001:db8::1]:444"]), true);
         for reach in [
             narrow.clone(),
-            narrow.and(&Reach::new(list(&["*"]), false)),
-            Reach::nowhere(),
+            narrow.and(&EgressScope::new(list(&["*"]), false)),
+            EgressScope::nowhere(),
         ] {
-            let again = Reach::of_line(&reach.to_line()).unwrap();
+            let again = EgressScope::of_line(&reach.to_line()).unwrap();
             assert_eq!((again.lists, again.cluster), (reach.lists, reach.cluster));
         }
         assert!(
-            Reach::of_line("a.example").is_none() && Reach::of_line("+a b/c").is_none() && Reach::of_line("").is_none()
+            EgressScope::of_line("a.example").is_none()
+                && EgressScope::of_line("+a b/c").is_none()
+                && EgressScope::of_line("").is_none()
         );
     }
 }

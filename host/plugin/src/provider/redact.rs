@@ -19,12 +19,12 @@ use tollgate_core::diagnostic::one_line;
 /// Bytes of a message that are kept.
 pub(crate) const MESSAGE_BYTES: usize = 512;
 /// Secrets shorter than this are not searched for, because they would match by chance.
-const SHORTEST: usize = 6;
+const MIN_SECRET_BYTES: usize = 6;
 /// Replaces a secret.
 const MARK: &str = "[redacted]";
 
 /// Texts that look like credentials, whoever made them.
-static SHAPES: LazyLock<Option<Regex>> = LazyLock::new(|| {
+static CREDENTIAL_REGEX: LazyLock<Option<Regex>> = LazyLock::new(|| {
     Regex::new(r"k8s-aws-v1\.[A-Za-z0-9_=-]+|eyJ[A-Za-z0-9_-]{4,}\.[A-Za-z0-9_-]{2,}\.[A-Za-z0-9_-]*").ok()
 });
 
@@ -43,7 +43,7 @@ impl std::fmt::Debug for Redactor {
 impl Redactor {
     /// Looks for `secret` from now on.
     pub(crate) fn add(&mut self, secret: Arc<Zeroizing<Vec<u8>>>) {
-        if secret.len() >= SHORTEST && !self.known.iter().any(|known| **known == *secret) {
+        if secret.len() >= MIN_SECRET_BYTES && !self.known.iter().any(|known| **known == *secret) {
             self.known.push(secret);
         }
     }
@@ -54,7 +54,7 @@ impl Redactor {
         self.cut(&mut bytes, MARK.as_bytes());
         let text = String::from_utf8_lossy(&bytes).into_owned();
         bytes.zeroize();
-        let text = match &*SHAPES {
+        let text = match &*CREDENTIAL_REGEX {
             Some(shapes) => shapes.replace_all(&text, MARK).into_owned(),
             // A pattern that does not compile must not let a token through.
             None => MARK.to_owned(),
@@ -99,7 +99,7 @@ impl Redactor {
 fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |form: Zeroizing<Vec<u8>>| {
-        if form.len() >= SHORTEST && !forms.contains(&form) {
+        if form.len() >= MIN_SECRET_BYTES && !forms.contains(&form) {
             forms.push(form);
         }
     };

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use super::reach::Reach;
+use super::reach::EgressScope;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, SecretError};
 
 /// All but the unreserved characters of RFC 3986, section 2.3.
@@ -22,9 +22,9 @@ pub(crate) const SECRET_MOST_BYTES: usize = 64 << 10;
 
 /// Whether a guest composed the bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Making {
+pub(crate) enum Provenance {
     /// No: the host received them in this form.
-    Given,
+    Received,
     /// Yes: a guest combined them with its own text. The guest may read nothing out of them,
     /// because whoever writes half of a document could learn the other half that way.
     Composed,
@@ -35,8 +35,8 @@ pub(crate) enum Making {
 #[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
-    reach: Reach,
-    making: Making,
+    reach: EgressScope,
+    making: Provenance,
 }
 
 impl fmt::Debug for Secret {
@@ -47,22 +47,22 @@ impl fmt::Debug for Secret {
 
 impl Secret {
     /// At most [`SECRET_MOST_BYTES`].
-    pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, reach: Reach) -> Result<Self, SecretError> {
+    pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, reach: EgressScope) -> Result<Self, SecretError> {
         if bytes.len() > SECRET_MOST_BYTES {
             return Err(SecretError::TooLarge);
         }
         Ok(Self {
             bytes: Arc::new(bytes),
             reach,
-            making: Making::Given,
+            making: Provenance::Received,
         })
     }
 
     /// Like [`Self::new`], for bytes that a guest composed.
-    pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, reach: Reach) -> Result<Self, SecretError> {
+    pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, reach: EgressScope) -> Result<Self, SecretError> {
         let made = Self::new(bytes, reach)?;
         Ok(Self {
-            making: Making::Composed,
+            making: Provenance::Composed,
             ..made
         })
     }
@@ -76,7 +76,7 @@ impl Secret {
         })
     }
 
-    pub(crate) fn making(&self) -> Making {
+    pub(crate) fn making(&self) -> Provenance {
         self.making
     }
 
@@ -89,7 +89,7 @@ impl Secret {
         Arc::clone(&self.bytes)
     }
 
-    pub(crate) fn reach(&self) -> &Reach {
+    pub(crate) fn reach(&self) -> &EgressScope {
         &self.reach
     }
 
@@ -111,8 +111,8 @@ impl Secret {
     /// Like [`Self::jwt_times`], for a guest. `None` for bytes that a guest composed.
     pub(crate) fn told_times(&self) -> Option<JwtTimes> {
         match self.making {
-            Making::Given => self.jwt_times(),
-            Making::Composed => None,
+            Provenance::Received => self.jwt_times(),
+            Provenance::Composed => None,
         }
     }
 
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn secret(text: &str) -> Secret {
-        Secret::new(Zeroizing::new(text.as_bytes().to_vec()), Reach::nowhere()).unwrap()
+        Secret::new(Zeroizing::new(text.as_bytes().to_vec()), EgressScope::nowhere()).unwrap()
     }
 
     #[test]
@@ -231,7 +231,10 @@ mod tests {
     #[test]
     fn a_secret_is_bounded_compared_and_never_shown() {
         let big = Zeroizing::new(vec![b'x'; SECRET_MOST_BYTES + 1]);
-        assert!(matches!(Secret::new(big, Reach::nowhere()), Err(SecretError::TooLarge)));
+        assert!(matches!(
+            Secret::new(big, EgressScope::nowhere()),
+            Err(SecretError::TooLarge)
+        ));
         assert!(secret("a").equals(&secret("a")));
         assert!(!secret("a").equals(&secret("b")) && !secret("a").equals(&secret("aa")));
         assert_eq!(secret(" \tabc\n").trim().unwrap().text().unwrap(), "abc");

@@ -7,10 +7,10 @@ use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call::Phase;
-use super::secret::{Making, Secret, encode};
+use super::secret::{Provenance, Secret, encode};
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, Part, SecretError};
 use crate::bindings::provider::tollgate::plugin::{json_path, provider_types, reveal, secrets};
-use crate::budget::State;
+use crate::budget::HostState;
 use tollgate_core::json_path::SingularPath;
 
 /// Bytes of a document a path is looked up in.
@@ -18,7 +18,7 @@ const DOCUMENT_MOST_BYTES: usize = 1 << 20;
 
 type Handle = Resource<Secret>;
 
-impl secrets::HostSecret for State {
+impl secrets::HostSecret for HostState {
     fn equals(&mut self, own: Handle, other: Handle) -> wasmtime::Result<bool> {
         let call = self.provider_call()?;
         Ok(call.secret(&own)?.equals(call.secret(&other)?))
@@ -33,7 +33,7 @@ impl secrets::HostSecret for State {
     }
 }
 
-impl secrets::Host for State {
+impl secrets::Host for HostState {
     fn get(&mut self, name: String) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
         let Some(named) = call.terms.secret(&name).filter(|_| call.phase != Phase::Check) else {
@@ -123,7 +123,7 @@ impl secrets::Host for State {
 
 /// A string within a secret that is a JSON document.
 fn field(secret: &Secret, path: &str) -> Result<Zeroizing<String>, SecretError> {
-    if secret.making() == Making::Composed {
+    if secret.making() == Provenance::Composed {
         return Err(SecretError::BadFormat);
     }
     let path = SingularPath::parse(path).map_err(|_| SecretError::BadFormat)?;
@@ -133,13 +133,13 @@ fn field(secret: &Secret, path: &str) -> Result<Zeroizing<String>, SecretError> 
     Ok(Zeroizing::new(text.to_owned()))
 }
 
-impl reveal::Host for State {
+impl reveal::Host for HostState {
     fn reveal(&mut self, value: Handle) -> wasmtime::Result<Vec<u8>> {
         Ok(self.provider_call()?.secret(&value)?.bytes().to_vec())
     }
 }
 
-impl json_path::Host for State {
+impl json_path::Host for HostState {
     fn check(&mut self, path: String) -> wasmtime::Result<Result<(), String>> {
         self.provider_call()?;
         Ok(SingularPath::parse(&path).map(drop).map_err(|error| error.to_string()))
@@ -165,4 +165,4 @@ impl json_path::Host for State {
     }
 }
 
-impl provider_types::Host for State {}
+impl provider_types::Host for HostState {}

@@ -1,5 +1,5 @@
 //! Computes what manifest and configuration together allow a provider to do for one cluster.
-//! [`Terms`] are made once for each cluster, from [`ProviderTerms`] and the configuration.
+//! [`ResolvedPermissions`] are made once for each cluster, from [`ProviderPermissions`] and the configuration.
 //!
 //! Security: terms contain only hosts, secrets and fields that the manifest names.
 
@@ -9,20 +9,20 @@ use http::HeaderName;
 use serde_json::Value;
 use url::Host;
 
-use super::reach::{HostPattern, HostTemplate, Reach, TextTemplate};
+use super::reach::{EgressScope, HostMatcher, HostTemplate, TextTemplate};
 use tollgate_core::json_path::SingularPath;
 
 /// What the manifest of a credential provider says beyond that of any plugin.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct ProviderTerms {
+pub(crate) struct ProviderPermissions {
     /// Hosts it may talk to.
     pub(crate) hosts: Vec<HostTemplate>,
     /// Values of the cluster's Secret it may use.
-    pub(crate) secrets: Vec<SecretTerm>,
+    pub(crate) secrets: Vec<SecretPermission>,
     /// Audiences of the pod's own tokens.
-    pub(crate) audiences: Vec<AudienceTerm>,
+    pub(crate) audiences: Vec<AudiencePermission>,
     /// Where values captured from responses may be sent, in addition to the credential.
-    pub(crate) captures: Vec<CaptureTerm>,
+    pub(crate) captures: Vec<CapturePermission>,
     /// Strings of answers it may read: RFC 9535 singular queries.
     pub(crate) visible: Vec<TextTemplate>,
     /// Fields of answers it may read.
@@ -33,7 +33,7 @@ pub(crate) struct ProviderTerms {
 
 /// A value of the cluster's Secret.
 #[derive(Clone, Debug)]
-pub(crate) struct SecretTerm {
+pub(crate) struct SecretPermission {
     /// Its name; `*` for all.
     pub(crate) name: String,
     /// Where it may be sent. `None` for every host of the manifest.
@@ -48,7 +48,7 @@ pub(crate) struct SecretTerm {
 
 /// An audience of the pod's own tokens.
 #[derive(Clone, Debug)]
-pub(crate) struct AudienceTerm {
+pub(crate) struct AudiencePermission {
     pub(crate) audience: TextTemplate,
     pub(crate) hosts: Option<Vec<HostTemplate>>,
     pub(crate) cluster: bool,
@@ -56,7 +56,7 @@ pub(crate) struct AudienceTerm {
 
 /// Where captures of a host's answers may go.
 #[derive(Clone, Debug)]
-pub(crate) struct CaptureTerm {
+pub(crate) struct CapturePermission {
     pub(crate) host: HostTemplate,
     pub(crate) hosts: Vec<HostTemplate>,
     pub(crate) cluster: bool,
@@ -64,11 +64,11 @@ pub(crate) struct CaptureTerm {
 
 /// The terms for one configuration.
 #[derive(Clone, Debug)]
-pub(crate) struct Terms {
-    hosts: Arc<[HostPattern]>,
-    secrets: Vec<Named>,
-    audiences: Vec<(String, Reach)>,
-    captures: Vec<(HostPattern, Reach)>,
+pub(crate) struct ResolvedPermissions {
+    hosts: Arc<[HostMatcher]>,
+    secrets: Vec<ResolvedSecret>,
+    audiences: Vec<(String, EgressScope)>,
+    captures: Vec<(HostMatcher, EgressScope)>,
     visible: Vec<SingularPath>,
     response_headers: Vec<HeaderName>,
     output_headers: Vec<HeaderName>,
@@ -76,24 +76,24 @@ pub(crate) struct Terms {
 
 /// A value of the cluster's Secret and what may be done with it.
 #[derive(Clone, Debug)]
-pub(crate) struct Named {
+pub(crate) struct ResolvedSecret {
     name: String,
-    pub(crate) reach: Reach,
+    pub(crate) reach: EgressScope,
     pub(crate) public: bool,
     pub(crate) public_fields: Vec<SingularPath>,
 }
 
-impl Terms {
-    pub(crate) fn new(terms: &ProviderTerms, config: &Value) -> Self {
-        let expand = |hosts: &[HostTemplate]| -> Arc<[HostPattern]> {
+impl ResolvedPermissions {
+    pub(crate) fn new(terms: &ProviderPermissions, config: &Value) -> Self {
+        let expand = |hosts: &[HostTemplate]| -> Arc<[HostMatcher]> {
             hosts.iter().filter_map(|host| host.expand(config)).collect()
         };
         let all = expand(&terms.hosts);
         let reach = |hosts: &Option<Vec<HostTemplate>>, cluster| {
             let list = hosts.as_deref().map_or_else(|| Arc::clone(&all), expand);
-            Reach::new(list, cluster)
+            EgressScope::new(list, cluster)
         };
-        let secrets = terms.secrets.iter().map(|term| Named {
+        let secrets = terms.secrets.iter().map(|term| ResolvedSecret {
             name: term.name.clone(),
             reach: reach(&term.hosts, term.cluster),
             public: term.public,
@@ -105,7 +105,7 @@ impl Terms {
         });
         let captures = terms.captures.iter().filter_map(|term| {
             let from = term.host.expand(config)?;
-            Some((from, Reach::new(expand(&term.hosts), term.cluster)))
+            Some((from, EgressScope::new(expand(&term.hosts), term.cluster)))
         });
         let visible = terms.visible.iter().filter_map(|template| template.expand(config));
         Self {
@@ -125,27 +125,27 @@ impl Terms {
     }
 
     /// What may be done with the value `name`. Its own entry takes precedence over `*`.
-    pub(crate) fn secret(&self, name: &str) -> Option<&Named> {
+    pub(crate) fn secret(&self, name: &str) -> Option<&ResolvedSecret> {
         let named = |wanted: &str| self.secrets.iter().find(|term| term.name == wanted);
         named(name).or_else(|| named("*"))
     }
 
     /// Where a token of the pod's for `audience` may go.
-    pub(crate) fn audience(&self, audience: &str) -> Option<&Reach> {
+    pub(crate) fn audience(&self, audience: &str) -> Option<&EgressScope> {
         let known = self.audiences.iter().find(|(known, _)| known == audience);
         known.map(|(_, reach)| reach)
     }
 
     /// Where a value captured from an answer of `host` may go.
-    pub(crate) fn captured(&self, host: &Host<String>, port: u16) -> Reach {
+    pub(crate) fn captured(&self, host: &Host<String>, port: u16) -> EgressScope {
         let found = self.captures.iter().find(|(from, _)| from.matches(host, port));
-        found.map_or_else(|| Reach::new(Arc::new([]), true), |(_, reach)| reach.clone())
+        found.map_or_else(|| EgressScope::new(Arc::new([]), true), |(_, reach)| reach.clone())
     }
 
     /// Where secrets that the guest makes itself, and identities of the pod that are not bearer
     /// tokens, may be sent.
-    pub(crate) fn everywhere(&self) -> Reach {
-        Reach::new(Arc::clone(&self.hosts), true)
+    pub(crate) fn everywhere(&self) -> EgressScope {
+        EgressScope::new(Arc::clone(&self.hosts), true)
     }
 
     /// Strings of answers the guest may read.

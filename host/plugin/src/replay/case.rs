@@ -11,26 +11,26 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use super::jwt::ExpectedJwt;
-use super::{Error, LONG, SHORT};
+use super::{DEFAULT_CASE_BUDGET, Error, TIMEOUT_CASE_BUDGET};
 use crate::credential::Reason;
-use crate::provider::{ClusterName, Material};
+use crate::provider::{ProviderCluster, SecretValues};
 
 mod answer;
 
-pub(super) use answer::{Answer, Fail};
+pub(super) use answer::{CannedResponse, TransportFailure};
 
 /// One case of a transcript. Its `Debug` shows no secret.
 pub struct Case {
     pub(super) id: String,
     pub(super) now: Timestamp,
     pub(super) config: Value,
-    pub(super) material: Material,
+    pub(super) material: SecretValues,
     pub(super) ambient: Value,
-    pub(super) cluster: ClusterName,
+    pub(super) cluster: ProviderCluster,
     pub(super) reason: Reason,
     pub(super) previous_expiry: Option<Timestamp>,
     pub(super) budget: Duration,
-    pub(super) plan: Vec<Step>,
+    pub(super) plan: Vec<ScriptedExchange>,
     pub(super) revokes: bool,
     pub(super) expect: Expected,
 }
@@ -60,11 +60,11 @@ impl Case {
 /// A request and its answer. Either may be missing.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Step {
+pub(super) struct ScriptedExchange {
     #[serde(default)]
     pub(super) expect: Option<ExpectedRequest>,
     #[serde(default)]
-    pub(super) answer: Option<Answer>,
+    pub(super) answer: Option<CannedResponse>,
 }
 
 /// The expected parts of a request.
@@ -173,11 +173,11 @@ struct RawCase {
     #[serde(default)]
     budget_ms: Option<u64>,
     #[serde(default)]
-    requests: Option<Vec<Step>>,
+    requests: Option<Vec<ScriptedExchange>>,
     #[serde(default)]
     expect_requests: Vec<ExpectedRequest>,
     #[serde(default)]
-    responses: Vec<Answer>,
+    responses: Vec<CannedResponse>,
     #[serde(default)]
     revoke: bool,
     expect: Expected,
@@ -263,10 +263,10 @@ impl RawCase {
         }
         let plan = plan(self.requests, self.expect_requests, self.responses)?;
         let fails = plan.iter().filter_map(|step| step.answer.as_ref()?.fail);
-        let usual = if fails.into_iter().any(|fail| fail == Fail::Timeout) {
-            SHORT
+        let usual = if fails.into_iter().any(|fail| fail == TransportFailure::Timeout) {
+            TIMEOUT_CASE_BUDGET
         } else {
-            LONG
+            DEFAULT_CASE_BUDGET
         };
         let cluster = self.cluster.unwrap_or_default();
         let previous = self.previous_expiry.as_deref();
@@ -276,12 +276,12 @@ impl RawCase {
             now: time("now", &self.now)?,
             previous_expiry: previous.map(|text| time("previous_expiry", text)).transpose()?,
             config: self.config,
-            material: Material {
+            material: SecretValues {
                 values: values.map(|(name, value)| (name, value.into())).collect(),
                 public: self.public,
             },
             ambient: self.ambient,
-            cluster: ClusterName {
+            cluster: ProviderCluster {
                 name: cluster.name,
                 server: cluster.server,
             },
@@ -320,10 +320,10 @@ impl From<RawReason> for Reason {
 
 /// Combines requests and answers into one list, from either form of a case.
 fn plan(
-    requests: Option<Vec<Step>>,
+    requests: Option<Vec<ScriptedExchange>>,
     expected: Vec<ExpectedRequest>,
-    responses: Vec<Answer>,
-) -> Result<Vec<Step>, String> {
+    responses: Vec<CannedResponse>,
+) -> Result<Vec<ScriptedExchange>, String> {
     let mut steps = match requests {
         Some(_) if !expected.is_empty() || !responses.is_empty() => {
             return Err("write `requests`, or `expect_requests` and `responses`, not both".to_owned());
@@ -331,15 +331,15 @@ fn plan(
         Some(steps) => steps,
         None => {
             let mut responses = responses.into_iter();
-            let mut steps: Vec<Step> = Vec::new();
+            let mut steps: Vec<ScriptedExchange> = Vec::new();
             for expect in expected {
                 let answer = responses.next();
-                steps.push(Step {
+                steps.push(ScriptedExchange {
                     expect: Some(expect),
                     answer,
                 });
             }
-            steps.extend(responses.map(|answer| Step {
+            steps.extend(responses.map(|answer| ScriptedExchange {
                 expect: None,
                 answer: Some(answer),
             }));

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use serde_json::Value;
 
-use super::case::{Case, ExpectedRequest, Step};
-use super::labels::Labels;
-use super::wire::{Attempt, Seen};
+use super::case::{Case, ExpectedRequest, ScriptedExchange};
+use super::labels::SecretLabels;
+use super::wire::{Attempt, ReceivedRequest};
 
 /// Stands for any JWT in a form.
 const ANY_JWT: &str = "<jwt>";
@@ -17,10 +17,10 @@ const ANY_JWT: &str = "<jwt>";
 const ANY: &str = "<any>";
 
 /// Every difference between the requests `case` expects and those there were.
-pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &Labels) -> Vec<String> {
+pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &SecretLabels) -> Vec<String> {
     let mut found = Vec::new();
     for at in 0..case.plan.len().max(attempts.len()) {
-        let expected = case.plan.get(at).map(|step: &Step| step.expect.as_ref());
+        let expected = case.plan.get(at).map(|step: &ScriptedExchange| step.expect.as_ref());
         let number = at + 1;
         match (expected, attempts.get(at)) {
             (Some(Some(expected)), Some(attempt)) => {
@@ -49,7 +49,7 @@ pub(super) fn requests(case: &Case, attempts: &[Attempt], labels: &Labels) -> Ve
     found
 }
 
-fn described(attempt: &Attempt, labels: &Labels) -> String {
+fn described(attempt: &Attempt, labels: &SecretLabels) -> String {
     match &attempt.seen {
         Some(seen) => format!("{} {}", seen.method, labels.show(&seen.url)),
         None => format!("to {}", attempt.host),
@@ -58,7 +58,7 @@ fn described(attempt: &Attempt, labels: &Labels) -> String {
 
 /// Differences of one request.
 struct Differences<'a> {
-    labels: &'a Labels,
+    labels: &'a SecretLabels,
     now: Timestamp,
     found: Vec<String>,
 }
@@ -88,7 +88,7 @@ impl Differences<'_> {
         self.content(expected, seen);
     }
 
-    fn fields(&mut self, expected: &ExpectedRequest, seen: &Seen) {
+    fn fields(&mut self, expected: &ExpectedRequest, seen: &ReceivedRequest) {
         for (name, value) in &expected.headers {
             let name = name.to_ascii_lowercase();
             let observed: Vec<String> = seen
@@ -114,7 +114,7 @@ impl Differences<'_> {
         }
     }
 
-    fn content(&mut self, expected: &ExpectedRequest, seen: &Seen) {
+    fn content(&mut self, expected: &ExpectedRequest, seen: &ReceivedRequest) {
         let body = String::from_utf8_lossy(&seen.body);
         if let Some(exact) = expected.body_exact.as_ref().filter(|exact| exact.as_str() != body) {
             self.differ("body", &self.labels.show(exact), &self.labels.show(&body));

@@ -1,4 +1,4 @@
-//! Compares the credential or error of a mint with what a case expects, and makes the [`Outcome`]
+//! Compares the credential or error of a mint with what a case expects, and makes the [`ReplayOutcome`]
 //! to show.
 //!
 //! Security: the token is never shown.
@@ -9,13 +9,13 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::case::Expected;
-use super::labels::Labels;
+use super::labels::SecretLabels;
 use crate::credential::{Credential, MintError};
 
 /// The result of a case, without secrets.
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "camelCase", rename_all_fields = "camelCase", tag = "kind")]
-pub enum Outcome {
+pub enum ReplayOutcome {
     /// There is one.
     Credential {
         /// `token`, `certificate`, names of fields.
@@ -48,7 +48,7 @@ pub enum Outcome {
     },
 }
 
-impl Outcome {
+impl ReplayOutcome {
     pub(super) fn of(minted: &Result<Credential, MintError>) -> Self {
         match minted {
             Ok(credential) => {
@@ -79,7 +79,7 @@ pub(super) fn differences(
     expected: &Expected,
     minted: &Result<Credential, MintError>,
     warnings: &[String],
-    labels: &Labels,
+    labels: &SecretLabels,
 ) -> Vec<String> {
     let wants_error = expected.error_class.is_some() || expected.code.is_some();
     let mut found = Vec::new();
@@ -140,7 +140,12 @@ fn error_differences(expected: &Expected, error: &MintError, found: &mut Vec<Str
     }
 }
 
-fn credential_differences(expected: &Expected, credential: &Credential, labels: &Labels, found: &mut Vec<String>) {
+fn credential_differences(
+    expected: &Expected,
+    credential: &Credential,
+    labels: &SecretLabels,
+    found: &mut Vec<String>,
+) {
     let token = credential.token.as_ref().map(|token| token.expose());
     if expected.token.as_deref() != token {
         let name = |token: Option<&str>| token.map_or_else(|| "none".to_owned(), |token| labels.token(token));
@@ -181,7 +186,7 @@ fn credential_differences(expected: &Expected, credential: &Credential, labels: 
     }
 }
 
-fn fields(expected: &Expected, credential: &Credential, labels: &Labels, found: &mut Vec<String>) {
+fn fields(expected: &Expected, credential: &Credential, labels: &SecretLabels, found: &mut Vec<String>) {
     for (name, value) in &expected.headers {
         let sent = credential
             .headers

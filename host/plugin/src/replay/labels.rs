@@ -21,13 +21,13 @@ const ANSWER_BYTES: usize = 8;
 const SHOWN_BYTES: usize = 400;
 
 /// Secrets with their labels.
-pub(super) struct Labels {
+pub(super) struct SecretLabels {
     /// Sorted by length, the longest first, because one may be a prefix of another.
     known: Vec<(Zeroizing<String>, String)>,
     redactor: Redactor,
 }
 
-impl Labels {
+impl SecretLabels {
     pub(super) fn of(case: &Case) -> Self {
         let mut labels = Self {
             known: Vec::new(),

@@ -12,15 +12,15 @@ use crate::provider::{Ambient, AmbientError, AwsCredentials, Bearer, WallClock};
 
 /// A clock that stands still until it is set.
 #[derive(Debug, Default)]
-pub(super) struct Frozen(Mutex<Timestamp>);
+pub(super) struct ManualClock(Mutex<Timestamp>);
 
-impl Frozen {
+impl ManualClock {
     pub(super) fn set(&self, now: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = now;
     }
 }
 
-impl WallClock for Frozen {
+impl WallClock for ManualClock {
     fn now(&self) -> Timestamp {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -30,15 +30,15 @@ impl WallClock for Frozen {
 /// `eks-pod-identity`, `gce-metadata` and `azure-imds` in the words of their
 /// sources.
 #[derive(Default)]
-pub(super) struct Pod(Mutex<(Value, Timestamp)>);
+pub(super) struct CaseAmbient(Mutex<(Value, Timestamp)>);
 
-impl std::fmt::Debug for Pod {
+impl std::fmt::Debug for CaseAmbient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Pod")
     }
 }
 
-impl Pod {
+impl CaseAmbient {
     pub(super) fn set(&self, given: Value, now: Timestamp) {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = (given, now);
     }
@@ -73,7 +73,7 @@ fn secret(given: &Value, key: &str) -> Result<SecretString, AmbientError> {
     Ok(SecretString::from(text(given, key)?))
 }
 
-impl Ambient for Pod {
+impl Ambient for CaseAmbient {
     fn service_account_token(&self, audience: String) -> BoxFuture<'_, Result<Bearer, AmbientError>> {
         Box::pin(async move {
             let (given, _) = self.given("sa-token")?;

@@ -1,6 +1,6 @@
 use serde_json::json;
 
-use super::case::Fail;
+use super::case::TransportFailure;
 use super::*;
 
 fn one(yaml: &str) -> Case {
@@ -86,11 +86,11 @@ fn the_tables_form_and_the_own_one_are_the_same() {
             .iter()
             .map(|step| step.answer.as_ref().and_then(|answer| answer.fail))
             .collect();
-        assert_eq!(fails, [Some(Fail::Connect), None]);
-        assert_eq!(case.budget, LONG);
+        assert_eq!(fails, [Some(TransportFailure::Connect), None]);
+        assert_eq!(case.budget, DEFAULT_CASE_BUDGET);
     }
     let late = one(&format!("{HEAD}requests: [{{answer: {{fail: timeout}}}}]"));
-    assert_eq!(late.budget, SHORT);
+    assert_eq!(late.budget, TIMEOUT_CASE_BUDGET);
 }
 
 fn attempt(url: &str, body: &str) -> Attempt {
@@ -99,7 +99,7 @@ fn attempt(url: &str, body: &str) -> Attempt {
     headers.insert("x-role", http::HeaderValue::from_static("deployer"));
     Attempt {
         host: "a.example".to_owned(),
-        seen: Some(wire::Seen {
+        seen: Some(wire::ReceivedRequest {
             method: "POST".to_owned(),
             url: url.to_owned(),
             headers,
@@ -115,7 +115,7 @@ fn differences(request: &str, attempts: &[Attempt]) -> Vec<String> {
     let case = one(&format!(
         "{SECRETIVE}requests: [{{expect: {{method: POST, url: 'https://a.example/t', {request}}}, answer: {{status: 200}}}}]"
     ));
-    compare::requests(&case, attempts, &Labels::of(&case))
+    compare::requests(&case, attempts, &SecretLabels::of(&case))
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn judged(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str
         "now: '2026-01-02T03:04:05Z'\nsecret: {{key: key-of-the-test}}\nexpect: {expect}"
     ));
     let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
-    judge::differences(&case.expect, minted, &warnings, &Labels::of(&case))
+    judge::differences(&case.expect, minted, &warnings, &SecretLabels::of(&case))
 }
 
 #[test]
@@ -317,7 +317,11 @@ fn errors_are_held_against_the_case() {
         http_status: Some(503),
         retry_after: Some(Duration::from_secs(7)),
         correlation: Some("r-1".to_owned()),
-        ..MintError::new(crate::credential::Class::Retryable, "broker.503", "the broker is busy")
+        ..MintError::new(
+            crate::credential::MintErrorClass::Retryable,
+            "broker.503",
+            "the broker is busy",
+        )
     });
     let all = "{error_class: retryable, code: broker.503, message: busy, http_status: 503, retry_after_s: 7, correlation: r-1}";
     assert_eq!(judged(all, &minted, &[]), Vec::<String>::new());
@@ -328,7 +332,7 @@ fn errors_are_held_against_the_case() {
         judged("{token: T}", &minted, &[]),
         ["expected a credential, observed an error (retryable, broker.503: the broker is busy)"]
     );
-    let shown = serde_json::to_value(Outcome::of(&minted)).unwrap();
+    let shown = serde_json::to_value(ReplayOutcome::of(&minted)).unwrap();
     let expected = json!({
         "kind": "error", "class": "retryable", "code": "broker.503", "message": "the broker is busy",
         "httpStatus": 503, "retryAfterSeconds": 7, "correlation": "r-1",
@@ -339,14 +343,14 @@ fn errors_are_held_against_the_case() {
 /// The wire is TLS to the end, believed only where it should be.
 #[test]
 fn requests_of_the_real_sender_arrive_over_tls() {
-    use crate::egress::{Error, Method, Request, Rules};
+    use crate::egress::{EgressAllowList, Error, Method, Request};
 
-    let wire = Arc::new(Wire::new().unwrap());
-    let rules = Rules::new([&entry("a.example", &wire), &entry("10.1.2.3", &wire)]).unwrap();
+    let wire = Arc::new(ReplayNetwork::new().unwrap());
+    let rules = EgressAllowList::new([&entry("a.example", &wire), &entry("10.1.2.3", &wire)]).unwrap();
     let send = |url: &str, answer: &str| {
         let case = one(&format!("{HEAD}requests: [{{answer: {answer}}}]"));
         wire.play(case.plan.iter().map(|step| step.answer.clone()));
-        let sender = Sender::with_network(Arc::clone(&wire) as Arc<dyn Network>);
+        let sender = EgressClient::with_network(Arc::clone(&wire) as Arc<dyn Network>);
         let request = Request {
             method: Method::Get,
             target: rules.allow(url).unwrap(),

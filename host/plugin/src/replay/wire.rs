@@ -22,7 +22,7 @@ use rustls::sign::CertifiedKey;
 use tokio::io::DuplexStream;
 use tokio_rustls::TlsAcceptor;
 
-use super::case::{Answer, Fail};
+use super::case::{CannedResponse, TransportFailure};
 use crate::egress::{Network, Stream};
 
 /// The address of every name. It is public, because private ones need a setting in the grant.
@@ -36,12 +36,12 @@ pub(super) struct Attempt {
     /// Host, without port.
     pub(super) host: String,
     /// The request as it arrived. `None` if it failed before.
-    pub(super) seen: Option<Seen>,
+    pub(super) seen: Option<ReceivedRequest>,
 }
 
 /// A request that arrived.
 #[derive(Clone)]
-pub(super) struct Seen {
+pub(super) struct ReceivedRequest {
     pub(super) method: String,
     /// `https://host[:port]/path?query`.
     pub(super) url: String,
@@ -51,26 +51,26 @@ pub(super) struct Seen {
 
 #[derive(Default)]
 struct Script {
-    answers: VecDeque<Option<Answer>>,
+    answers: VecDeque<Option<CannedResponse>>,
     attempts: Vec<Attempt>,
     /// The name that was looked up last.
     name: Option<String>,
 }
 
 /// The network of a replay.
-pub(super) struct Wire {
+pub(super) struct ReplayNetwork {
     script: Arc<Mutex<Script>>,
     believed: Arc<Authority>,
     stranger: Arc<Authority>,
 }
 
-impl std::fmt::Debug for Wire {
+impl std::fmt::Debug for ReplayNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("Wire")
     }
 }
 
-impl Wire {
+impl ReplayNetwork {
     pub(super) fn new() -> Result<Self, rcgen::Error> {
         Ok(Self {
             script: Arc::default(),
@@ -80,7 +80,7 @@ impl Wire {
     }
 
     /// Replaces the answers by those of another case.
-    pub(super) fn play(&self, answers: impl Iterator<Item = Option<Answer>>) {
+    pub(super) fn play(&self, answers: impl Iterator<Item = Option<CannedResponse>>) {
         *lock(&self.script) = Script {
             answers: answers.collect(),
             ..Script::default()
@@ -104,7 +104,7 @@ fn lock(script: &Mutex<Script>) -> MutexGuard<'_, Script> {
 
 impl Script {
     /// How the next request fails, if it does.
-    fn fail(&self) -> Option<Fail> {
+    fn fail(&self) -> Option<TransportFailure> {
         self.answers.front()?.as_ref()?.fail
     }
 
@@ -115,10 +115,10 @@ impl Script {
     }
 }
 
-impl Network for Wire {
+impl Network for ReplayNetwork {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         let mut script = lock(&self.script);
-        let found = if script.fail() == Some(Fail::Dns) {
+        let found = if script.fail() == Some(TransportFailure::Dns) {
             script.lose(host.to_owned());
             Err(io::Error::other("the transcript says there is no such name"))
         } else {
@@ -132,16 +132,16 @@ impl Network for Wire {
         let mut script = lock(&self.script);
         let name = script.name.take().unwrap_or_else(|| address.ip().to_string());
         let authority = match script.fail() {
-            Some(Fail::Dns | Fail::Connect) => {
+            Some(TransportFailure::Dns | TransportFailure::Connect) => {
                 script.lose(name);
                 let refused = io::Error::from(io::ErrorKind::ConnectionRefused);
                 return Box::pin(async move { Err(refused) });
             }
-            Some(Fail::Tls) => {
+            Some(TransportFailure::Tls) => {
                 script.lose(name.clone());
                 Arc::clone(&self.stranger)
             }
-            Some(Fail::Timeout | Fail::Truncated) | None => Arc::clone(&self.believed),
+            Some(TransportFailure::Timeout | TransportFailure::Truncated) | None => Arc::clone(&self.believed),
         };
         let script = Arc::clone(&self.script);
         Box::pin(async move {
@@ -175,7 +175,7 @@ impl Server {
         let (head, body) = request.into_parts();
         let body = body.collect().await.map_err(io::Error::other)?.to_bytes().to_vec();
         let host = head.headers.get(http::header::HOST).and_then(|host| host.to_str().ok());
-        let seen = Seen {
+        let seen = ReceivedRequest {
             method: head.method.to_string(),
             url: format!("https://{}{}", host.unwrap_or(&self.name), head.uri),
             headers: head.headers,
@@ -190,8 +190,8 @@ impl Server {
             script.answers.pop_front().flatten()
         };
         match answer {
-            Some(Answer {
-                fail: Some(Fail::Timeout),
+            Some(CannedResponse {
+                fail: Some(TransportFailure::Timeout),
                 ..
             }) => std::future::pending().await,
             Some(answer) if answer.fail.is_none() => write(answer),
@@ -200,7 +200,7 @@ impl Server {
     }
 }
 
-fn write(answer: Answer) -> io::Result<http::Response<Full<Bytes>>> {
+fn write(answer: CannedResponse) -> io::Result<http::Response<Full<Bytes>>> {
     let mut response = http::Response::builder().status(answer.status.unwrap_or(200));
     let typed = answer
         .headers
@@ -227,7 +227,7 @@ fn acceptor(authority: Arc<Authority>, name: &str) -> io::Result<TlsAcceptor> {
         .with_safe_default_protocol_versions()
         .map_err(io::Error::other)?
         .with_no_client_auth()
-        .with_cert_resolver(Arc::new(Identity {
+        .with_cert_resolver(Arc::new(CertificateResolver {
             authority,
             name: name.to_owned(),
         }));
@@ -235,12 +235,12 @@ fn acceptor(authority: Arc<Authority>, name: &str) -> io::Result<TlsAcceptor> {
 }
 
 #[derive(Debug)]
-struct Identity {
+struct CertificateResolver {
     authority: Arc<Authority>,
     name: String,
 }
 
-impl ResolvesServerCert for Identity {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.authority.certificate(&self.name)
     }

@@ -8,9 +8,11 @@ use std::sync::Arc;
 
 use rustc_hash::{FxBuildHasher, FxHashMap};
 
-use super::global::Globals;
-use super::{Applications, Governed, Named, Prepared, Tracking, merge, settings, takes_from, target};
-use crate::impersonate::service_account::{Error, Fallback, List, Rules};
+use super::global::GlobalProjects;
+use super::{
+    Applications, IndexedApplication, KeyedByName, MergedProject, Tracking, merge, settings, takes_from, target,
+};
+use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_state::{Application, Cluster, Destination, Project, Resources, destination};
@@ -25,13 +27,13 @@ impl Applications {
     /// - `previous`: the index of the previous snapshot.
     pub fn build(
         resources: &Resources,
-        rules: &Rules,
+        rules: &ImpersonationRules,
         mode_override: Option<ImpersonationMode>,
         previous: Option<&Self>,
     ) -> Self {
         let semantics = rules.semantics;
         let argocd_cm = &resources.argocd_cm;
-        let (globals, mut findings) = Globals::read(argocd_cm, resources, semantics);
+        let (globals, mut findings) = GlobalProjects::read(argocd_cm, resources, semantics);
         if mode_override.is_none() {
             findings.extend(settings::findings(resources));
         }
@@ -48,7 +50,7 @@ impl Applications {
                 && before.control_plane_namespace == control_plane
                 && Arc::ptr_eq(&before.clusters, &clusters)
         });
-        let mut building = Building {
+        let mut building = IndexBuilder {
             control_plane: &control_plane,
             clusters: &clusters,
             projects: &projects,
@@ -56,7 +58,7 @@ impl Applications {
             resolved: FxHashMap::default(),
             taken: FxHashMap::default(),
         };
-        let mut by_namespace: HashMap<String, super::Members, _> = HashMap::default();
+        let mut by_namespace: HashMap<String, super::ApplicationsByName, _> = HashMap::default();
         for (name, application) in &resources.applications {
             let project = building.project(application);
             let before = unchanged.and_then(|before| before.find(&name.namespace, &name.name));
@@ -65,12 +67,12 @@ impl Applications {
                 Some(_) | None => Arc::new(building.govern(application, project)),
             };
             match by_namespace.get_mut(&name.namespace) {
-                Some(members) => drop(members.insert(Named(governed))),
+                Some(members) => drop(members.insert(KeyedByName(governed))),
                 None => {
                     let as_before = previous.and_then(|before| before.by_namespace.get(&name.namespace));
                     let room = as_before.map_or(0, HashSet::len);
                     let mut members = HashSet::with_capacity_and_hasher(room, FxBuildHasher);
-                    members.insert(Named(governed));
+                    members.insert(KeyedByName(governed));
                     by_namespace.insert(name.namespace.clone(), members);
                 }
             }
@@ -91,7 +93,7 @@ impl Applications {
 }
 
 /// Whether an Application and its project are the same objects as before.
-fn is_same(before: &Governed, application: &Arc<Application>, project: Option<&Arc<Prepared>>) -> bool {
+fn is_same(before: &IndexedApplication, application: &Arc<Application>, project: Option<&Arc<MergedProject>>) -> bool {
     let same_project = match (&before.project, project) {
         (Some(before), Some(now)) => Arc::ptr_eq(before, &now.merged),
         (None, None) => true,
@@ -102,27 +104,27 @@ fn is_same(before: &Governed, application: &Arc<Application>, project: Option<&A
 
 fn prepare(
     resources: &Resources,
-    globals: &Globals,
+    globals: &GlobalProjects,
     semantics: ServiceAccountSemantics,
     previous: Option<&Applications>,
-) -> BTreeMap<String, Arc<Prepared>> {
+) -> BTreeMap<String, Arc<MergedProject>> {
     let mut projects = BTreeMap::new();
     for (name, own) in &resources.projects {
         let globals = globals.of(own, &resources.projects);
         let before = previous.and_then(|before| before.projects.get(name));
         let prepared = match before {
             Some(before) if before.is_of(own, &globals) => Arc::clone(before),
-            Some(_) | None => Arc::new(Prepared::new(own, globals, semantics)),
+            Some(_) | None => Arc::new(MergedProject::new(own, globals, semantics)),
         };
         projects.insert(name.clone(), prepared);
     }
     projects
 }
 
-impl Prepared {
+impl MergedProject {
     fn new(own: &Arc<Project>, globals: Vec<Arc<Project>>, semantics: ServiceAccountSemantics) -> Self {
         let merged = merge::merge(own, &globals);
-        let accounts = List::compile(&merged.destination_service_accounts, semantics);
+        let accounts = DestinationServiceAccounts::compile(&merged.destination_service_accounts, semantics);
         Self {
             findings: accounts.findings(own.destination_service_accounts.len()),
             accounts: Arc::new(accounts),
@@ -141,19 +143,19 @@ impl Prepared {
 }
 
 /// What a build computes once for many Applications.
-struct Building<'a> {
+struct IndexBuilder<'a> {
     control_plane: &'a str,
     clusters: &'a [Cluster],
-    projects: &'a BTreeMap<String, Arc<Prepared>>,
+    projects: &'a BTreeMap<String, Arc<MergedProject>>,
     fallback: Fallback,
     /// By name and server of a destination.
     resolved: FxHashMap<(&'a str, &'a str), Result<Arc<Cluster>, destination::Error>>,
     /// By project and namespace: the project, if it takes Applications from there.
-    taken: FxHashMap<(&'a str, &'a str), Option<&'a Arc<Prepared>>>,
+    taken: FxHashMap<(&'a str, &'a str), Option<&'a Arc<MergedProject>>>,
 }
 
-impl<'a> Building<'a> {
-    fn project(&mut self, application: &'a Application) -> Option<&'a Arc<Prepared>> {
+impl<'a> IndexBuilder<'a> {
+    fn project(&mut self, application: &'a Application) -> Option<&'a Arc<MergedProject>> {
         let key = (application.project.as_str(), application.name.namespace.as_str());
         let (projects, control_plane) = (self.projects, self.control_plane);
         *self.taken.entry(key).or_insert_with(|| {
@@ -170,7 +172,11 @@ impl<'a> Building<'a> {
             .clone()
     }
 
-    fn govern(&mut self, application: &'a Arc<Application>, project: Option<&Arc<Prepared>>) -> Governed {
+    fn govern(
+        &mut self,
+        application: &'a Arc<Application>,
+        project: Option<&Arc<MergedProject>>,
+    ) -> IndexedApplication {
         let destination = self.resolve(&application.destination);
         let acting = match (project, &destination) {
             (None, _) => Err(Error::Project {
@@ -183,7 +189,7 @@ impl<'a> Building<'a> {
                 project.accounts.acting(&target, self.fallback)
             }
         };
-        Governed {
+        IndexedApplication {
             application: Arc::clone(application),
             project: project.map(|project| Arc::clone(&project.merged)),
             destination,

@@ -20,7 +20,7 @@ const KEY: &str = "globalProjects";
 
 /// Every global project, in the order of the setting.
 #[derive(Debug, Default)]
-pub(super) struct Globals {
+pub(super) struct GlobalProjects {
     entries: Vec<Global>,
 }
 
@@ -60,7 +60,7 @@ enum Operator {
     DoesNotExist,
 }
 
-impl Globals {
+impl GlobalProjects {
     /// Reads the setting. If any finding is an error, there are no global projects.
     pub(super) fn read(
         argocd_cm: &ConfigMap,

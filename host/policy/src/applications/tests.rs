@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::{Applications, Governed};
-use crate::impersonate::service_account::{Error, Fallback, Rules};
+use super::{Applications, IndexedApplication};
+use crate::impersonate::service_account::{Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_state::{
-    Application, Cluster, Destination, DestinationServiceAccount, ObjectName, Project, ResourceRule, Resources,
-    SetAside, Text,
+    Application, Cluster, Destination, DestinationServiceAccount, InvalidObject, ObjectName, Project, ResourceRule,
+    Resources, Text,
 };
 
 fn entry(server: &str, namespace: &str, account: &str) -> DestinationServiceAccount {
@@ -79,10 +79,10 @@ fn set(resources: &mut Resources, key: &str, value: &str) {
 }
 
 fn build(resources: &Resources) -> Applications {
-    Applications::build(resources, &Rules::default(), None, None)
+    Applications::build(resources, &ImpersonationRules::default(), None, None)
 }
 
-fn user(governed: &Governed) -> Result<String, &'static str> {
+fn user(governed: &IndexedApplication) -> Result<String, &'static str> {
     let acting = governed.acting.as_ref().map_err(Error::code)?;
     Ok(acting
         .account
@@ -91,7 +91,7 @@ fn user(governed: &Governed) -> Result<String, &'static str> {
         .unwrap_or_default())
 }
 
-fn found<'a>(index: &'a Applications, name: &str) -> &'a Arc<Governed> {
+fn found<'a>(index: &'a Applications, name: &str) -> &'a Arc<IndexedApplication> {
     index.find("argocd", name).unwrap()
 }
 
@@ -164,7 +164,7 @@ fn the_mode_is_read_to_the_letter_and_can_be_overruled() {
         if let Some(value) = value {
             set(&mut resources, super::ENABLED_KEY, value);
         }
-        Applications::build(&resources, &Rules::default(), overruled, None).mode
+        Applications::build(&resources, &ImpersonationRules::default(), overruled, None).mode
     };
     assert_eq!(of(None, None), ImpersonationMode::Off);
     assert_eq!(of(Some("true"), None), ImpersonationMode::Enforce);
@@ -189,7 +189,12 @@ fn only_false_lets_the_gateway_act_where_nobody_is_named() {
         if let Some(enforced) = enforced {
             set(&mut resources, super::ENFORCED_KEY, enforced);
         }
-        let index = Applications::build(&resources, &Rules::new(ServiceAccountSemantics::Argocd), None, None);
+        let index = Applications::build(
+            &resources,
+            &ImpersonationRules::new(ServiceAccountSemantics::Argocd),
+            None,
+            None,
+        );
         (index.fallback, user(found(&index, "guestbook")))
     };
     assert_eq!(of(Some("false")), (Fallback::Controller, Ok(String::new())));
@@ -361,12 +366,12 @@ fn a_global_project_with_a_mistake_refuses_the_load() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
     set(&mut resources, "globalProjects", "- projectName: global\n");
     let is_refused = |resources: &Resources| {
-        let rules = Rules::new(ServiceAccountSemantics::Argocd);
+        let rules = ImpersonationRules::new(ServiceAccountSemantics::Argocd);
         let found = Applications::build(resources, &rules, None, None).findings();
         found.iter().any(Diagnostic::is_error)
     };
     assert!(!is_refused(&resources));
-    resources.set_aside.push(SetAside {
+    resources.set_aside.push(InvalidObject {
         kind: "AppProject",
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -383,7 +388,7 @@ fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argo
     let mut resources = resources(vec![project("team", Vec::new()), global()], Vec::new());
     let entries = "- projectName: global\n- projectName: gone\n- projectName: global\n";
     set(&mut resources, "globalProjects", entries);
-    let build = |semantics| Applications::build(&resources, &Rules::new(semantics), None, None);
+    let build = |semantics| Applications::build(&resources, &ImpersonationRules::new(semantics), None, None);
     let strict = told(&build(ServiceAccountSemantics::Strict));
     assert!(
         strict[0].contains("error: `globalProjects[1]`: there is no project `gone`"),
@@ -408,7 +413,12 @@ fn without_argocd_cm_nothing_of_the_load_may_be_used() {
     assert!(index.findings().iter().any(Diagnostic::is_error));
     assert!(told(&index)[0].contains("there is no ConfigMap `argocd-cm`"));
     // An explicit mode needs no `argocd-cm`.
-    let said = Applications::build(&resources, &Rules::default(), Some(ImpersonationMode::Off), None);
+    let said = Applications::build(
+        &resources,
+        &ImpersonationRules::default(),
+        Some(ImpersonationMode::Off),
+        None,
+    );
     assert_eq!(told(&said), Vec::<String>::new());
 }
 
@@ -436,7 +446,12 @@ fn a_switch_nobody_reads_is_told() {
             assert!(found[0].starts_with(&expected), "{found:?}");
             assert_eq!(index.mode, ImpersonationMode::Off);
         }
-        let said = Applications::build(&resources, &Rules::default(), Some(ImpersonationMode::Audit), None);
+        let said = Applications::build(
+            &resources,
+            &ImpersonationRules::default(),
+            Some(ImpersonationMode::Audit),
+            None,
+        );
         assert_eq!(told(&said), Vec::<String>::new());
     }
 }
@@ -506,7 +521,7 @@ fn only_what_changed_is_derived_again() {
         let mut resources = two();
         let before = build(&resources);
         change(&mut resources);
-        let after = Applications::build(&resources, &Rules::default(), None, Some(&before));
+        let after = Applications::build(&resources, &ImpersonationRules::default(), None, Some(&before));
         let kept: Vec<bool> = kept(&before, &after).into_iter().map(|(_, kept)| kept).collect();
         assert_eq!(kept, expected);
         // A reused entry equals a freshly built one.
@@ -568,7 +583,7 @@ fn another_reading_derives_everything_again() {
     let before = build(&resources);
     let after = Applications::build(
         &resources,
-        &Rules::new(ServiceAccountSemantics::Argocd),
+        &ImpersonationRules::new(ServiceAccountSemantics::Argocd),
         None,
         Some(&before),
     );
@@ -580,7 +595,7 @@ fn what_is_gone_is_not_found_again() {
     let mut resources = two();
     let before = build(&resources);
     resources.applications.retain(|name, _| name.name != "a");
-    let after = Applications::build(&resources, &Rules::default(), None, Some(&before));
+    let after = Applications::build(&resources, &ImpersonationRules::default(), None, Some(&before));
     assert!(after.find("argocd", "a").is_none());
     assert!(after.find("argocd", "b").is_some());
 }

@@ -35,7 +35,7 @@ enum Method {
 
 /// The kind and the name of an object, as the cluster serves it.
 #[derive(Clone, Copy, Debug)]
-pub struct Identity<'a> {
+pub struct ResourceKey<'a> {
     /// API group; empty for the core group.
     pub group: &'a str,
     /// Kind.
@@ -79,7 +79,7 @@ impl Tracking {
     ///
     /// The annotation must also name the object itself, as controllers copy annotations to the
     /// objects they create. The label cannot be checked in this way.
-    pub fn names(&self, instance: &str, object: Identity<'_>, live: &ObjectMeta) -> bool {
+    pub fn names(&self, instance: &str, object: ResourceKey<'_>, live: &ObjectMeta) -> bool {
         let annotation = |key: &str| live.annotations.as_ref()?.get(key).map(String::as_str);
         match &self.method {
             Method::Label(key) => {
@@ -88,7 +88,7 @@ impl Tracking {
             }
             Method::Annotation => {
                 let installation = annotation(INSTALLATION_ID).unwrap_or_default();
-                let named = annotation(TRACKING_ID).and_then(Named::read);
+                let named = annotation(TRACKING_ID).and_then(TrackingId::read);
                 installation == self.installation_id && named.is_some_and(|named| named.is(instance, object))
             }
         }
@@ -106,7 +106,7 @@ pub(super) fn instance_name(application: &ObjectName, control_plane_namespace: &
 }
 
 /// A parsed tracking id.
-struct Named<'a> {
+struct TrackingId<'a> {
     application: &'a str,
     group: &'a str,
     kind: &'a str,
@@ -114,7 +114,7 @@ struct Named<'a> {
     name: &'a str,
 }
 
-impl<'a> Named<'a> {
+impl<'a> TrackingId<'a> {
     fn read(text: &'a str) -> Option<Self> {
         let (application, rest) = text.split_once(':')?;
         let (group_kind, place) = rest.split_once(':')?;
@@ -131,7 +131,7 @@ impl<'a> Named<'a> {
     }
 
     /// The id of a cluster-scoped object contains the Application's destination namespace.
-    fn is(&self, instance: &str, object: Identity<'_>) -> bool {
+    fn is(&self, instance: &str, object: ResourceKey<'_>) -> bool {
         self.application == instance
             && self.group == object.group
             && self.kind == object.kind
@@ -144,11 +144,11 @@ impl<'a> Named<'a> {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Identity, Tracking, instance_name};
+    use super::{ResourceKey, Tracking, instance_name};
     use tollgate_core::diagnostic::Location;
     use tollgate_state::{ConfigMap, ObjectName, Text};
 
-    const WEB: Identity<'_> = Identity {
+    const WEB: ResourceKey<'_> = ResourceKey {
         group: "apps",
         kind: "Deployment",
         namespace: Some("cart"),
@@ -167,7 +167,7 @@ mod tests {
         Tracking::of(&argocd_cm)
     }
 
-    fn names(tracking: &Tracking, object: Identity<'_>, live: Value) -> bool {
+    fn names(tracking: &Tracking, object: ResourceKey<'_>, live: Value) -> bool {
         tracking.names("cart", object, &serde_json::from_value(live).unwrap())
     }
 
@@ -207,7 +207,7 @@ mod tests {
 
     #[test]
     fn an_object_of_the_cluster_has_the_destination_namespace_in_its_id() {
-        let namespace = Identity {
+        let namespace = ResourceKey {
             group: "",
             kind: "Namespace",
             namespace: None,

@@ -10,13 +10,13 @@ use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValu
 use super::{Error, is_empty_list};
 
 /// Steps one evaluation may take: about 100 ms, 128 MB, in the worst case.
-const STEPS: u64 = 2_000_000;
+const MAX_STEPS: u64 = 2_000_000;
 /// Lengths of input lists to try, longest first.
 const LENGTHS: [u64; 5] = [4096, 1024, 256, 64, 16];
 /// Steps to copy a whole variable: 256 KiB in pieces of 64 bytes.
-const VARIABLE: u64 = 4096;
+const VARIABLE_COPY_STEPS: u64 = 4096;
 /// Steps to copy the longest text a variable can hold: 16 KiB.
-const TEXT: u64 = super::input::TEXT_BYTES as u64 / 64;
+const TEXT_COPY_STEPS: u64 = super::input::TEXT_BYTES as u64 / 64;
 
 /// How many items an input list may have.
 ///
@@ -31,7 +31,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
         }
         .visit(root);
         let steps = estimate.steps.saturating_add(estimate.weight);
-        if steps <= STEPS {
+        if steps <= MAX_STEPS {
             return Ok(usize::try_from(items).unwrap_or(usize::MAX));
         }
         worst = (steps, items);
@@ -39,7 +39,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
     Err(Error::TooMuchWork {
         observed: worst.0,
         items: worst.1,
-        allowed: STEPS,
+        allowed: MAX_STEPS,
     })
 }
 
@@ -168,9 +168,9 @@ impl<'e> Estimator<'e> {
                 }
             }
             None => Estimate {
-                weight: VARIABLE,
+                weight: VARIABLE_COPY_STEPS,
                 items: self.items,
-                text: TEXT,
+                text: TEXT_COPY_STEPS,
                 scalar: false,
                 ..Estimate::ONE
             },

@@ -168,7 +168,7 @@ fn syntax_error(errors: &ParseErrors) -> Error {
 }
 
 fn check_tree(root: &IdedExpr, variables: &[String]) -> Result<Checked, Error> {
-    let mut walk = Walk {
+    let mut walk = TreeVisitor {
         variables,
         bound: Vec::new(),
         used: BTreeSet::new(),
@@ -182,14 +182,14 @@ fn check_tree(root: &IdedExpr, variables: &[String]) -> Result<Checked, Error> {
     })
 }
 
-struct Walk<'e> {
+struct TreeVisitor<'e> {
     variables: &'e [String],
     bound: Vec<&'e str>,
     used: BTreeSet<String>,
     nodes: usize,
 }
 
-impl<'e> Walk<'e> {
+impl<'e> TreeVisitor<'e> {
     fn visit(&mut self, expr: &'e IdedExpr, depth: usize, loops: usize) -> Result<(), Error> {
         self.nodes += 1;
         if self.nodes > NODES {

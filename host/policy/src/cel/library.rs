@@ -145,9 +145,9 @@ impl StaticVal for PatternValue {}
 
 /// Patterns found while one expression is parsed.
 #[derive(Clone, Default)]
-pub(super) struct Found(Arc<Mutex<Vec<Pattern>>>);
+pub(super) struct PatternCollector(Arc<Mutex<Vec<Pattern>>>);
 
-impl Found {
+impl PatternCollector {
     /// Returns the patterns.
     pub(super) fn take(&self) -> Vec<Pattern> {
         std::mem::take(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
@@ -182,8 +182,8 @@ impl Found {
 /// The environment for parsing one expression, and the patterns found in it. `matches` is a macro
 /// here: its pattern must be a literal and is compiled now, whereas the crate's own function
 /// compiles it at each evaluation.
-pub(super) fn compiling() -> (Env, Found) {
-    let found = Found::default();
+pub(super) fn compiling() -> (Env, PatternCollector) {
+    let found = PatternCollector::default();
     let mut env = Env::stdlib();
     let (member, global) = (found.clone(), found.clone());
     let macros = [
@@ -210,7 +210,7 @@ pub(super) fn compiling() -> (Env, Found) {
 
 fn rewrite(
     helper: &mut MacroExprHelper<'_>,
-    found: &Found,
+    found: &PatternCollector,
     text: IdedExpr,
     pattern: &IdedExpr,
 ) -> Result<IdedExpr, ParseError> {

@@ -5,29 +5,29 @@ use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
 
 /// A text literal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Spelling {
+pub enum ResultLiteral {
     /// The whole of a possible result.
-    Whole(String),
+    Exact(String),
     /// The start of a possible result; the rest is computed.
-    Start(String),
+    Prefix(String),
 }
 
 /// The text literals of `root`, in order.
-pub(super) fn of(root: &IdedExpr) -> Vec<Spelling> {
+pub(super) fn of(root: &IdedExpr) -> Vec<ResultLiteral> {
     let mut found = Vec::new();
     visit(root, &mut found);
     found
 }
 
-fn visit(expr: &IdedExpr, found: &mut Vec<Spelling>) {
+fn visit(expr: &IdedExpr, found: &mut Vec<ResultLiteral>) {
     match &expr.expr {
         Expr::Unspecified | Expr::Ident(_) | Expr::Select(_) | Expr::Struct(_) => {}
-        Expr::Literal(LiteralValue::String(text)) => found.push(Spelling::Whole(text.inner().to_owned())),
+        Expr::Literal(LiteralValue::String(text)) => found.push(ResultLiteral::Exact(text.inner().to_owned())),
         Expr::Literal(_) => {}
         Expr::Call(call) => match (call.func_name.as_str(), call.args.as_slice()) {
             (operators::ADD, [first, rest]) => {
                 if let Some(text) = leading(first) {
-                    found.push(Spelling::Start(text));
+                    found.push(ResultLiteral::Prefix(text));
                 } else {
                     // Either two lists, or a text that starts with a computed part.
                     visit(first, found);

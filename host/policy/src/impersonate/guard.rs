@@ -19,7 +19,7 @@ const OWN_DOMAINS: [&str; 2] = ["kubernetes.io", "k8s.io"];
 
 /// The `system:` names that a mapping spells out.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Spelled<'a> {
+pub(super) enum AllowedSystemNames<'a> {
     /// None: the identity does not come from a mapping.
     Nothing,
     /// These users and these groups.
@@ -30,7 +30,7 @@ pub(super) enum Spelled<'a> {
 ///
 /// # Errors
 /// Every [`Error`] but [`Error::Expression`].
-pub(super) fn check(identity: Identity, spelled: Spelled<'_>, max_groups: usize) -> Result<Identity, Error> {
+pub(super) fn check(identity: Identity, spelled: AllowedSystemNames<'_>, max_groups: usize) -> Result<Identity, Error> {
     let Identity {
         username,
         groups,
@@ -38,8 +38,8 @@ pub(super) fn check(identity: Identity, spelled: Spelled<'_>, max_groups: usize)
         extra,
     } = identity;
     let (users, spelled_groups) = match spelled {
-        Spelled::Nothing => (&[][..], &[][..]),
-        Spelled::Names { user, groups } => (user, groups),
+        AllowedSystemNames::Nothing => (&[][..], &[][..]),
+        AllowedSystemNames::Names { user, groups } => (user, groups),
     };
     check_value("username", &username)?;
     check_system("username", &username, users)?;

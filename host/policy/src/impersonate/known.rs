@@ -10,7 +10,7 @@ use tollgate_core::user::{AccessAs, CiJob, Membership, Role};
 
 /// The facts that are the same for every request of one access.
 #[derive(Clone, Debug)]
-pub struct Known {
+pub struct AccessInput {
     /// `id`, `name`, `config_project`, `cluster`.
     pub agent: Json,
     /// `id`, `username`.
@@ -21,7 +21,7 @@ pub struct Known {
     pub job: Json,
 }
 
-impl Known {
+impl AccessInput {
     /// The facts of an access.
     pub fn of(access: &AccessFacts) -> Self {
         let AccessFacts {

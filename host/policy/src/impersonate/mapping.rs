@@ -12,9 +12,9 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_saphyr::Spanned;
 
-use super::guard::{self, SYSTEM, Spelled};
-use super::{Error, Impersonation, Known};
-use crate::cel::{Expression, Spelling, Variables};
+use super::guard::{self, AllowedSystemNames, SYSTEM};
+use super::{AccessInput, Error, Impersonation};
+use crate::cel::{Expression, ResultLiteral, Variables};
 use crate::rego::{IMPERSONATION_FILE, parse_yaml};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
@@ -29,9 +29,9 @@ const EXPRESSIONS: usize = 64;
 
 /// The names of people and jobs in clusters, compiled.
 #[derive(Debug)]
-pub struct Mapping {
-    user: Rules,
-    ci_job: Rules,
+pub struct ImpersonationMapping {
+    user: IdentityRules,
+    ci_job: IdentityRules,
     max_groups: usize,
 }
 
@@ -44,22 +44,22 @@ pub struct Names {
     /// Whether it gives a uid.
     pub uid: bool,
     /// Usernames, or prefixes of usernames.
-    pub usernames: BTreeSet<Spelling>,
+    pub usernames: BTreeSet<ResultLiteral>,
     /// Groups, or prefixes of groups.
-    pub groups: BTreeSet<Spelling>,
+    pub groups: BTreeSet<ResultLiteral>,
 }
 
 /// The expressions of one kind of access.
 #[derive(Debug)]
-struct Rules {
-    username: Rule,
-    groups: Vec<Rule>,
-    uid: Option<Rule>,
-    extra: Vec<(String, Rule)>,
+struct IdentityRules {
+    username: IdentityRule,
+    groups: Vec<IdentityRule>,
+    uid: Option<IdentityRule>,
+    extra: Vec<(String, IdentityRule)>,
 }
 
 #[derive(Debug)]
-struct Rule {
+struct IdentityRule {
     /// Its place in the file, for messages.
     part: String,
     expression: Expression,
@@ -92,7 +92,7 @@ struct RawRules {
     extra: BTreeMap<String, Spanned<String>>,
 }
 
-impl Mapping {
+impl ImpersonationMapping {
     /// Reads `impersonation.cel.yaml` of `folder`. Blocks for some milliseconds.
     ///
     /// - `max_groups`: groups one identity may have.
@@ -147,17 +147,17 @@ impl Mapping {
     /// # Errors
     /// Each [`Error`] denies.
     pub fn apply(&self, access: &AccessFacts) -> Result<Impersonation, Error> {
-        self.apply_known(access, &Known::of(access))
+        self.apply_known(access, &AccessInput::of(access))
     }
 
-    /// Like [`Mapping::apply`], with the facts of the access already known.
-    pub fn apply_known(&self, access: &AccessFacts, known: &Known) -> Result<Impersonation, Error> {
+    /// Like [`ImpersonationMapping::apply`], with the facts of the access already known.
+    pub fn apply_known(&self, access: &AccessFacts, known: &AccessInput) -> Result<Impersonation, Error> {
         let identity = match &access.access_as {
             AccessAs::Agent => return Ok(Impersonation::Nobody),
             AccessAs::User { .. } => self.user.identity(known, self.max_groups)?,
             AccessAs::CiJob(_) => self.ci_job.identity(known, self.max_groups)?,
             AccessAs::Mapped(identity) | AccessAs::Impersonate(identity) => {
-                guard::check(identity.clone(), Spelled::Nothing, self.max_groups)?
+                guard::check(identity.clone(), AllowedSystemNames::Nothing, self.max_groups)?
             }
         };
         Ok(Impersonation::As(identity))
@@ -166,8 +166,8 @@ impl Mapping {
     /// The identity for the input of a test case; `None` where no rule of the file applies.
     ///
     /// # Errors
-    /// As [`Mapping::apply`].
-    pub(crate) fn apply_case(&self, known: &Known) -> Option<Result<Identity, Error>> {
+    /// As [`ImpersonationMapping::apply`].
+    pub(crate) fn apply_case(&self, known: &AccessInput) -> Option<Result<Identity, Error>> {
         let rules = match known.access_as()? {
             "user" => &self.user,
             "ci_job" => &self.ci_job,
@@ -192,7 +192,7 @@ impl Mapping {
 }
 
 impl Names {
-    fn add(&mut self, rules: &Rules) {
+    fn add(&mut self, rules: &IdentityRules) {
         self.uid |= rules.uid.is_some();
         self.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
         self.usernames.extend(rules.username.expression.spellings());
@@ -202,7 +202,7 @@ impl Names {
 }
 
 impl RawRules {
-    fn compile(self, path: &str, kind: &str, found: &mut Vec<Diagnostic>) -> Option<Rules> {
+    fn compile(self, path: &str, kind: &str, found: &mut Vec<Diagnostic>) -> Option<IdentityRules> {
         let Self {
             username,
             groups,
@@ -220,7 +220,7 @@ impl RawRules {
             let line = u32::try_from(source.referenced.line()).unwrap_or(0);
             let here = Location::new(path, line);
             match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
-                Ok(expression) => Some(Rule {
+                Ok(expression) => Some(IdentityRule {
                     part,
                     system_names: system_names(&expression, &source.value),
                     expression,
@@ -234,11 +234,11 @@ impl RawRules {
         // Compiles every expression before failing, so that one load reports all mistakes.
         let username = compile(format!("{kind}.username"), username);
         let numbered = groups.into_iter().enumerate();
-        let groups: Vec<Option<Rule>> = numbered
+        let groups: Vec<Option<IdentityRule>> = numbered
             .map(|(at, source)| compile(format!("{kind}.groups[{at}]"), source))
             .collect();
         let uid = uid.map(|source| compile(format!("{kind}.uid"), source));
-        let extra: Vec<(String, Option<Rule>)> = extra
+        let extra: Vec<(String, Option<IdentityRule>)> = extra
             .into_iter()
             .map(|(key, source)| {
                 let rule = compile(format!("{kind}.extra.{key}"), source);
@@ -260,7 +260,7 @@ impl RawRules {
         };
         let extra = extra.into_iter().map(|(key, rule)| Some((key, rule?)));
         let extra = extra.collect::<Option<Vec<_>>>()?;
-        keys_are_good.then(|| Rules {
+        keys_are_good.then(|| IdentityRules {
             username,
             groups,
             uid,
@@ -272,8 +272,8 @@ impl RawRules {
 /// The `system:` names that an expression spells out.
 fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
     let whole = |spelling| match spelling {
-        Spelling::Whole(text) => Some(text),
-        Spelling::Start(_) => None,
+        ResultLiteral::Exact(text) => Some(text),
+        ResultLiteral::Prefix(_) => None,
     };
     let names: BTreeSet<String> = expression.spellings().into_iter().filter_map(whole).collect();
     let spelled = names
@@ -287,7 +287,7 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
         .collect()
 }
 
-impl Rule {
+impl IdentityRule {
     /// Of the names it gave, the `system:` names that it gave because it spells them out.
     ///
     /// Security: an expression can spell out a name for one caller and compute the same name for
@@ -306,8 +306,8 @@ impl Rule {
     }
 }
 
-impl Rules {
-    fn identity(&self, known: &Known, max_groups: usize) -> Result<Identity, Error> {
+impl IdentityRules {
+    fn identity(&self, known: &AccessInput, max_groups: usize) -> Result<Identity, Error> {
         let (projects, groups) = (known.roles("projects"), known.roles("groups"));
         let variables: [(&str, &Json); 6] = [
             ("agent", &known.agent),
@@ -321,14 +321,14 @@ impl Rules {
             part: "variables".to_owned(),
             source,
         })?;
-        let texts = |rule: &Rule| {
+        let texts = |rule: &IdentityRule| {
             let texts = rule.expression.eval_texts_in(&variables);
             texts.map_err(|source| Error::Expression {
                 part: rule.part.clone(),
                 source,
             })
         };
-        let one = |rule: &Rule| {
+        let one = |rule: &IdentityRule| {
             let text = rule.expression.eval_string_in(&variables);
             text.map_err(|source| Error::Expression {
                 part: rule.part.clone(),
@@ -353,7 +353,7 @@ impl Rules {
             uid: self.uid.as_ref().map(one).transpose()?,
             extra,
         };
-        let spelled = Spelled::Names {
+        let spelled = AllowedSystemNames::Names {
             user: &system_users,
             groups: &system_groups,
         };

@@ -1,6 +1,6 @@
 //! Determines which service account acts for an Application, from the `destinationServiceAccounts`
 //! of its project, its destination and the rules of `policies/applications`. The result,
-//! [`Acting`], names the entry that decided.
+//! [`DerivedAccount`], names the entry that decided.
 //!
 //! Invariant: the first entry that matches decides, even if its account is invalid. The cluster is
 //! not asked, and no pattern is compiled per request.
@@ -22,8 +22,8 @@ mod tests;
 mod validate;
 
 pub use account::{Account, RESERVED_NAMESPACES};
-pub use list::{List, Matched, Target, Tried};
-pub use rules::{Human, Rules};
+pub use list::{DeployTarget, DestinationServiceAccounts, EvaluatedEntry, PatternMatch};
+pub use rules::{ImpersonationRules, PrincipalInfo};
 pub use validate::validate;
 
 /// Who acts when no entry matches.
@@ -52,7 +52,7 @@ impl Fallback {
 
 /// What decided who acts.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum By {
+pub enum AccountSource {
     /// The entry with this index. The list is that of the project, followed by those of its global
     /// projects.
     Entry {
@@ -67,13 +67,13 @@ pub enum By {
 
 /// Who acts for an Application, and why.
 #[derive(Clone, Debug)]
-pub struct Acting {
+pub struct DerivedAccount {
     /// The account; `None` if the gateway acts in its own name.
     pub account: Option<Account>,
     /// The identity to impersonate: the account's user name, no group, no uid, no extra.
     pub impersonation: Arc<Impersonation>,
     /// What decided.
-    pub by: By,
+    pub by: AccountSource,
 }
 
 /// Why nobody acts for an Application. Each error denies.

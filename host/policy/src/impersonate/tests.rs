@@ -1,8 +1,8 @@
 use std::path::Path;
 
-use super::guard::{self, Spelled};
-use super::{Error, Known, Mapping, Names, VALUE_BYTES};
-use crate::cel::{self, Spelling};
+use super::guard::{self, AllowedSystemNames};
+use super::{AccessInput, Error, ImpersonationMapping, Names, VALUE_BYTES};
+use crate::cel::{self, ResultLiteral};
 use tollgate_core::user::Identity;
 
 fn person() -> Identity {
@@ -17,7 +17,7 @@ fn person() -> Identity {
 fn check(change: impl FnOnce(&mut Identity)) -> Result<Identity, Error> {
     let mut identity = person();
     change(&mut identity);
-    guard::check(identity, Spelled::Nothing, 3)
+    guard::check(identity, AllowedSystemNames::Nothing, 3)
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {
@@ -145,15 +145,15 @@ fn keys_of_extra_are_read_back_as_they_are() {
 }
 
 /// A mapping with these rules for people.
-fn mapping(user: &str) -> Result<Mapping, String> {
+fn mapping(user: &str) -> Result<ImpersonationMapping, String> {
     let text = format!("user: {user}\nci_job: {{username: string(job.id)}}\n");
-    let loaded = Mapping::parse("impersonation.cel.yaml", &text, 10);
+    let loaded = ImpersonationMapping::parse("impersonation.cel.yaml", &text, 10);
     let found: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     loaded.value.ok_or(found.join("; "))
 }
 
 fn named(user: &str, username: &str) -> Result<Identity, Error> {
-    let known = Known::from_input(&serde_json::json!({
+    let known = AccessInput::from_input(&serde_json::json!({
         "agent": {"id": 1, "name": "a", "config_project": 2, "cluster": "c"},
         "user": {"id": 3, "username": username},
         "access": {
@@ -252,14 +252,14 @@ fn a_mapping_that_is_wrong_says_where() {
         assert!(found.contains(expected), "{rules}: {found}");
         assert!(found.starts_with("impersonation.cel.yaml"), "{found}");
     }
-    let nowhere = Mapping::load(Path::new("/nowhere"), 10);
+    let nowhere = ImpersonationMapping::load(Path::new("/nowhere"), 10);
     assert!(nowhere.value.is_none() && nowhere.diagnostics[0].is_error());
 }
 
 #[test]
 fn the_shipped_mapping_says_which_names_it_gives() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
-    let loaded = Mapping::load(&folder, 200);
+    let loaded = ImpersonationMapping::load(&folder, 200);
     assert_eq!(loaded.diagnostics, vec![]);
     let Names {
         extra_keys,
@@ -280,8 +280,8 @@ fn the_shipped_mapping_says_which_names_it_gives() {
     ];
     assert_eq!(extra_keys, keys.map(|key| format!("agent.gitlab.com/{key}")).into());
     assert!(!uid);
-    let start = |text: &str| Spelling::Start(text.to_owned());
-    let whole = |text: &str| Spelling::Whole(text.to_owned());
+    let start = |text: &str| ResultLiteral::Prefix(text.to_owned());
+    let whole = |text: &str| ResultLiteral::Exact(text.to_owned());
     assert_eq!(usernames, [start("gitlab:ci_job:"), start("gitlab:user:")].into());
     let expected = [
         whole("gitlab:ci_job"),
@@ -301,11 +301,11 @@ fn the_shipped_mapping_says_which_names_it_gives() {
 #[test]
 fn many_roles_are_still_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../policies/kubernetes");
-    let mapping = Mapping::load(&folder, 2_000).value.unwrap();
+    let mapping = ImpersonationMapping::load(&folder, 2_000).value.unwrap();
     let known = |memberships: usize| {
         let one = |id: usize| serde_json::json!({"id": id, "path": "g/p", "roles": ["reporter", "developer"]});
         let projects: Vec<_> = (0..memberships).map(one).collect();
-        Known::from_input(&serde_json::json!({
+        AccessInput::from_input(&serde_json::json!({
             "agent": {"id": 1, "name": "a", "config_project": 2, "cluster": "c"},
             "user": {"id": 3, "username": "ada"},
             "access": {"type": "session_cookie", "as": "user", "projects": projects, "groups": []},

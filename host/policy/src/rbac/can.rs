@@ -6,12 +6,12 @@
 //! Source: Argo CD `cmd/argocd/commands/admin/settings_rbac.go`.
 
 use super::names::is_project_scoped;
-use super::{Rbac, TokenIssuer, Tuple, Verdict};
+use super::{Rbac, RbacRequest, TokenIssuer, Verdict};
 use tollgate_core::claims::project_of_subject;
 
 /// A question to `rbac can`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Question<'a> {
+pub struct CanQuery<'a> {
     /// Role, user or group.
     pub subject: &'a str,
     /// Action.
@@ -22,13 +22,13 @@ pub struct Question<'a> {
     pub sub_resource: &'a str,
 }
 
-impl<'a> Question<'a> {
+impl<'a> CanQuery<'a> {
     /// The tuple to judge. Short names are resolved, and a missing object of a project-scoped
     /// resource means every object.
-    pub fn tuple(&self) -> Tuple<'a> {
+    pub fn tuple(&self) -> RbacRequest<'a> {
         let resource = resolve_resource(self.resource);
         let is_everything = is_project_scoped(resource) && matches!(self.sub_resource, "" | "*");
-        Tuple {
+        RbacRequest {
             resource,
             action: self.action,
             object: if is_everything { "*/*" } else { self.sub_resource },
@@ -78,7 +78,7 @@ pub enum RequestError {
 impl Rbac {
     /// Answers a question about a subject by name. The verdict is what the gateway decides for a
     /// caller who signs in by that name, and what [`Rbac::explain`] explains.
-    pub fn can(&self, question: Question<'_>) -> (Verdict, Vec<Advice>) {
+    pub fn can(&self, question: CanQuery<'_>) -> (Verdict, Vec<Advice>) {
         let subject = question.subject;
         let tuple = question.tuple();
         let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), tuple);

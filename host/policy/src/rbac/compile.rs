@@ -9,10 +9,10 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use super::index::Table;
-use super::matcher::{Dialect, Matcher, PatternId, Pool};
+use super::matcher::{Dialect, Matcher, PatternId, PatternPool};
 use super::read::{Grant, Lines, Row, builtin_text, project_lines, undefined};
 use super::{Builtin, Effect, MatchMode, PolicySource, ProjectId, Rbac, Rule, SubjectId, identity};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
 /// Who wrote a text, which decides whether findings about its patterns are reported.
@@ -32,7 +32,7 @@ impl Rbac {
     /// never apply. In a project the same mistakes drop all of its roles, with a warning. Every
     /// finding is reported at once.
     pub fn compile(source: &PolicySource) -> Loaded<Self> {
-        let mut build = Build::new(source);
+        let mut build = RbacBuilder::new(source);
         if let Some(text) = builtin_text(&source.builtin) {
             let author = if source.builtin == Builtin::Argocd {
                 Author::Argocd
@@ -46,7 +46,7 @@ impl Rbac {
                 lines.diagnostics.clear();
             }
             let dialect = match (author, source.semantics) {
-                (Author::Argocd, Semantics::Strict) => Dialect::ExactGlob,
+                (Author::Argocd, RbacSemantics::Strict) => Dialect::ExactGlob,
                 _ => build.dialect,
             };
             build.lines(lines, None, dialect, author);
@@ -78,18 +78,18 @@ impl Rbac {
     }
 }
 
-struct Build {
+struct RbacBuilder {
     rbac: Rbac,
     dialect: Dialect,
     diagnostics: Vec<Diagnostic>,
 }
 
-impl Build {
+impl RbacBuilder {
     fn new(source: &PolicySource) -> Self {
         let dialect = match (source.match_mode, source.semantics) {
             (MatchMode::Regex, _) => Dialect::Regex,
-            (MatchMode::Glob, Semantics::Argocd) => Dialect::Glob,
-            (MatchMode::Glob, Semantics::Strict) => Dialect::ExactGlob,
+            (MatchMode::Glob, RbacSemantics::Argocd) => Dialect::Glob,
+            (MatchMode::Glob, RbacSemantics::Strict) => Dialect::ExactGlob,
         };
         let rbac = Rbac {
             semantics: source.semantics,
@@ -97,7 +97,7 @@ impl Build {
             default_role: source.default_role.clone(),
             accounts: source.accounts.clone(),
             rules: Vec::new(),
-            pool: Pool::default(),
+            pool: PatternPool::default(),
             subjects: HashMap::new(),
             names: Vec::new(),
             projects: FxHashMap::default(),
@@ -205,8 +205,8 @@ impl Build {
                 Some(Matcher::Broken { what, .. }) if author != Author::Argocd => {
                     let message = format!("{field} pattern never matches: {what}");
                     match self.rbac.semantics {
-                        Semantics::Argocd => Diagnostic::warning(rule.location.clone(), message),
-                        Semantics::Strict => Diagnostic::error(rule.location.clone(), message),
+                        RbacSemantics::Argocd => Diagnostic::warning(rule.location.clone(), message),
+                        RbacSemantics::Strict => Diagnostic::error(rule.location.clone(), message),
                     }
                     .with_hint(match rule.effect {
                         Effect::Deny => "what it should deny is not denied",

@@ -4,10 +4,10 @@
 //! Invariant: the answer is never no if some such object would be allowed. It can be yes although
 //! none would be: each object is judged by itself afterwards.
 
-use super::identity::{Identity, PlanKey, Standing};
+use super::identity::{Eligibility, Identity, PlanKey};
 use super::matcher::{Match, Matcher};
-use super::{Effect, Rbac, Rule, Tuple, Why};
-use tollgate_config::Semantics;
+use super::{Effect, Rbac, RbacRequest, Rule, VerdictReason};
+use tollgate_config::RbacSemantics;
 use tollgate_core::glob::{Pattern, quote_meta};
 
 impl Rbac {
@@ -42,17 +42,17 @@ impl Rbac {
                 let Some(object) = pattern.common_witness(wanted) else {
                     return false;
                 };
-                let tuple = Tuple {
+                let tuple = RbacRequest {
                     resource,
                     action,
                     object: &object,
                 };
                 match self.decide(who, tuple).why {
-                    Why::Allowed => true,
+                    VerdictReason::Allowed => true,
                     // The row matches, so it does not count for this object; it may for another.
-                    Why::NoRule => self.counts(who, rule),
+                    VerdictReason::NoRule => self.counts(who, rule),
                     // Another object may be allowed, unless all of them are denied.
-                    Why::DeniedByRule | Why::EvaluationError => {
+                    VerdictReason::DeniedByRule | VerdictReason::EvaluationError => {
                         self.counts(who, rule)
                             && !self.is_denied_all((who, rule), ([resource, action], [pattern, wanted]))
                     }
@@ -86,8 +86,8 @@ impl Rbac {
         let denies = self.rules.iter().filter(|rule| rule.effect == Effect::Deny);
         // Argo CD judges principals alone: what one is denied, another may be allowed.
         let weighs = |rule: &Rule| match self.semantics {
-            Semantics::Strict => true,
-            Semantics::Argocd => rule.subject == allowing.subject,
+            RbacSemantics::Strict => true,
+            RbacSemantics::Argocd => rule.subject == allowing.subject,
         };
         let mut denies = denies.filter(|rule| rule.project.is_none() && self.counts(who, rule) && weighs(rule));
         denies.any(covers)
@@ -107,6 +107,6 @@ impl Rbac {
             }
         };
         let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
-        steps.any(|step| step.standing == Standing::Counts && step.roles.contains(subject))
+        steps.any(|step| step.standing == Eligibility::Eligible && step.roles.contains(subject))
     }
 }

@@ -6,14 +6,14 @@
 
 use rustc_hash::FxHashMap;
 
-use super::identity::{Identity, PlanKey, Standing, Step};
+use super::identity::{Eligibility, Identity, PlanKey, PlanStep};
 use super::index::{Leaf, Objects};
-use super::{Outcome, Rbac, RuleId, Tuple, Verdict, Why};
-use tollgate_config::Semantics;
+use super::{Outcome, Rbac, RbacRequest, RuleId, Verdict, VerdictReason};
+use tollgate_config::RbacSemantics;
 
 /// The first rows found so far.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Found {
+pub(super) struct FirstMatches {
     allow: Option<u32>,
     deny: Option<u32>,
     broken: Option<u32>,
@@ -27,7 +27,7 @@ fn first(left: Option<u32>, right: Option<u32>) -> Option<u32> {
     }
 }
 
-impl Found {
+impl FirstMatches {
     fn leaf(&mut self, leaf: &Leaf) {
         self.allow = first(self.allow, leaf.allow);
         self.deny = first(self.deny, leaf.deny);
@@ -40,14 +40,14 @@ impl Found {
     /// A deny takes precedence over an error, and an error over an allow.
     pub(super) fn verdict(self) -> Verdict {
         let (outcome, rule, why) = match self {
-            Self { deny: Some(row), .. } => (Outcome::Deny, Some(row), Why::DeniedByRule),
-            Self { broken: Some(row), .. } => (Outcome::Deny, Some(row), Why::EvaluationError),
-            Self { allow: Some(row), .. } => (Outcome::Allow, Some(row), Why::Allowed),
+            Self { deny: Some(row), .. } => (Outcome::Deny, Some(row), VerdictReason::DeniedByRule),
+            Self { broken: Some(row), .. } => (Outcome::Deny, Some(row), VerdictReason::EvaluationError),
+            Self { allow: Some(row), .. } => (Outcome::Allow, Some(row), VerdictReason::Allowed),
             Self {
                 allow: None,
                 deny: None,
                 broken: None,
-            } => (Outcome::Deny, None, Why::NoRule),
+            } => (Outcome::Deny, None, VerdictReason::NoRule),
         };
         Verdict {
             outcome,
@@ -60,29 +60,29 @@ impl Found {
 const NO_RULE: Verdict = Verdict {
     outcome: Outcome::Deny,
     rule: None,
-    why: Why::NoRule,
+    why: VerdictReason::NoRule,
 };
 
 /// A plan, evaluated as far as resource and action determine it.
-struct Prepared<'a> {
-    steps: Vec<(Found, Vec<&'a Objects>)>,
+struct PartialPlan<'a> {
+    steps: Vec<(FirstMatches, Vec<&'a Objects>)>,
 }
 
 impl Rbac {
     /// Whether the caller may do this. An identity of another policy may do nothing.
-    pub fn decide(&self, who: &Identity, tuple: Tuple<'_>) -> Verdict {
+    pub fn decide(&self, who: &Identity, tuple: RbacRequest<'_>) -> Verdict {
         if !who.belongs_to(self) {
             return NO_RULE;
         }
         let steps = who.plan(self.plan_key(who, tuple)).iter();
         let founds = steps
-            .filter(|step| step.standing == Standing::Counts)
+            .filter(|step| step.standing == Eligibility::Eligible)
             .map(|step| self.search(step, tuple));
         self.narrow(combine(self.semantics, founds), who, tuple)
     }
 
     /// Denies what the policy that narrows this one does not allow.
-    fn narrow(&self, verdict: Verdict, who: &Identity, tuple: Tuple<'_>) -> Verdict {
+    fn narrow(&self, verdict: Verdict, who: &Identity, tuple: RbacRequest<'_>) -> Verdict {
         let Some(narrower) = self.narrowed_by.as_ref().filter(|_| verdict.is_allowed()) else {
             return verdict;
         };
@@ -105,9 +105,9 @@ impl Rbac {
         if !who.belongs_to(self) {
             return objects.map(|_| NO_RULE).collect();
         }
-        let mut prepared: FxHashMap<PlanKey, Prepared<'_>> = FxHashMap::default();
+        let mut prepared: FxHashMap<PlanKey, PartialPlan<'_>> = FxHashMap::default();
         let decide = |object: &str| {
-            let tuple = Tuple {
+            let tuple = RbacRequest {
                 resource,
                 action,
                 object,
@@ -125,11 +125,11 @@ impl Rbac {
 
     /// Rows that match the request for any of the caller's principals, in the order they were read.
     /// If there are more than `most`, denies are kept before others.
-    pub fn candidates(&self, who: &Identity, tuple: Tuple<'_>, most: usize) -> Vec<RuleId> {
+    pub fn candidates(&self, who: &Identity, tuple: RbacRequest<'_>, most: usize) -> Vec<RuleId> {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
             let steps = who.plan(self.plan_key(who, tuple)).iter();
-            for step in steps.filter(|step| step.standing == Standing::Counts) {
+            for step in steps.filter(|step| step.standing == Eligibility::Eligible) {
                 self.visit(step, tuple, &mut |leaf| {
                     rows.extend(leaf.rows.iter().copied().map(RuleId))
                 });
@@ -146,7 +146,7 @@ impl Rbac {
         rows
     }
 
-    pub(super) fn plan_key(&self, who: &Identity, tuple: Tuple<'_>) -> PlanKey {
+    pub(super) fn plan_key(&self, who: &Identity, tuple: RbacRequest<'_>) -> PlanKey {
         if who.is_plain() {
             PlanKey::Base
         } else {
@@ -155,14 +155,14 @@ impl Rbac {
     }
 
     /// The first rows of one principal that match.
-    pub(super) fn search(&self, step: &Step, tuple: Tuple<'_>) -> Found {
-        let mut found = Found::default();
+    pub(super) fn search(&self, step: &PlanStep, tuple: RbacRequest<'_>) -> FirstMatches {
+        let mut found = FirstMatches::default();
         let broken = self.visit(step, tuple, &mut |leaf| found.leaf(leaf));
         found.broken(broken);
         found
     }
 
-    fn visit(&self, step: &Step, tuple: Tuple<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
+    fn visit(&self, step: &PlanStep, tuple: RbacRequest<'_>, found: &mut impl FnMut(&Leaf)) -> Option<u32> {
         let pool = &self.pool;
         let mut broken = None;
         for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
@@ -179,10 +179,10 @@ impl Rbac {
         broken
     }
 
-    fn prepare<'a>(&'a self, steps: &[Step], tuple: Tuple<'_>) -> Prepared<'a> {
-        let counting = steps.iter().filter(|step| step.standing == Standing::Counts);
-        let prepare = |step: &Step| {
-            let (mut found, mut indexes) = (Found::default(), Vec::new());
+    fn prepare<'a>(&'a self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> PartialPlan<'a> {
+        let counting = steps.iter().filter(|step| step.standing == Eligibility::Eligible);
+        let prepare = |step: &PlanStep| {
+            let (mut found, mut indexes) = (FirstMatches::default(), Vec::new());
             for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {
                 let mut at_action = None;
                 let row = table.visit(tuple.resource, &self.pool, &mut |actions| {
@@ -193,12 +193,12 @@ impl Rbac {
             }
             (found, indexes)
         };
-        Prepared {
+        PartialPlan {
             steps: counting.map(prepare).collect(),
         }
     }
 
-    fn finish(&self, mut found: Found, indexes: &[&Objects], object: &str) -> Found {
+    fn finish(&self, mut found: FirstMatches, indexes: &[&Objects], object: &str) -> FirstMatches {
         for index in indexes {
             let broken = index.visit(object, &self.pool, &mut |leaf| found.leaf(leaf));
             found.broken(broken);
@@ -208,30 +208,30 @@ impl Rbac {
 }
 
 /// Combines what the principals' rows say, in the order of the principals, into one verdict.
-pub(super) fn combine(semantics: Semantics, founds: impl Iterator<Item = Found>) -> Verdict {
+pub(super) fn combine(semantics: RbacSemantics, founds: impl Iterator<Item = FirstMatches>) -> Verdict {
     let mut refusal = NO_RULE;
-    let mut all = Found::default();
+    let mut all = FirstMatches::default();
     for found in founds {
         match semantics {
-            Semantics::Strict => {
-                all = Found {
+            RbacSemantics::Strict => {
+                all = FirstMatches {
                     allow: first(all.allow, found.allow),
                     deny: first(all.deny, found.deny),
                     broken: first(all.broken, found.broken),
                 };
             }
-            Semantics::Argocd => {
+            RbacSemantics::Argocd => {
                 let verdict = found.verdict();
                 match (verdict.why, refusal.why) {
-                    (Why::Allowed, _) => return verdict,
-                    (Why::NoRule, _) | (_, Why::DeniedByRule) => {}
-                    (Why::DeniedByRule, _) | (Why::EvaluationError, _) => refusal = verdict,
+                    (VerdictReason::Allowed, _) => return verdict,
+                    (VerdictReason::NoRule, _) | (_, VerdictReason::DeniedByRule) => {}
+                    (VerdictReason::DeniedByRule, _) | (VerdictReason::EvaluationError, _) => refusal = verdict,
                 }
             }
         }
     }
     match semantics {
-        Semantics::Strict => all.verdict(),
-        Semantics::Argocd => refusal,
+        RbacSemantics::Strict => all.verdict(),
+        RbacSemantics::Argocd => refusal,
     }
 }

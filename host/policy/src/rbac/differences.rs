@@ -20,7 +20,7 @@ use serde::Serialize;
 
 use super::matcher::{Match, Matcher, PatternId};
 use super::names::is_project_scoped;
-use super::{Effect, Rbac, Rule, TokenIssuer, Tuple, Verdict};
+use super::{Effect, Rbac, RbacRequest, Rule, TokenIssuer, Verdict};
 
 /// Maximum number of pairs of rows that are compared. Beyond it the result is marked as incomplete.
 const PAIRS: usize = 2_000_000;
@@ -33,7 +33,7 @@ pub struct Difference {
     /// Groups of the caller, in token order.
     pub groups: Vec<String>,
     /// Issuer of the caller's token: `argocd` or `provider`.
-    pub issuer: Issuer,
+    pub issuer: CallerIssuer,
     /// Resource.
     pub resource: String,
     /// Action.
@@ -60,7 +60,7 @@ struct Request {
 /// Who signed a caller's token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Issuer {
+pub enum CallerIssuer {
     /// Argo CD, for a local account or a role of a project.
     Argocd,
     /// An identity provider.
@@ -71,13 +71,13 @@ pub enum Issuer {
 struct Caller {
     user: String,
     groups: Vec<String>,
-    issuer: Issuer,
+    issuer: CallerIssuer,
 }
 
 /// Every representative request whose outcome differs, sorted by caller. The second part is false
 /// if the policies have more pairs of rows than are compared.
 pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
-    let mut work = Work {
+    let mut work = Comparison {
         left,
         right,
         asked: BTreeSet::new(),
@@ -107,14 +107,14 @@ impl Difference {
     }
 }
 
-struct Work<'a> {
+struct Comparison<'a> {
     left: &'a Rbac,
     right: &'a Rbac,
     asked: BTreeSet<(Caller, Request)>,
     complete: bool,
 }
 
-impl Work<'_> {
+impl Comparison<'_> {
     fn collect(&mut self) {
         let texts = [self.left, self.right]
             .into_iter()
@@ -146,13 +146,13 @@ impl Work<'_> {
             issuer,
         };
         if self.is_local(name) {
-            self.asked.insert((user(Issuer::Argocd), request.clone()));
+            self.asked.insert((user(CallerIssuer::Argocd), request.clone()));
         }
-        self.asked.insert((user(Issuer::Provider), request.clone()));
+        self.asked.insert((user(CallerIssuer::Provider), request.clone()));
         let group = Caller {
             user: String::new(),
             groups: vec![name.to_owned()],
-            issuer: Issuer::Provider,
+            issuer: CallerIssuer::Provider,
         };
         self.asked.insert((group, request.clone()));
     }
@@ -165,7 +165,7 @@ impl Work<'_> {
     /// Whether an identity provider gives the caller a name that it may not give.
     fn is_impostor(&self, caller: &Caller) -> bool {
         let mut names = caller.groups.iter().chain([&caller.user]);
-        caller.issuer == Issuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
+        caller.issuer == CallerIssuer::Provider && names.any(|name| name.starts_with("role:") || self.is_local(name))
     }
 
     /// Adds callers who hold both a deny and an allow that meet, in each order.
@@ -196,9 +196,9 @@ impl Work<'_> {
                 ] {
                     let groups = groups.into_iter().map(str::to_owned).collect();
                     let issuer = if self.is_local(user) {
-                        Issuer::Argocd
+                        CallerIssuer::Argocd
                     } else {
-                        Issuer::Provider
+                        CallerIssuer::Provider
                     };
                     let caller = Caller {
                         user: user.to_owned(),
@@ -217,14 +217,14 @@ impl Work<'_> {
             action,
             object,
         } = request;
-        let tuple = Tuple {
+        let tuple = RbacRequest {
             resource,
             action,
             object,
         };
         let issuer = match caller.issuer {
-            Issuer::Argocd => TokenIssuer::Argocd,
-            Issuer::Provider => TokenIssuer::Provider,
+            CallerIssuer::Argocd => TokenIssuer::Argocd,
+            CallerIssuer::Provider => TokenIssuer::Provider,
         };
         let verdict = |rbac: &Rbac| rbac.decide(&rbac.identify_name(&caller.user, &caller.groups, issuer), tuple);
         let (left, right) = (verdict(self.left), verdict(self.right));

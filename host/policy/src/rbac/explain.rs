@@ -7,9 +7,9 @@ use std::collections::HashSet;
 
 use serde::Serialize;
 
-use super::identity::{Identity, PrincipalKind, Standing, Step};
+use super::identity::{Eligibility, Identity, PlanStep, PrincipalKind};
 use super::matcher::Match;
-use super::{Effect, Outcome, Rbac, Rule, RuleId, Tuple, Verdict, Why};
+use super::{Effect, Outcome, Rbac, RbacRequest, Rule, RuleId, Verdict, VerdictReason};
 
 /// Maximum number of near misses reported, per field.
 const NEAR_MISSES: usize = 5;
@@ -30,7 +30,7 @@ pub struct MatchedRule {
 /// The outcome for one principal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TriedOutcome {
+pub enum PrincipalOutcome {
     /// A row allows.
     Allow,
     /// A row denies.
@@ -51,7 +51,7 @@ pub enum TriedOutcome {
 
 /// One principal, as it was judged.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tried {
+pub struct EvaluatedPrincipal {
     /// Why it is one of the principals.
     pub kind: PrincipalKind,
     /// Its name; empty for the principal that everyone has.
@@ -61,7 +61,7 @@ pub struct Tried {
     /// Roles that it inherits, without itself.
     pub roles: Vec<String>,
     /// The outcome for it.
-    pub outcome: TriedOutcome,
+    pub outcome: PrincipalOutcome,
     /// The row that decided.
     pub rule: Option<MatchedRule>,
 }
@@ -103,7 +103,7 @@ pub struct Explanation {
     /// The row that decided.
     pub rule: Option<MatchedRule>,
     /// Principals in the order they were judged.
-    pub principals: Vec<Tried>,
+    pub principals: Vec<EvaluatedPrincipal>,
     /// For a denial that no row caused: rows that nearly allow, nearest first.
     pub near_misses: Vec<NearMiss>,
     /// What is unknown or surprising, one sentence each.
@@ -112,7 +112,7 @@ pub struct Explanation {
 
 impl Rbac {
     /// Explains a decision. Evaluates every row, so do not call it for each request.
-    pub fn explain(&self, who: &Identity, tuple: Tuple<'_>) -> Explanation {
+    pub fn explain(&self, who: &Identity, tuple: RbacRequest<'_>) -> Explanation {
         let verdict = self.decide(who, tuple);
         let steps = if who.belongs_to(self) {
             who.plan(self.plan_key(who, tuple))
@@ -124,8 +124,8 @@ impl Rbac {
             .filter_map(|step| self.tried(who, step, tuple))
             .collect::<Vec<_>>();
         let near_misses = match verdict.why {
-            Why::NoRule => self.near_misses(steps, tuple),
-            Why::Allowed | Why::DeniedByRule | Why::EvaluationError => Vec::new(),
+            VerdictReason::NoRule => self.near_misses(steps, tuple),
+            VerdictReason::Allowed | VerdictReason::DeniedByRule | VerdictReason::EvaluationError => Vec::new(),
         };
         let notes = self.notes(&principals, tuple);
         Explanation {
@@ -151,26 +151,26 @@ impl Rbac {
         })
     }
 
-    fn tried(&self, who: &Identity, step: &Step, tuple: Tuple<'_>) -> Option<Tried> {
+    fn tried(&self, who: &Identity, step: &PlanStep, tuple: RbacRequest<'_>) -> Option<EvaluatedPrincipal> {
         let principal = who.principals.get(step.principal)?;
         let (outcome, rule) = match step.standing {
-            Standing::Reserved => (TriedOutcome::ReservedName, None),
-            Standing::Ungranted => (TriedOutcome::GroupWithoutGrant, None),
-            Standing::ForeignProject => (TriedOutcome::ForeignProject, None),
-            Standing::TokenOnly => (TriedOutcome::TokenOnly, None),
-            Standing::Counts => {
+            Eligibility::Reserved => (PrincipalOutcome::ReservedName, None),
+            Eligibility::Ungranted => (PrincipalOutcome::GroupWithoutGrant, None),
+            Eligibility::ForeignProject => (PrincipalOutcome::ForeignProject, None),
+            Eligibility::TokenOnly => (PrincipalOutcome::TokenOnly, None),
+            Eligibility::Eligible => {
                 let verdict = self.search(step, tuple).verdict();
                 let outcome = match verdict.why {
-                    Why::Allowed => TriedOutcome::Allow,
-                    Why::DeniedByRule => TriedOutcome::Deny,
-                    Why::NoRule => TriedOutcome::NoRule,
-                    Why::EvaluationError => TriedOutcome::EvaluationError,
+                    VerdictReason::Allowed => PrincipalOutcome::Allow,
+                    VerdictReason::DeniedByRule => PrincipalOutcome::Deny,
+                    VerdictReason::NoRule => PrincipalOutcome::NoRule,
+                    VerdictReason::EvaluationError => PrincipalOutcome::EvaluationError,
                 };
                 (outcome, self.matched(verdict.rule))
             }
         };
         let names = step.roles.iter().filter_map(|id| self.names.get(id.0 as usize));
-        Some(Tried {
+        Some(EvaluatedPrincipal {
             kind: principal.kind,
             known: self.knows(&principal.name),
             roles: names.skip(1).map(|name| name.to_string()).collect(),
@@ -180,8 +180,8 @@ impl Rbac {
         })
     }
 
-    fn near_misses(&self, steps: &[Step], tuple: Tuple<'_>) -> Vec<NearMiss> {
-        let counting = steps.iter().filter(|step| step.standing == Standing::Counts);
+    fn near_misses(&self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> Vec<NearMiss> {
+        let counting = steps.iter().filter(|step| step.standing == Eligibility::Eligible);
         let held: HashSet<&str> = counting
             .flat_map(|step| &step.roles)
             .filter_map(|id| self.names.get(id.0 as usize).map(|name| &**name))
@@ -226,7 +226,7 @@ impl Rbac {
     }
 
     /// The field that keeps a row from allowing, if it is exactly one.
-    fn only_miss(&self, rule: &Rule, tuple: Tuple<'_>, held: &HashSet<&str>) -> Option<Field> {
+    fn only_miss(&self, rule: &Rule, tuple: RbacRequest<'_>, held: &HashSet<&str>) -> Option<Field> {
         let [resource, action, object] = rule.patterns;
         let fails = [
             (Field::Effect, rule.effect == Effect::Inert),
@@ -242,7 +242,7 @@ impl Rbac {
         }
     }
 
-    fn notes(&self, principals: &[Tried], tuple: Tuple<'_>) -> Vec<String> {
+    fn notes(&self, principals: &[EvaluatedPrincipal], tuple: RbacRequest<'_>) -> Vec<String> {
         let mut notes = Vec::new();
         let (mut denied, mut said) = (None, HashSet::new());
         for tried in principals {
@@ -251,16 +251,16 @@ impl Rbac {
                 notes.push(format!("no row or grant names `{name}`"));
             }
             match tried.outcome {
-                TriedOutcome::GroupWithoutGrant if tried.known => notes.push(format!(
+                PrincipalOutcome::GroupWithoutGrant if tried.known => notes.push(format!(
                     "rows of group `{name}` do not count, since no `g, {name}, role:...` line names it"
                 )),
-                TriedOutcome::ReservedName => notes.push(format!(
+                PrincipalOutcome::ReservedName => notes.push(format!(
                     "`{name}` does not count: the name belongs to a role, a project or a local account, and an \
                      identity provider may not speak for it"
                 )),
-                TriedOutcome::Deny => denied = denied.or(Some(name)),
-                TriedOutcome::Allow => {
-                    if let Some(denied) = denied.filter(|_| self.semantics == tollgate_config::Semantics::Argocd) {
+                PrincipalOutcome::Deny => denied = denied.or(Some(name)),
+                PrincipalOutcome::Allow => {
+                    if let Some(denied) = denied.filter(|_| self.semantics == tollgate_config::RbacSemantics::Argocd) {
                         notes.push(format!(
                             "the deny on `{denied}` does not count, since `{name}` is allowed"
                         ));

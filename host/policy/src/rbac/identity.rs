@@ -12,7 +12,7 @@ use rustc_hash::FxHashMap;
 use serde_json::{Map, Value, json};
 
 use super::{ProjectId, Rbac, SubjectId};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::claims::{project_of_subject, scope_values, user_identifier};
 
 /// Maximum number of identities cached per policy.
@@ -50,8 +50,8 @@ pub enum TokenIssuer {
 
 /// Whether a principal counts for a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Standing {
-    Counts,
+pub(super) enum Eligibility {
+    Eligible,
     /// A role, project or local account name that an identity provider gave.
     Reserved,
     /// A group without a grant; Argo CD does not evaluate it.
@@ -71,9 +71,9 @@ pub(super) struct Principal {
 
 /// A principal in one plan, with the tables of every role it holds.
 #[derive(Clone, Debug)]
-pub(super) struct Step {
+pub(super) struct PlanStep {
     pub(super) principal: usize,
-    pub(super) standing: Standing,
+    pub(super) standing: Eligibility,
     pub(super) roles: Vec<SubjectId>,
     pub(super) tables: Box<[u32]>,
 }
@@ -88,13 +88,13 @@ pub(super) enum PlanKey {
 
 /// Whether the caller is a project token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Token {
+enum TokenProject {
     /// The caller is not a project token.
     Absent,
     /// It is one, of an unknown project.
     Unknown,
     /// It is one, of this project.
-    Of(ProjectId),
+    Known(ProjectId),
 }
 
 /// A caller, prepared for decisions.
@@ -102,19 +102,19 @@ enum Token {
 pub struct Identity {
     policy: u64,
     pub(super) principals: Vec<Principal>,
-    token: Token,
+    token: TokenProject,
     /// For requests without a project, or in a project that adds nothing.
-    base: Box<[Step]>,
+    base: Box<[PlanStep]>,
     /// For a project token and objects of another project.
-    foreign: Box<[Step]>,
-    projects: FxHashMap<ProjectId, Box<[Step]>>,
+    foreign: Box<[PlanStep]>,
+    projects: FxHashMap<ProjectId, Box<[PlanStep]>>,
     /// The same caller's identity in the policy that narrows this one.
     narrowed: Option<Arc<Self>>,
 }
 
 /// The parts of the claims that determine the identity.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Key {
+struct CacheKey {
     local: bool,
     user: String,
     groups: Vec<String>,
@@ -123,7 +123,7 @@ struct Key {
 /// Cache of the identities of one policy.
 pub(super) struct Cache {
     policy: u64,
-    identities: moka::sync::Cache<Key, Arc<Identity>>,
+    identities: moka::sync::Cache<CacheKey, Arc<Identity>>,
 }
 
 impl Cache {
@@ -138,7 +138,7 @@ impl Cache {
 
 impl Identity {
     /// The steps of a plan.
-    pub(super) fn plan(&self, key: PlanKey) -> &[Step] {
+    pub(super) fn plan(&self, key: PlanKey) -> &[PlanStep] {
         match key {
             PlanKey::Base => &self.base,
             PlanKey::Foreign => &self.foreign,
@@ -155,8 +155,8 @@ impl Identity {
     pub(super) fn plan_key(&self, project: Option<ProjectId>) -> PlanKey {
         match (project, self.token) {
             (None, _) => PlanKey::Base,
-            (Some(_), Token::Unknown) => PlanKey::Foreign,
-            (Some(project), Token::Of(own)) if own != project => PlanKey::Foreign,
+            (Some(_), TokenProject::Unknown) => PlanKey::Foreign,
+            (Some(project), TokenProject::Known(own)) if own != project => PlanKey::Foreign,
             (Some(project), _) if self.projects.contains_key(&project) => PlanKey::Project(project),
             (Some(_), _) => PlanKey::Base,
         }
@@ -164,7 +164,7 @@ impl Identity {
 
     /// Whether all requests have the same plan.
     pub(super) fn is_plain(&self) -> bool {
-        self.token == Token::Absent && self.projects.is_empty()
+        self.token == TokenProject::Absent && self.projects.is_empty()
     }
 
     /// Whether this policy made it.
@@ -176,7 +176,7 @@ impl Identity {
 impl Rbac {
     /// The identity for the claims of a verified token. Cached; at most 10,000 are kept.
     pub fn identify(&self, claims: &Map<String, Value>) -> Arc<Identity> {
-        let key = Key {
+        let key = CacheKey {
             local: claims.get("iss").and_then(Value::as_str) == Some(LOCAL_ISSUER),
             user: user_identifier(claims).to_owned(),
             groups: scope_values(claims, &self.scopes),
@@ -253,7 +253,7 @@ impl Rbac {
         Identity {
             policy: self.identities.policy,
             principals,
-            token: Token::Absent,
+            token: TokenProject::Absent,
             base,
             foreign: Box::default(),
             projects: FxHashMap::default(),
@@ -279,14 +279,14 @@ impl Rbac {
         Principal {
             kind,
             name: name.to_owned(),
-            reserved: reserved && self.semantics == Semantics::Strict && foreign,
+            reserved: reserved && self.semantics == RbacSemantics::Strict && foreign,
         }
     }
 
-    fn judge_claims(&self, key: &Key) -> Identity {
+    fn judge_claims(&self, key: &CacheKey) -> Identity {
         let mut principals = self.default_principal();
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
-        user.reserved |= self.semantics == Semantics::Strict && key.user.starts_with("role:");
+        user.reserved |= self.semantics == RbacSemantics::Strict && key.user.starts_with("role:");
         principals.push(user);
         principals.extend(
             key.groups
@@ -296,11 +296,14 @@ impl Rbac {
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
 
         let token = match project_of_subject(&key.user) {
-            None => Token::Absent,
-            Some((project, _)) => self.projects.get(project).map_or(Token::Unknown, |id| Token::Of(*id)),
+            None => TokenProject::Absent,
+            Some((project, _)) => self
+                .projects
+                .get(project)
+                .map_or(TokenProject::Unknown, |id| TokenProject::Known(*id)),
         };
         let mut mentioned = BTreeSet::new();
-        if let Token::Of(project) = token {
+        if let TokenProject::Known(project) = token {
             mentioned.insert(project);
         }
         for principal in principals.iter().filter(|principal| !principal.reserved) {
@@ -319,8 +322,8 @@ impl Rbac {
             policy: self.identities.policy,
             base: self.steps(&principals, token, None),
             foreign: match token {
-                Token::Unknown | Token::Of(_) => self.foreign_steps(&principals),
-                Token::Absent => Box::default(),
+                TokenProject::Unknown | TokenProject::Known(_) => self.foreign_steps(&principals),
+                TokenProject::Absent => Box::default(),
             },
             token,
             projects,
@@ -330,20 +333,20 @@ impl Rbac {
     }
 
     /// The steps for requests in a project, or without a project.
-    fn steps(&self, principals: &[Principal], token: Token, project: Option<ProjectId>) -> Box<[Step]> {
+    fn steps(&self, principals: &[Principal], token: TokenProject, project: Option<ProjectId>) -> Box<[PlanStep]> {
         let mut steps = Vec::new();
-        let own_token = token != Token::Absent && project.is_some();
+        let own_token = token != TokenProject::Absent && project.is_some();
         for (at, principal) in principals.iter().enumerate() {
             let mut step = self.step(at, principal, project);
             match (principal.kind, self.semantics) {
                 // Argo CD judges the default role by the global policy first.
-                (PrincipalKind::DefaultRole, Semantics::Argocd) if project.is_some() => {
+                (PrincipalKind::DefaultRole, RbacSemantics::Argocd) if project.is_some() => {
                     steps.push(self.step(at, principal, None));
                 }
-                (PrincipalKind::Everyone, Semantics::Argocd) => step = self.step(at, principal, None),
-                (PrincipalKind::Group, Semantics::Argocd) if own_token => step.standing = Standing::TokenOnly,
-                (PrincipalKind::Group, Semantics::Argocd) if !self.is_granted(&principal.name, project) => {
-                    step.standing = Standing::Ungranted;
+                (PrincipalKind::Everyone, RbacSemantics::Argocd) => step = self.step(at, principal, None),
+                (PrincipalKind::Group, RbacSemantics::Argocd) if own_token => step.standing = Eligibility::TokenOnly,
+                (PrincipalKind::Group, RbacSemantics::Argocd) if !self.is_granted(&principal.name, project) => {
+                    step.standing = Eligibility::Ungranted;
                 }
                 _ => {}
             }
@@ -353,18 +356,18 @@ impl Rbac {
     }
 
     /// The steps of a project token for objects of another project.
-    fn foreign_steps(&self, principals: &[Principal]) -> Box<[Step]> {
+    fn foreign_steps(&self, principals: &[Principal]) -> Box<[PlanStep]> {
         let steps = principals.iter().enumerate().map(|(at, principal)| {
             let mut step = self.step(at, principal, None);
             if matches!(principal.kind, PrincipalKind::User | PrincipalKind::Group) {
-                step.standing = Standing::ForeignProject;
+                step.standing = Eligibility::ForeignProject;
             }
             step
         });
         steps.collect()
     }
 
-    fn step(&self, at: usize, principal: &Principal, project: Option<ProjectId>) -> Step {
+    fn step(&self, at: usize, principal: &Principal, project: Option<ProjectId>) -> PlanStep {
         let roles = self.closure(&principal.name, project);
         let mut tables = Vec::new();
         for role in &roles {
@@ -372,11 +375,11 @@ impl Rbac {
             tables.extend(project.and_then(|project| self.table_of.get(&(Some(project), *role))));
         }
         let standing = if principal.reserved {
-            Standing::Reserved
+            Eligibility::Reserved
         } else {
-            Standing::Counts
+            Eligibility::Eligible
         };
-        Step {
+        PlanStep {
             principal: at,
             standing,
             roles,
@@ -399,8 +402,8 @@ impl Rbac {
             return Vec::new();
         };
         let hops = match self.semantics {
-            Semantics::Argocd => HOPS,
-            Semantics::Strict => usize::MAX,
+            RbacSemantics::Argocd => HOPS,
+            RbacSemantics::Strict => usize::MAX,
         };
         let (mut all, mut seen) = (vec![*start], HashSet::from([*start]));
         let mut from = 0;

@@ -10,10 +10,10 @@
 
 use rustc_hash::FxHashMap;
 
-use super::matcher::{Match, Matcher, PatternId, Pool};
+use super::matcher::{Match, Matcher, PatternId, PatternPool};
 
 /// Up to this many literals are compared one by one instead of hashed.
-const FEW: usize = 8;
+const MAX_LINEAR_LITERALS: usize = 8;
 
 /// Values by pattern.
 #[derive(Debug)]
@@ -21,15 +21,15 @@ pub(super) struct Index<V> {
     literals: Literals<V>,
     everything: Option<Box<V>>,
     ended: Option<Box<ByLength<Bucket<V>>>>,
-    others: Option<Box<Scan<V>>>,
+    others: Option<Box<LinearPatterns<V>>>,
     /// The row of an expression that cannot be evaluated; reaching it denies.
     broken: Option<u32>,
 }
 
 #[derive(Debug)]
 enum Literals<V> {
-    Few(Vec<(Box<str>, V)>),
-    Many(FxHashMap<Box<str>, V>),
+    Linear(Vec<(Box<str>, V)>),
+    Hashed(FxHashMap<Box<str>, V>),
 }
 
 /// Patterns with one literal prefix.
@@ -38,7 +38,7 @@ struct Bucket<V> {
     /// The pattern `prefix*`.
     open: Option<V>,
     /// Other patterns, by literal suffix.
-    by_suffix: ByLength<Scan<V>>,
+    by_suffix: ByLength<LinearPatterns<V>>,
 }
 
 /// Values by a key of few different lengths.
@@ -51,7 +51,7 @@ struct ByLength<V> {
 
 /// Patterns that are tried one by one.
 #[derive(Debug)]
-struct Scan<V> {
+struct LinearPatterns<V> {
     values: Vec<(PatternId, V)>,
     positions: FxHashMap<PatternId, usize>,
 }
@@ -59,7 +59,7 @@ struct Scan<V> {
 impl<V> Default for Index<V> {
     fn default() -> Self {
         Self {
-            literals: Literals::Few(Vec::new()),
+            literals: Literals::Linear(Vec::new()),
             everything: None,
             ended: None,
             others: None,
@@ -86,7 +86,7 @@ impl<V> Default for ByLength<V> {
     }
 }
 
-impl<V> Default for Scan<V> {
+impl<V> Default for LinearPatterns<V> {
     fn default() -> Self {
         Self {
             values: Vec::new(),
@@ -98,7 +98,7 @@ impl<V> Default for Scan<V> {
 impl<V: Default> Index<V> {
     /// The value of a pattern, created if it does not exist. `None` if the pattern never matches. A
     /// pattern that cannot be evaluated is recorded with `row`.
-    pub(super) fn entry(&mut self, id: PatternId, pool: &Pool, row: u32) -> Option<&mut V> {
+    pub(super) fn entry(&mut self, id: PatternId, pool: &PatternPool, row: u32) -> Option<&mut V> {
         let pattern = match pool.matcher(id)? {
             Matcher::Glob(pattern) => pattern,
             Matcher::Regex(_) => return self.others.get_or_insert_default().entry(id),
@@ -134,7 +134,7 @@ impl<V: Default> Index<V> {
 impl<V> Index<V> {
     /// Calls `found` for every value whose pattern matches. Returns the row that stopped the
     /// evaluation, if any.
-    pub(super) fn visit<'a>(&'a self, text: &str, pool: &Pool, found: &mut impl FnMut(&'a V)) -> Option<u32> {
+    pub(super) fn visit<'a>(&'a self, text: &str, pool: &PatternPool, found: &mut impl FnMut(&'a V)) -> Option<u32> {
         if let Some(value) = self.literals.get(text) {
             found(value);
         }
@@ -161,26 +161,26 @@ impl<V> Index<V> {
 impl<V> Literals<V> {
     fn get(&self, text: &str) -> Option<&V> {
         match self {
-            Self::Few(values) => values
+            Self::Linear(values) => values
                 .iter()
                 .find(|(literal, _)| **literal == *text)
                 .map(|(_, value)| value),
-            Self::Many(values) => values.get(text),
+            Self::Hashed(values) => values.get(text),
         }
     }
 }
 
 impl<V: Default> Literals<V> {
     fn entry(&mut self, literal: &str) -> &mut V {
-        if let Self::Few(values) = self
-            && values.len() >= FEW
+        if let Self::Linear(values) = self
+            && values.len() >= MAX_LINEAR_LITERALS
             && values.iter().all(|(known, _)| **known != *literal)
         {
-            *self = Self::Many(std::mem::take(values).into_iter().collect());
+            *self = Self::Hashed(std::mem::take(values).into_iter().collect());
         }
         match self {
-            Self::Many(values) => values.entry(literal.into()).or_default(),
-            Self::Few(values) => {
+            Self::Hashed(values) => values.entry(literal.into()).or_default(),
+            Self::Linear(values) => {
                 let at = values
                     .iter()
                     .position(|(known, _)| **known == *literal)
@@ -227,7 +227,7 @@ impl<V> ByLength<V> {
     }
 }
 
-impl<V: Default> Scan<V> {
+impl<V: Default> LinearPatterns<V> {
     fn entry(&mut self, id: PatternId) -> Option<&mut V> {
         let at = *self.positions.entry(id).or_insert(self.values.len());
         if at == self.values.len() {
@@ -237,8 +237,8 @@ impl<V: Default> Scan<V> {
     }
 }
 
-impl<V> Scan<V> {
-    fn visit<'a>(&'a self, text: &str, pool: &Pool, found: &mut impl FnMut(&'a V)) {
+impl<V> LinearPatterns<V> {
+    fn visit<'a>(&'a self, text: &str, pool: &PatternPool, found: &mut impl FnMut(&'a V)) {
         for (id, value) in &self.values {
             if pool.judge(*id, text) == Match::Yes {
                 found(value);

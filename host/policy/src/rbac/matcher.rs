@@ -92,18 +92,18 @@ impl Matcher {
     }
 }
 
-/// Position of a matcher in its [`Pool`].
+/// Position of a matcher in its [`PatternPool`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct PatternId(u32);
 
 /// Every distinct pattern of a policy.
 #[derive(Debug, Default)]
-pub(super) struct Pool {
+pub(super) struct PatternPool {
     matchers: Vec<Matcher>,
     known: HashMap<(Dialect, Box<str>), PatternId>,
 }
 
-impl Pool {
+impl PatternPool {
     /// The id of a pattern, which is compiled if it is new.
     pub(super) fn intern(&mut self, dialect: Dialect, pattern: &str) -> PatternId {
         let key = (dialect, Box::from(pattern));

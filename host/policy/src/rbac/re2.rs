@@ -55,14 +55,14 @@ fn refuse(what: impl Into<String>) -> Error {
 
 /// The preceding item, to which a repetition would apply.
 #[derive(Clone, Copy)]
-struct Last {
+struct PrecedingItem {
     /// The product of the counts within it.
     within: u32,
     /// Whether it is a repetition, which may not be repeated again.
     is_repetition: bool,
 }
 
-impl Last {
+impl PrecedingItem {
     const fn atom(within: u32) -> Self {
         Self {
             within,
@@ -74,7 +74,7 @@ impl Last {
 fn translate(expression: &str) -> Result<String, Error> {
     let mut chars = expression.chars().peekable();
     let mut out = String::with_capacity(expression.len() + 8);
-    let mut last = Last::atom(1);
+    let mut last = PrecedingItem::atom(1);
     // Highest product of counts so far, for each open group and for the expression.
     let mut products = vec![1_u32];
     // Where a run of flags begins that nothing but flags has followed. In Go flags cannot be
@@ -82,9 +82,9 @@ fn translate(expression: &str) -> Result<String, Error> {
     let mut flags_at = None;
     while let Some(c) = chars.next() {
         let began = out.len();
-        let mut next = Last::atom(1);
+        let mut next = PrecedingItem::atom(1);
         match c {
-            '\\' => escape(&mut chars, &mut out, Place::Outside)?,
+            '\\' => escape(&mut chars, &mut out, EscapeContext::Outside)?,
             '[' => class(&mut chars, &mut out)?,
             '*' | '+' | '?' => {
                 out.push(c);
@@ -118,7 +118,7 @@ fn translate(expression: &str) -> Result<String, Error> {
                 if let Some(outer) = products.last_mut() {
                     *outer = (*outer).max(product);
                 }
-                next = Last::atom(product);
+                next = PrecedingItem::atom(product);
             }
             other => out.push(other),
         }
@@ -133,26 +133,31 @@ fn translate(expression: &str) -> Result<String, Error> {
 }
 
 /// Handles what follows a repetition: a `?` makes it lazy, anything else may not repeat it again.
-fn repeated(last: Last, within: u32, chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<Last, Error> {
+fn repeated(
+    last: PrecedingItem,
+    within: u32,
+    chars: &mut Peekable<Chars<'_>>,
+    out: &mut String,
+) -> Result<PrecedingItem, Error> {
     if last.is_repetition {
         return Err(refuse("invalid nested repetition operator"));
     }
     if let Some(lazy) = chars.next_if_eq(&'?') {
         out.push(lazy);
     }
-    Ok(Last {
+    Ok(PrecedingItem {
         within,
         is_repetition: true,
     })
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum EscapeContext {
     Outside,
     Class,
 }
 
-fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Result<(), Error> {
+fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: EscapeContext) -> Result<(), Error> {
     let c = chars
         .next()
         .ok_or_else(|| refuse("trailing backslash at end of expression"))?;
@@ -163,9 +168,9 @@ fn escape(chars: &mut Peekable<Chars<'_>>, out: &mut String, place: Place) -> Re
         ('W', _) => "[^0-9A-Za-z_]",
         ('s', _) => r"[\t\n\f\r ]",
         ('S', _) => r"[^\t\n\f\r ]",
-        ('b', Place::Outside) => r"(?-u:\b)",
-        ('B', Place::Outside) => r"(?-u:\B)",
-        ('Q', Place::Outside) => {
+        ('b', EscapeContext::Outside) => r"(?-u:\b)",
+        ('B', EscapeContext::Outside) => r"(?-u:\B)",
+        ('Q', EscapeContext::Outside) => {
             quoted(chars, out);
             return Ok(());
         }
@@ -232,7 +237,7 @@ fn class(chars: &mut Peekable<Chars<'_>>, out: &mut String) -> Result<(), Error>
     loop {
         match chars.next().ok_or_else(|| refuse("missing closing ]"))? {
             ']' if !first => break,
-            '\\' => escape(chars, out, Place::Class)?,
+            '\\' => escape(chars, out, EscapeContext::Class)?,
             '[' => match posix(chars)? {
                 Some(name) => out.push_str(&name),
                 None => out.push_str("\\["),

@@ -10,7 +10,7 @@ use super::can::{RequestError, actions, validate_request};
 use super::line::{self, Line};
 use super::names::{OWN_RESOURCES, RESOURCES};
 use super::{BUILTIN_POLICY, Builtin, Effect, MatchMode, PolicySource, project};
-use tollgate_config::Semantics;
+use tollgate_config::RbacSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location, Severity};
 use tollgate_state::{Project, Resources, Text};
 
@@ -41,7 +41,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Reads every line of a text. Broken lines become errors.
-    pub(super) fn read(&mut self, text: &Text, semantics: Semantics) {
+    pub(super) fn read(&mut self, text: &Text, semantics: RbacSemantics) {
         for (number, line) in (0..).zip(text.value.split('\n')) {
             let location = text.location.below(number);
             match line::parse(line) {
@@ -62,7 +62,7 @@ impl Lines {
         }
     }
 
-    fn rule(&mut self, fields: [String; 5], line: &str, location: Location, semantics: Semantics) {
+    fn rule(&mut self, fields: [String; 5], line: &str, location: Location, semantics: RbacSemantics) {
         let [subject, resource, action, object, effect] = fields;
         self.blanks([&subject, &resource, &action, &object], &location, semantics);
         let effect = match effect.as_str() {
@@ -104,7 +104,7 @@ impl Lines {
         });
     }
 
-    fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location, semantics: Semantics) {
+    fn blanks<const N: usize>(&mut self, fields: [&str; N], location: &Location, semantics: RbacSemantics) {
         for field in fields.into_iter().filter(|field| field.ends_with(char::is_whitespace)) {
             let message = format!("field `{}` ends in a blank, which is part of it", line::shorten(field));
             self.finding(
@@ -117,10 +117,10 @@ impl Lines {
     }
 
     /// Reports that a line does less than it says: Argo CD accepts it, strict semantics refuse it.
-    fn finding(&mut self, semantics: Semantics, location: Location, message: String, hint: &str) {
+    fn finding(&mut self, semantics: RbacSemantics, location: Location, message: String, hint: &str) {
         let finding = match semantics {
-            Semantics::Argocd => Diagnostic::warning(location, message),
-            Semantics::Strict => Diagnostic::error(location, message),
+            RbacSemantics::Argocd => Diagnostic::warning(location, message),
+            RbacSemantics::Strict => Diagnostic::error(location, message),
         };
         self.diagnostics.push(finding.with_hint(hint));
     }
@@ -160,7 +160,7 @@ pub(super) fn builtin_text(builtin: &Builtin) -> Option<Text> {
 /// The lines of a project's roles: the implicit `projects, get`, their policies, their groups.
 /// Tenants write projects, so a broken line drops the project's whole contribution, as in Argo CD,
 /// and affects nothing else.
-pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
+pub(super) fn project_lines(project: &Project, semantics: RbacSemantics) -> Lines {
     let mut lines = Lines::default();
     for role in &project.roles {
         let subject = format!("proj:{}:{}", project.name, role.name);
@@ -197,7 +197,7 @@ pub(super) fn project_lines(project: &Project, semantics: Semantics) -> Lines {
 
 impl PolicySource {
     /// Reads the policy from `argocd-rbac-cm`, the projects and `argocd-cm`.
-    pub fn from_resources(resources: &Resources, semantics: Semantics) -> Loaded<Self> {
+    pub fn from_resources(resources: &Resources, semantics: RbacSemantics) -> Loaded<Self> {
         let data = &resources.rbac_cm.data;
         let setting = |key: &str| data.get(key).map(|text| &*text.value).unwrap_or_default();
         let mut diagnostics = Vec::new();
@@ -290,7 +290,7 @@ pub fn validate_line(line: &str) -> Result<(), String> {
 }
 
 /// Every finding of a policy text under the given semantics, in line order.
-pub fn validate_text(text: &Text, semantics: Semantics) -> Vec<Diagnostic> {
+pub fn validate_text(text: &Text, semantics: RbacSemantics) -> Vec<Diagnostic> {
     let mut lines = Lines::default();
     lines.read(text, semantics);
     lines.diagnostics
@@ -304,7 +304,7 @@ pub fn undefined_roles(text: &str) -> Vec<String> {
             value: text.into(),
             location: Location::new("policy.csv", 1),
         },
-        Semantics::Argocd,
+        RbacSemantics::Argocd,
     );
     let subjects = lines
         .rows

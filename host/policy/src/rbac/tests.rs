@@ -21,7 +21,7 @@ pub(super) fn text(value: &str) -> Text {
     }
 }
 
-fn source(policy: &str, semantics: Semantics) -> PolicySource {
+fn source(policy: &str, semantics: RbacSemantics) -> PolicySource {
     PolicySource {
         builtin: Builtin::None,
         texts: vec![text(policy)],
@@ -60,7 +60,7 @@ fn ask(rbac: &Rbac, caller: Value, tuple: [&str; 3]) -> Verdict {
     let [resource, action, object] = tuple;
     rbac.decide(
         &rbac.identify(&claims(caller)),
-        Tuple {
+        RbacRequest {
             resource,
             action,
             object,
@@ -114,7 +114,7 @@ fn builtin_policy_states_the_same_facts() {
 #[test]
 fn every_broken_line_is_told_at_once() {
     let policy = "p, a, b\np, u, applications, get, */*, allow\nx, y\n\ng, only-one\np, \"u, r, a, o, allow";
-    let found = errors(&source(policy, Semantics::Argocd));
+    let found = errors(&source(policy, RbacSemantics::Argocd));
     assert_eq!(found.len(), 4, "{found:?}");
     for (finding, place) in found
         .iter()
@@ -132,16 +132,18 @@ fn inert_rows_warn_or_refuse() {
         "p, u, applications, get, [a-zA-Z]*, deny",
         "p, u , applications, get, */*, allow",
     ] {
-        assert!(errors(&source(policy, Semantics::Argocd)).is_empty(), "{policy}");
+        assert!(errors(&source(policy, RbacSemantics::Argocd)).is_empty(), "{policy}");
         assert!(
-            !Rbac::compile(&source(policy, Semantics::Argocd)).diagnostics.is_empty(),
+            !Rbac::compile(&source(policy, RbacSemantics::Argocd))
+                .diagnostics
+                .is_empty(),
             "{policy}"
         );
-        assert_eq!(errors(&source(policy, Semantics::Strict)).len(), 1, "{policy}");
+        assert_eq!(errors(&source(policy, RbacSemantics::Strict)).len(), 1, "{policy}");
     }
     let rbac = load(&source(
         "p, u, applications, get, */*, allow\np, u, applications, get, [a-zA-Z]*, deny",
-        Semantics::Argocd,
+        RbacSemantics::Argocd,
     ));
     assert!(ask(&rbac, json!({"sub": "u"}), GET_X).is_allowed());
 }
@@ -150,7 +152,7 @@ fn inert_rows_warn_or_refuse() {
 fn undefined_roles_and_unknown_resources_warn() {
     let loaded = Rbac::compile(&source(
         "g, a, role:none\np, u, aplications, get, *, allow",
-        Semantics::Strict,
+        RbacSemantics::Strict,
     ));
     let told: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
     assert!(loaded.value.is_some());
@@ -176,40 +178,43 @@ fn regular_expressions_search_and_break() {
     let rbac = load(&make(
         "p, u, application, ^get$, ^prod/.+$, allow",
         Builtin::None,
-        Semantics::Argocd,
+        RbacSemantics::Argocd,
     ));
     assert!(ask(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "prod/x"]).is_allowed());
     assert!(!ask(&rbac, json!({"sub": "u"}), ["applicationsets", "get", "xprod/x"]).is_allowed());
     let broken = "p, u, applications, get, .*, allow\np, u, applications, get, *, deny";
     let verdict = ask(
-        &load(&make(broken, Builtin::None, Semantics::Argocd)),
+        &load(&make(broken, Builtin::None, RbacSemantics::Argocd)),
         json!({"sub": "u"}),
         GET_X,
     );
-    assert_eq!((verdict.outcome, verdict.why), (Outcome::Deny, Why::EvaluationError));
+    assert_eq!(
+        (verdict.outcome, verdict.why),
+        (Outcome::Deny, VerdictReason::EvaluationError)
+    );
     let other = ask(
-        &load(&make(broken, Builtin::None, Semantics::Argocd)),
+        &load(&make(broken, Builtin::None, RbacSemantics::Argocd)),
         json!({"sub": "u"}),
         ["applications", "sync", "p/x"],
     );
-    assert_eq!(other.why, Why::NoRule);
-    assert_eq!(errors(&make(broken, Builtin::None, Semantics::Strict)).len(), 1);
+    assert_eq!(other.why, VerdictReason::NoRule);
+    assert_eq!(errors(&make(broken, Builtin::None, RbacSemantics::Strict)).len(), 1);
     let admin = json!({"sub": "admin", "iss": "argocd"});
     assert!(
         !ask(
-            &load(&make("", Builtin::Argocd, Semantics::Argocd)),
+            &load(&make("", Builtin::Argocd, RbacSemantics::Argocd)),
             admin.clone(),
             GET_X
         )
         .is_allowed()
     );
-    assert!(ask(&load(&make("", Builtin::Argocd, Semantics::Strict)), admin, GET_X).is_allowed());
+    assert!(ask(&load(&make("", Builtin::Argocd, RbacSemantics::Strict)), admin, GET_X).is_allowed());
 }
 
 #[test]
 fn hostile_texts_are_refused_or_harmless() {
     let long = format!("p, u, applications, get, {}*, deny", "a".repeat(1 << 20));
-    for semantics in [Semantics::Argocd, Semantics::Strict] {
+    for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
         let found = errors(&source(&long, semantics));
         assert_eq!(found.len(), 1);
         assert!(
@@ -230,7 +235,7 @@ fn hostile_texts_are_refused_or_harmless() {
     }
     let stars = load(&source(
         &format!("p, u, applications, get, {}b, allow", "*a".repeat(500)),
-        Semantics::Argocd,
+        RbacSemantics::Argocd,
     ));
     let object = "a".repeat(10_000);
     assert!(!ask(&stars, json!({"sub": "u"}), ["applications", "get", &object]).is_allowed());
@@ -261,7 +266,7 @@ fn settings_come_from_the_configmap() {
         .argocd_cm
         .data
         .insert("accounts.bot.enabled".to_owned(), value("true"));
-    let loaded = PolicySource::from_resources(&resources, Semantics::Strict);
+    let loaded = PolicySource::from_resources(&resources, RbacSemantics::Strict);
     assert_eq!(loaded.diagnostics.len(), 1, "{:?}", loaded.diagnostics);
     let source = loaded.value.unwrap();
     let texts: Vec<&str> = source.texts.iter().map(|text| &*text.value).collect();
@@ -274,7 +279,7 @@ fn settings_come_from_the_configmap() {
     assert_eq!(source.accounts, BTreeSet::from(["admin".to_owned(), "bot".to_owned()]));
     resources.rbac_cm.data.insert("scopes".to_owned(), value("{a: b}"));
     assert!(
-        PolicySource::from_resources(&resources, Semantics::Argocd)
+        PolicySource::from_resources(&resources, RbacSemantics::Argocd)
             .value
             .is_none()
     );

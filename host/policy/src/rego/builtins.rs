@@ -17,7 +17,7 @@ const FORMAT_DIGITS: usize = 2;
 
 /// Conditions on the arguments of a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Terms {
+enum ArgumentRule {
     /// Output and time are linear in the input.
     Free,
     /// The argument with this index must be a short literal text.
@@ -34,7 +34,7 @@ enum Terms {
 
 /// How large the result of a call can be, for [`super::growth`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Gives {
+pub(super) enum ResultSize {
     /// A boolean, a small number or a short text about a value of any type.
     Fact,
     /// A boolean, a small number, a short text.
@@ -67,72 +67,72 @@ pub(super) enum Gives {
     Formatted,
 }
 
-const SAME: Gives = Gives::Scalar { factor: 1 };
+const SAME: ResultSize = ResultSize::Scalar { factor: 1 };
 /// A letter can be three times as long in upper or lower case.
-const CASED: Gives = Gives::Scalar { factor: 3 };
-const REPLACED: Gives = Gives::Scalar {
+const CASED: ResultSize = ResultSize::Scalar { factor: 3 };
+const REPLACED: ResultSize = ResultSize::Scalar {
     factor: REPLACE_FACTOR as u64,
 };
 /// A whole number with all digits that a float stands for: 309.
-const WHOLE: Gives = Gives::Scalar { factor: 5 };
+const WHOLE: ResultSize = ResultSize::Scalar { factor: 5 };
 
 /// Functions that may be called, sorted.
-const ALLOWED: &[(&str, Terms, Gives)] = &[
-    ("abs", Terms::Free, SAME),
-    ("array.concat", Terms::Free, Gives::Joined),
-    ("array.reverse", Terms::Free, Gives::First),
-    ("array.slice", Terms::Free, Gives::First),
-    ("ceil", Terms::Free, WHOLE),
-    ("concat", Terms::Concat, Gives::Concatenated),
-    ("contains", Terms::Free, Gives::Small),
-    ("count", Terms::Free, Gives::Fact),
-    ("endswith", Terms::Free, Gives::Small),
-    ("floor", Terms::Free, WHOLE),
-    ("glob.match", Terms::Literal(0), Gives::Small),
-    ("indexof", Terms::Free, Gives::Small),
-    ("intersection", Terms::Free, Gives::Item),
-    ("is_array", Terms::Free, Gives::Fact),
-    ("is_boolean", Terms::Free, Gives::Fact),
-    ("is_null", Terms::Free, Gives::Fact),
-    ("is_number", Terms::Free, Gives::Fact),
-    ("is_object", Terms::Free, Gives::Fact),
-    ("is_set", Terms::Free, Gives::Fact),
-    ("is_string", Terms::Free, Gives::Fact),
-    ("lower", Terms::Free, CASED),
-    ("max", Terms::Free, Gives::Item),
-    ("min", Terms::Free, Gives::Item),
-    ("object.filter", Terms::Free, Gives::First),
-    ("object.get", Terms::Free, Gives::Item),
-    ("object.keys", Terms::Free, Gives::Keys),
-    ("object.remove", Terms::Free, Gives::First),
-    ("object.union", Terms::Free, Gives::Joined),
-    ("regex.is_valid", Terms::Literal(0), Gives::Small),
-    ("regex.match", Terms::Literal(0), Gives::Small),
-    ("replace", Terms::Replace, REPLACED),
-    ("round", Terms::Free, WHOLE),
-    ("semver.compare", Terms::Free, Gives::Small),
-    ("semver.is_valid", Terms::Free, Gives::Small),
-    ("sort", Terms::Free, Gives::First),
-    ("split", Terms::Split, Gives::Pieces),
-    ("sprintf", Terms::Sprintf, Gives::Formatted),
-    ("startswith", Terms::Free, Gives::Small),
-    ("strings.reverse", Terms::Free, SAME),
-    ("substring", Terms::Free, SAME),
-    ("sum", Terms::Free, Gives::Sum),
-    ("time.clock", Terms::Free, Gives::Parts),
-    ("time.date", Terms::Free, Gives::Parts),
-    ("time.parse_rfc3339_ns", Terms::Free, Gives::Small),
-    ("time.weekday", Terms::Free, Gives::Small),
-    ("to_number", Terms::Free, SAME),
-    ("trim", Terms::Literal(1), SAME),
-    ("trim_left", Terms::Literal(1), SAME),
-    ("trim_prefix", Terms::Free, SAME),
-    ("trim_right", Terms::Literal(1), SAME),
-    ("trim_space", Terms::Free, SAME),
-    ("trim_suffix", Terms::Free, SAME),
-    ("type_name", Terms::Free, Gives::Fact),
-    ("union", Terms::Free, Gives::Merged),
-    ("upper", Terms::Free, CASED),
+const ALLOWED: &[(&str, ArgumentRule, ResultSize)] = &[
+    ("abs", ArgumentRule::Free, SAME),
+    ("array.concat", ArgumentRule::Free, ResultSize::Joined),
+    ("array.reverse", ArgumentRule::Free, ResultSize::First),
+    ("array.slice", ArgumentRule::Free, ResultSize::First),
+    ("ceil", ArgumentRule::Free, WHOLE),
+    ("concat", ArgumentRule::Concat, ResultSize::Concatenated),
+    ("contains", ArgumentRule::Free, ResultSize::Small),
+    ("count", ArgumentRule::Free, ResultSize::Fact),
+    ("endswith", ArgumentRule::Free, ResultSize::Small),
+    ("floor", ArgumentRule::Free, WHOLE),
+    ("glob.match", ArgumentRule::Literal(0), ResultSize::Small),
+    ("indexof", ArgumentRule::Free, ResultSize::Small),
+    ("intersection", ArgumentRule::Free, ResultSize::Item),
+    ("is_array", ArgumentRule::Free, ResultSize::Fact),
+    ("is_boolean", ArgumentRule::Free, ResultSize::Fact),
+    ("is_null", ArgumentRule::Free, ResultSize::Fact),
+    ("is_number", ArgumentRule::Free, ResultSize::Fact),
+    ("is_object", ArgumentRule::Free, ResultSize::Fact),
+    ("is_set", ArgumentRule::Free, ResultSize::Fact),
+    ("is_string", ArgumentRule::Free, ResultSize::Fact),
+    ("lower", ArgumentRule::Free, CASED),
+    ("max", ArgumentRule::Free, ResultSize::Item),
+    ("min", ArgumentRule::Free, ResultSize::Item),
+    ("object.filter", ArgumentRule::Free, ResultSize::First),
+    ("object.get", ArgumentRule::Free, ResultSize::Item),
+    ("object.keys", ArgumentRule::Free, ResultSize::Keys),
+    ("object.remove", ArgumentRule::Free, ResultSize::First),
+    ("object.union", ArgumentRule::Free, ResultSize::Joined),
+    ("regex.is_valid", ArgumentRule::Literal(0), ResultSize::Small),
+    ("regex.match", ArgumentRule::Literal(0), ResultSize::Small),
+    ("replace", ArgumentRule::Replace, REPLACED),
+    ("round", ArgumentRule::Free, WHOLE),
+    ("semver.compare", ArgumentRule::Free, ResultSize::Small),
+    ("semver.is_valid", ArgumentRule::Free, ResultSize::Small),
+    ("sort", ArgumentRule::Free, ResultSize::First),
+    ("split", ArgumentRule::Split, ResultSize::Pieces),
+    ("sprintf", ArgumentRule::Sprintf, ResultSize::Formatted),
+    ("startswith", ArgumentRule::Free, ResultSize::Small),
+    ("strings.reverse", ArgumentRule::Free, SAME),
+    ("substring", ArgumentRule::Free, SAME),
+    ("sum", ArgumentRule::Free, ResultSize::Sum),
+    ("time.clock", ArgumentRule::Free, ResultSize::Parts),
+    ("time.date", ArgumentRule::Free, ResultSize::Parts),
+    ("time.parse_rfc3339_ns", ArgumentRule::Free, ResultSize::Small),
+    ("time.weekday", ArgumentRule::Free, ResultSize::Small),
+    ("to_number", ArgumentRule::Free, SAME),
+    ("trim", ArgumentRule::Literal(1), SAME),
+    ("trim_left", ArgumentRule::Literal(1), SAME),
+    ("trim_prefix", ArgumentRule::Free, SAME),
+    ("trim_right", ArgumentRule::Literal(1), SAME),
+    ("trim_space", ArgumentRule::Free, SAME),
+    ("trim_suffix", ArgumentRule::Free, SAME),
+    ("type_name", ArgumentRule::Free, ResultSize::Fact),
+    ("union", ArgumentRule::Free, ResultSize::Merged),
+    ("upper", ArgumentRule::Free, CASED),
 ];
 
 /// Why a call is refused, and what to do instead.
@@ -149,7 +149,7 @@ pub(super) fn exists(name: &str) -> bool {
 }
 
 /// How large the result of an allowed function can be.
-pub(super) fn gives(name: &str) -> Option<Gives> {
+pub(super) fn gives(name: &str) -> Option<ResultSize> {
     let at = ALLOWED.binary_search_by_key(&name, |(known, ..)| known).ok()?;
     ALLOWED.get(at).map(|&(_, _, gives)| gives)
 }
@@ -175,8 +175,8 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
     let refuse = |message: String, hint| Err(Refusal { message, hint });
     let literal = |at: usize| parameters.get(at).and_then(|parameter| text(parameter));
     match terms {
-        Terms::Free => Ok(()),
-        Terms::Literal(at) => match literal(*at) {
+        ArgumentRule::Free => Ok(()),
+        ArgumentRule::Literal(at) => match literal(*at) {
             Some(text) if text.len() <= PATTERN_BYTES => Ok(()),
             Some(text) => refuse(
                 format!(
@@ -191,14 +191,14 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write the text in place; use `startswith` and `endswith` for what comes from data",
             ),
         },
-        Terms::Split => match literal(1) {
+        ArgumentRule::Split => match literal(1) {
             Some(separator) if !separator.is_empty() => Ok(()),
             _ => refuse(
                 "the separator of `split` is not a literal, non-empty text".into(),
                 "write it in place",
             ),
         },
-        Terms::Replace => match (literal(1), literal(2)) {
+        ArgumentRule::Replace => match (literal(1), literal(2)) {
             (Some(old), Some(new)) if !old.is_empty() && new.len() <= REPLACE_FACTOR.saturating_mul(old.len()) => {
                 Ok(())
             }
@@ -211,7 +211,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write both in place",
             ),
         },
-        Terms::Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+        ArgumentRule::Concat => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(separator), _) if separator.len() > 16 => {
                 refuse("the separator of `concat` has more than 16 bytes".into(), "shorten it")
             }
@@ -223,7 +223,7 @@ pub(super) fn check(name: &str, parameters: &[ExprRef]) -> Result<(), Refusal> {
                 "write the separator in place and join a set comprehension `{x | …}`, a short array literal, or a list of `input`",
             ),
         },
-        Terms::Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
+        ArgumentRule::Sprintf => match (literal(0), parameters.get(1).map(AsRef::as_ref)) {
             (Some(format), Some(Expr::Array { items, .. })) if items.len() <= LITERAL_ITEMS => {
                 if plain_format(&format) {
                     Ok(())

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value as Json;
 
 use super::compile::Parsed;
-use super::source::{Kind, Source};
+use super::source::{FileKind, Source};
 use super::{Decision, Error, Front, decision, parse_yaml, shorten, stall, vm};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -61,7 +61,7 @@ pub(super) struct Case {
 /// The outcome of a case.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Outcome {
+pub enum CaseOutcome {
     /// As wanted.
     Pass,
     /// Not as wanted. Holds the difference.
@@ -78,7 +78,7 @@ pub struct CaseResult {
     /// Line of the case.
     pub line: u32,
     /// The outcome.
-    pub outcome: Outcome,
+    pub outcome: CaseOutcome,
     /// Time that both engines took together, in microseconds.
     pub micros: u64,
 }
@@ -94,7 +94,7 @@ pub(super) struct Cases {
 
 /// Reads the cases. At least one must expect an allow and one a denial.
 pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
-    let Some(file) = source.of(Kind::Cases).next() else {
+    let Some(file) = source.of(FileKind::Cases).next() else {
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
         return Cases::default();
     };
@@ -228,7 +228,7 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
 
 fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
     let engine = &mut parsed.engine;
-    let interpreted = stall::again(INTERPRETER_TIME, stall::PATIENT, |limit| {
+    let interpreted = stall::again(INTERPRETER_TIME, stall::MAX_CHECK_ATTEMPTS, |limit| {
         let check_interval = std::num::NonZeroU32::MIN;
         engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval });
         engine.set_input(input.clone());
@@ -274,7 +274,7 @@ pub(super) fn run(front: Front, parsed: &mut Parsed, case: &Case) -> CaseResult 
 
 fn timed((note, location): (&str, &Location), run: impl FnOnce() -> Result<(), String>) -> CaseResult {
     let started = Instant::now();
-    let outcome = run().map_or_else(Outcome::Fail, |()| Outcome::Pass);
+    let outcome = run().map_or_else(CaseOutcome::Fail, |()| CaseOutcome::Pass);
     CaseResult {
         note: note.to_owned(),
         file: location.file.to_string(),

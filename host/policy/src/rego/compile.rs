@@ -11,8 +11,8 @@ use regorus::unstable::{Module, Parser};
 use regorus::{Engine, Value};
 use serde::Deserialize;
 
-use super::source::{Kind, Source};
-use super::{Decision, Error, Reads, decision, graph, growth, parse_yaml, shorten};
+use super::source::{FileKind, Source};
+use super::{Decision, Error, InputDependencies, decision, graph, growth, parse_yaml, shorten};
 use crate::cel;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
@@ -29,7 +29,7 @@ pub(super) struct Compiled {
     pub(super) data: String,
     conditions: Vec<Condition>,
     /// Parts of the input that rules and conditions read.
-    pub(super) reads: Reads,
+    pub(super) reads: InputDependencies,
 }
 
 /// A match condition. The request is denied unless it is true.
@@ -62,7 +62,7 @@ impl Compiled {
             program,
             data,
             conditions: Vec::new(),
-            reads: Reads::default(),
+            reads: InputDependencies::default(),
         }
     }
 
@@ -142,7 +142,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
         reads.note(&[]);
     }
     let policy = source
-        .of(Kind::Policy)
+        .of(FileKind::Policy)
         .next()
         .map_or("policy.rego", |file| file.path.as_str());
     build(source, &entry_point, &data)
@@ -160,7 +160,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
 
 fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     let mut modules = Vec::new();
-    for file in source.of(Kind::Policy) {
+    for file in source.of(FileKind::Policy) {
         let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
             let mut parser = Parser::new(&text)?;
             parser.enable_rego_v1()?;
@@ -178,7 +178,7 @@ pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(A
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
-    for file in source.of(Kind::Policy) {
+    for file in source.of(FileKind::Policy) {
         engine
             .add_policy(file.path.clone(), file.text.clone())
             .map_err(|error| format!("{error:#}"))?;
@@ -215,7 +215,7 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
 
 fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
     let mut tree = serde_json::Map::new();
-    for file in source.of(Kind::Data) {
+    for file in source.of(FileKind::Data) {
         let here = || Location::new(file.path.as_str(), 0);
         if file.stem == "tollgate" {
             let message = "data must not have the name of the rules' package";
@@ -238,7 +238,7 @@ fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
 
 fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
     let mut conditions: Vec<Condition> = Vec::new();
-    for file in source.of(Kind::Condition) {
+    for file in source.of(FileKind::Condition) {
         let raw: RawConditions = match parse_yaml(&file.path, &file.text) {
             Ok(raw) => raw,
             Err(finding) => {

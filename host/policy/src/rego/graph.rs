@@ -11,7 +11,7 @@ use regorus::unstable::{Expr, ExprRef, Literal, Module, Query, Rule, RuleAssign,
 
 use serde_json::Value;
 
-use super::{Reads, builtins, schema};
+use super::{InputDependencies, builtins, schema};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// Maximum depth of calls among rules and functions.
@@ -22,7 +22,7 @@ pub(super) type Path = Vec<String>;
 
 /// Checks all modules together. `entry` is the path of the rule that decides. Returns the parts of
 /// `input` that they name, or findings.
-pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<Reads, Vec<Diagnostic>> {
+pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Result<InputDependencies, Vec<Diagnostic>> {
     let mut graph = Graph::default();
     for module in modules {
         graph.declare(module);
@@ -61,7 +61,7 @@ struct Graph {
     /// Index of each rule in `nodes`, by full path below `data`.
     rules: BTreeMap<Path, usize>,
     nodes: Vec<Node>,
-    reads: Reads,
+    reads: InputDependencies,
     /// Paths below `input` that rules name, each with the first location.
     named: BTreeMap<Path, Location>,
     found: Vec<Diagnostic>,
@@ -220,7 +220,7 @@ impl Graph {
             let Some(&node) = self.rules.get(&rule_path(&package, rule)) else {
                 continue;
             };
-            let mut walk = Walk {
+            let mut walk = RuleVisitor {
                 graph: self,
                 package: &package,
                 imports: &imports,
@@ -314,14 +314,14 @@ enum State {
     Done(usize),
 }
 
-struct Walk<'a> {
+struct RuleVisitor<'a> {
     graph: &'a mut Graph,
     package: &'a [String],
     imports: &'a BTreeMap<String, Path>,
     node: usize,
 }
 
-impl Walk<'_> {
+impl RuleVisitor<'_> {
     fn rule(&mut self, rule: &Rule) {
         match rule {
             Rule::Default { args, value, .. } => {

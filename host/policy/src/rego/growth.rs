@@ -21,7 +21,7 @@ mod names;
 mod references;
 mod size;
 
-use names::{Bound, Names, Origin, Variable};
+use names::{BindingSite, RuleVariables, ValueOrigin, Variable};
 use size::Size;
 
 /// Maximum number of nodes of the tree of one value; 64 bytes of text are a node. Comparing two
@@ -43,7 +43,7 @@ const STEPS: u64 = 4_000_000;
 
 /// Checks all modules together. Call it only if there are no cycles.
 pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagnostic> {
-    let mut growth = Growth::new(modules, data, front);
+    let mut growth = SizeEstimator::new(modules, data, front);
     let paths: Vec<Path> = growth.rules.keys().cloned().collect();
     for path in paths {
         // One finding is enough: a value that is too large makes all that refers to it too large.
@@ -54,22 +54,22 @@ pub(super) fn check(modules: &[Module], data: &Json, front: Front) -> Vec<Diagno
     Vec::new()
 }
 
-type Sized = Result<Size, Box<Diagnostic>>;
+type SizeResult = Result<Size, Box<Diagnostic>>;
 
 /// One definition of a rule.
 struct Definition<'a> {
     rule: &'a Rule,
     module: usize,
-    names: Rc<Names<'a>>,
+    names: Rc<RuleVariables<'a>>,
 }
 
-struct Place<'a> {
+struct ModuleContext<'a> {
     package: Path,
     imports: BTreeMap<&'a str, Path>,
 }
 
-struct Growth<'a> {
-    modules: Vec<Place<'a>>,
+struct SizeEstimator<'a> {
+    modules: Vec<ModuleContext<'a>>,
     rules: BTreeMap<Path, Vec<Rc<Definition<'a>>>>,
     data: &'a Json,
     schema: &'a Json,
@@ -96,7 +96,7 @@ fn too_large(span: &Span, message: String, hint: &str) -> Box<Diagnostic> {
     Box::new(Diagnostic::error(graph::location(span), message).with_hint(hint))
 }
 
-fn checked(size: Size, span: &Span) -> Sized {
+fn checked(size: Size, span: &Span) -> SizeResult {
     if size.tree > TREE_NODES {
         let observed = if size.tree == u64::MAX {
             "any number of".to_owned()
@@ -119,7 +119,7 @@ fn checked(size: Size, span: &Span) -> Sized {
     Ok(size)
 }
 
-impl<'a> Growth<'a> {
+impl<'a> SizeEstimator<'a> {
     fn new(modules: &'a [Module], data: &'a Json, front: Front) -> Self {
         let mut growth = Self {
             modules: Vec::new(),
@@ -132,7 +132,7 @@ impl<'a> Growth<'a> {
         };
         let mut arities = BTreeMap::new();
         for module in modules {
-            let place = Place {
+            let place = ModuleContext {
                 package: graph::package(module),
                 imports: references::imports(module),
             };
@@ -152,7 +152,7 @@ impl<'a> Growth<'a> {
                 let definition = Definition {
                     rule,
                     module,
-                    names: Rc::new(Names::of(rule, &arity)),
+                    names: Rc::new(RuleVariables::of(rule, &arity)),
                 };
                 let path = graph::rule_path(&place.package, rule);
                 growth.rules.entry(path).or_default().push(Rc::new(definition));
@@ -162,7 +162,7 @@ impl<'a> Growth<'a> {
     }
 
     /// The size of the value of a rule, or of the result of a function for such arguments.
-    fn value(&mut self, path: &Path, arguments: Option<Vec<Size>>) -> Sized {
+    fn value(&mut self, path: &Path, arguments: Option<Vec<Size>>) -> SizeResult {
         let key = (path.clone(), arguments);
         if let Some(&known) = self.known.get(&key) {
             return Ok(known);
@@ -172,7 +172,7 @@ impl<'a> Growth<'a> {
         Ok(size)
     }
 
-    fn definitions(&mut self, path: &Path, arguments: Option<&[Size]>) -> Sized {
+    fn definitions(&mut self, path: &Path, arguments: Option<&[Size]>) -> SizeResult {
         let definitions = self.rules.get(path).cloned().unwrap_or_default();
         let mut size = Size::NONE;
         for definition in definitions {
@@ -196,7 +196,7 @@ impl<'a> Growth<'a> {
     }
 
     /// The size `so_far`, extended by what one definition adds.
-    fn definition(&mut self, scope: &mut Scope<'a>, definition: &Definition<'a>, so_far: Size) -> Sized {
+    fn definition(&mut self, scope: &mut Scope<'a>, definition: &Definition<'a>, so_far: Size) -> SizeResult {
         let (head, bodies) = match definition.rule {
             Rule::Default { value, .. } => return Ok(so_far.either(self.expr(scope, value)?)),
             Rule::Spec { head, bodies, .. } => (head, bodies),
@@ -254,7 +254,7 @@ impl<'a> Growth<'a> {
 
     /// The size of an expression. Multiplies `turns` by the iterations of the expression itself,
     /// such as `data.names[_]`.
-    fn turning(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> Sized {
+    fn turning(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> SizeResult {
         *turns = turns.saturating_mul(self.turns(scope, expr)?);
         self.expr(scope, expr)
     }

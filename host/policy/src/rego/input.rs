@@ -2,7 +2,7 @@
 //! the host's view of one request.
 //!
 //! Values are built directly, without JSON between. What does not change from request to request is
-//! built once, as [`Prepared`] and [`Principal`]; a request only clones references.
+//! built once, as [`ExtensionFacts`] and [`Principal`]; a request only clones references.
 //!
 //! Security: the input contains no secret, no raw token and no header that a client sent.
 
@@ -12,7 +12,7 @@ use regorus::Value;
 use regorus::value::Object;
 
 /// Maximum number of rows of the RBAC table that a policy is given.
-pub const CANDIDATES: usize = 64;
+pub const MAX_CANDIDATES: usize = 64;
 
 macro_rules! keys {
     ($($name:ident $(= $text:literal)?),* $(,)?) => {
@@ -34,11 +34,14 @@ mod applicationsets;
 mod kubernetes;
 
 pub use applications::application_input_schema;
-pub use applications::{ApplicationFacts, ApplicationInput, ApplicationKnown, ApplicationVerdicts};
+pub use applications::{ApplicationDetails, ApplicationFacts, ApplicationInput, ApplicationVerdicts};
 pub use applicationsets::application_set_input_schema;
-pub use applicationsets::{ApplicationPart, CheckFact, Fact, KnownSet, Placed, SetFacts, SetInput, Subject};
+pub use applicationsets::{
+    ApplicationChange, ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage,
+    CheckedFact, PlacementChecks, RbacCheck,
+};
 pub(super) use kubernetes::identity_json;
-pub use kubernetes::{KubernetesInput, Standing, kubernetes_input_schema};
+pub use kubernetes::{KubernetesFacts, KubernetesInput, kubernetes_input_schema};
 
 keys!(
     action,
@@ -117,14 +120,14 @@ impl Principal {
 
 /// What a request is about, as values to reuse for the lifetime of a snapshot.
 #[derive(Clone, Debug)]
-pub struct Prepared {
+pub struct ExtensionFacts {
     extension: Value,
     project: Option<Value>,
     application: Option<Value>,
     destination: Option<Value>,
 }
 
-impl Prepared {
+impl ExtensionFacts {
     /// Only the extension, which is all of scope `global`.
     ///
     /// - `scope`: `application`, `project` or `global`.
@@ -189,7 +192,7 @@ fn destination(destination: &tollgate_state::Destination) -> Value {
 
 /// The request line and the project that it names.
 #[derive(Clone, Copy, Debug)]
-pub struct Request<'a> {
+pub struct ExtensionRequest<'a> {
     /// Method, upper case.
     pub method: &'a str,
     /// Path below the extension, starting with `/`.
@@ -241,9 +244,9 @@ pub struct Rbac<'a> {
 
 /// [`Rbac`] as a value to reuse while table, caller and target stay the same.
 #[derive(Clone, Debug)]
-pub struct Verdicts(Value);
+pub struct RbacFacts(Value);
 
-impl Verdicts {
+impl RbacFacts {
     /// Takes about a microsecond, plus half a microsecond for each candidate row.
     pub fn new(rbac: &Rbac<'_>) -> Self {
         KEYS.with(|keys| {
@@ -258,7 +261,7 @@ impl Verdicts {
                     verdicts.insert(key.clone(), verdict(keys, value));
                 }
             }
-            let rows = rbac.candidates.iter().take(CANDIDATES);
+            let rows = rbac.candidates.iter().take(MAX_CANDIDATES);
             let rows: Vec<Value> = rows.map(|row| candidate(keys, row)).collect();
             verdicts.insert(keys.candidates.clone(), Value::from(rows));
             Self(verdicts.into_value())
@@ -273,11 +276,11 @@ pub struct ExtensionInput<'a> {
     /// The caller.
     pub principal: &'a Principal,
     /// The request.
-    pub request: Request<'a>,
+    pub request: ExtensionRequest<'a>,
     /// Extension, project, application, destination.
-    pub prepared: &'a Prepared,
+    pub prepared: &'a ExtensionFacts,
     /// What the RBAC table says.
-    pub verdicts: &'a Verdicts,
+    pub verdicts: &'a RbacFacts,
 }
 
 impl ExtensionInput<'_> {

@@ -21,14 +21,14 @@ pub enum RequestParts {
 
 /// Which changing parts of the input a bundle reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Reads {
+pub struct InputDependencies {
     /// Parts of `input.request`.
     pub request: RequestParts,
     /// Whether `input.rbac.candidates` is read; building it is expensive.
     pub candidates: bool,
 }
 
-impl Reads {
+impl InputDependencies {
     /// Records that a rule names `path` below `input`. An empty path means all of it.
     pub(super) fn note(&mut self, path: &[String]) {
         let mut parts = path.iter().map(String::as_str);

@@ -51,7 +51,7 @@ pub(super) fn check(file: &str, text: &str) -> Vec<Diagnostic> {
 
 /// Where the brackets first exceed the depth: line and column, from 1.
 fn too_deep(text: &str) -> Option<(u32, u32)> {
-    let mut scan = Scan {
+    let mut scan = Lexer {
         rest: text.as_bytes(),
         line: 1,
         column: 0,
@@ -76,13 +76,13 @@ fn too_deep(text: &str) -> Option<(u32, u32)> {
     None
 }
 
-struct Scan<'a> {
+struct Lexer<'a> {
     rest: &'a [u8],
     line: u32,
     column: u32,
 }
 
-impl Scan<'_> {
+impl Lexer<'_> {
     fn next(&mut self) -> Option<u8> {
         let (&byte, rest) = self.rest.split_first()?;
         self.rest = rest;

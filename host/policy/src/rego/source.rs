@@ -27,7 +27,7 @@ pub const IMPERSONATION_FILE: &str = "impersonation.cel.yaml";
 /// The purpose of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Kind {
+pub(super) enum FileKind {
     /// `*.rego`.
     Policy,
     /// `*.cel.yaml`.
@@ -43,7 +43,7 @@ pub(super) enum Kind {
 /// One file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(super) struct File {
-    pub(super) kind: Kind,
+    pub(super) kind: FileKind,
     /// Path as the operator would type it.
     pub(super) path: String,
     /// File name without its extensions.
@@ -78,7 +78,7 @@ impl Source {
             read_folder(&data, true, &mut files, &mut found);
         }
         files.sort_by(|a, b| a.path.cmp(&b.path));
-        for file in files.iter().filter(|file| file.kind == Kind::Policy) {
+        for file in files.iter().filter(|file| file.kind == FileKind::Policy) {
             found.extend(scan::check(&file.path, &file.text));
         }
         check_totals(directory, &files, &mut found);
@@ -95,11 +95,11 @@ impl Source {
     /// Path and text of [`IMPERSONATION_FILE`]. Bundles for extensions and ApplicationSets have
     /// none.
     pub fn impersonation(&self) -> Option<(&str, &str)> {
-        let file = self.of(Kind::Mapping).next()?;
+        let file = self.of(FileKind::Mapping).next()?;
         Some((&file.path, &file.text))
     }
 
-    pub(super) fn of(&self, kind: Kind) -> impl Iterator<Item = &File> {
+    pub(super) fn of(&self, kind: FileKind) -> impl Iterator<Item = &File> {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 
@@ -121,7 +121,7 @@ impl Source {
 fn take_mapping(directory: &Path, files: &mut [File], found: &mut Vec<Diagnostic>) {
     let own = directory.join(IMPERSONATION_FILE).display().to_string();
     match files.iter_mut().find(|file| file.path == own) {
-        Some(file) => file.kind = Kind::Mapping,
+        Some(file) => file.kind = FileKind::Mapping,
         None => {
             let here = Location::new(directory.display().to_string(), 0);
             found.push(Diagnostic::error(here, format!("there is no `{IMPERSONATION_FILE}`")));
@@ -144,7 +144,10 @@ fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
             format!("the bundle has {} files, {FILES} are allowed", files.len()),
         ));
     }
-    for (kind, what, allowed) in [(Kind::Policy, "policy", POLICY_BYTES), (Kind::Data, "data", DATA_BYTES)] {
+    for (kind, what, allowed) in [
+        (FileKind::Policy, "policy", POLICY_BYTES),
+        (FileKind::Data, "data", DATA_BYTES),
+    ] {
         let observed = bytes(kind);
         if observed > allowed {
             let message = format!("the {what} files have {observed} bytes together, {allowed} are allowed");
@@ -153,11 +156,11 @@ fn check_totals(directory: &Path, files: &[File], found: &mut Vec<Diagnostic>) {
     }
     if !files
         .iter()
-        .any(|file| file.kind == Kind::Policy && file.stem == "policy")
+        .any(|file| file.kind == FileKind::Policy && file.stem == "policy")
     {
         found.push(Diagnostic::error(here(), "there is no `policy.rego`"));
     }
-    if !files.iter().any(|file| file.kind == Kind::Cases) {
+    if !files.iter().any(|file| file.kind == FileKind::Cases) {
         let hint = "write at least one case that is allowed and one that is denied";
         found.push(Diagnostic::error(here(), "there is no `cases.yaml`").with_hint(hint));
     }
@@ -205,14 +208,14 @@ fn read_folder(directory: &Path, data: bool, files: &mut Vec<File>, found: &mut 
     }
 }
 
-fn kind_of(name: &str, data: bool) -> Option<(Kind, usize)> {
+fn kind_of(name: &str, data: bool) -> Option<(FileKind, usize)> {
     let ends = |end: &str| name.len() > end.len() && name.ends_with(end);
     match data {
-        true if ends(".yaml") || ends(".yml") || ends(".json") => Some((Kind::Data, DATA_BYTES)),
+        true if ends(".yaml") || ends(".yml") || ends(".json") => Some((FileKind::Data, DATA_BYTES)),
         true => None,
-        false if ends(".rego") => Some((Kind::Policy, scan::FILE_BYTES)),
-        false if ends(".cel.yaml") => Some((Kind::Condition, CONDITION_BYTES)),
-        false if name == "cases.yaml" => Some((Kind::Cases, CASES_BYTES)),
+        false if ends(".rego") => Some((FileKind::Policy, scan::FILE_BYTES)),
+        false if ends(".cel.yaml") => Some((FileKind::Condition, CONDITION_BYTES)),
+        false if name == "cases.yaml" => Some((FileKind::Cases, CASES_BYTES)),
         false => None,
     }
 }

@@ -10,17 +10,17 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, clock_gettime};
 
 /// Maximum number of attempts where the process that checks a bundle sets another bound.
-pub(super) const PATIENT: u32 = 14;
+pub(super) const MAX_CHECK_ATTEMPTS: u32 = 14;
 
 /// The readings of two clocks.
 #[derive(Clone, Copy, Debug)]
-struct Now {
+struct ClockReading {
     wall: Instant,
     /// CPU time of this thread.
     cpu: Duration,
 }
 
-impl Now {
+impl ClockReading {
     fn read() -> Self {
         Self {
             wall: Instant::now(),
@@ -40,11 +40,11 @@ impl Now {
 ///   It must have no side effects.
 /// - `most`: maximum number of attempts.
 pub(super) fn again<T, E>(limit: Duration, most: u32, attempt: impl FnMut(Duration) -> Result<T, E>) -> Result<T, E> {
-    by_clocks(Now::read, (limit, most), attempt)
+    by_clocks(ClockReading::read, (limit, most), attempt)
 }
 
 fn by_clocks<T, E>(
-    mut now: impl FnMut() -> Now,
+    mut now: impl FnMut() -> ClockReading,
     (limit, most): (Duration, u32),
     mut attempt: impl FnMut(Duration) -> Result<T, E>,
 ) -> Result<T, E> {
@@ -81,7 +81,7 @@ mod tests {
     fn run(most: u32, attempts: Attempts<'_>) -> (Result<u8, &'static str>, Vec<Duration>) {
         let start = Instant::now();
         let (wall, cpu) = (Cell::new(Duration::ZERO), Cell::new(Duration::ZERO));
-        let now = || Now {
+        let now = || ClockReading {
             wall: start + wall.get(),
             cpu: cpu.get(),
         };
@@ -131,13 +131,13 @@ mod tests {
 
     #[test]
     fn the_clock_is_of_this_thread() {
-        let before = Now::read();
+        let before = ClockReading::read();
         let others = std::thread::spawn(|| {
-            let start = Now::read().cpu;
-            while Now::read().cpu - start < LIMIT {}
+            let start = ClockReading::read().cpu;
+            while ClockReading::read().cpu - start < LIMIT {}
         });
         others.join().unwrap();
-        let after = Now::read();
+        let after = ClockReading::read();
         assert!(after.wall - before.wall >= LIMIT);
         assert!(after.cpu - before.cpu < LIMIT, "{:?}", after.cpu - before.cpu);
     }

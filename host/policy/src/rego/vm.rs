@@ -20,25 +20,25 @@ use super::{ATTEMPTS, Error, INSTRUCTIONS, MEMORY_BYTES, TIME, stall};
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
 
 /// This thread's machine for one generation of a bundle.
-struct Machine {
+struct ThreadVm {
     generation: u64,
     alive: Weak<()>,
     vm: RegoVM,
 }
 
 thread_local! {
-    static MACHINES: RefCell<Vec<Machine>> = const { RefCell::new(Vec::new()) };
+    static THREAD_VMS: RefCell<Vec<ThreadVm>> = const { RefCell::new(Vec::new()) };
 }
 
 /// Evaluates `decision` on this thread's machine for `generation`.
 pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: &Value) -> Result<Value, Error> {
-    let known = MACHINES.with_borrow_mut(|machines| {
+    let known = THREAD_VMS.with_borrow_mut(|machines| {
         let at = machines.iter().position(|machine| machine.generation == generation)?;
         Some(machines.swap_remove(at))
     });
     let mut machine = match known {
         Some(machine) => machine,
-        None => Machine {
+        None => ThreadVm {
             generation,
             alive: Arc::downgrade(alive),
             vm: machine(compiled)?,
@@ -51,7 +51,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     }));
     // A machine that panicked is dropped, as its state is unknown.
     let result = outcome.map_err(|_| Error::Panicked)?;
-    MACHINES.with_borrow_mut(|machines| {
+    THREAD_VMS.with_borrow_mut(|machines| {
         // Machines of replaced bundles are dropped when a newer bundle is used.
         if known_is_new(machines, &machine) {
             machines.retain(|machine| machine.alive.strong_count() > 0);
@@ -61,7 +61,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     result.map_err(|error| describe(&error))
 }
 
-fn known_is_new(machines: &[Machine], machine: &Machine) -> bool {
+fn known_is_new(machines: &[ThreadVm], machine: &ThreadVm) -> bool {
     machines.iter().any(|other| other.generation < machine.generation)
 }
 
@@ -83,7 +83,7 @@ pub(super) fn machine(compiled: &Compiled) -> Result<RegoVM, Error> {
 /// Runs a machine once, for tests of a bundle. The limits of its process bound how long it can be
 /// held up.
 pub(super) fn once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
-    execute(&mut vm, input, stall::PATIENT).map_err(|error| describe(&error))
+    execute(&mut vm, input, stall::MAX_CHECK_ATTEMPTS).map_err(|error| describe(&error))
 }
 
 fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmError> {

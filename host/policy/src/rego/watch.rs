@@ -18,16 +18,16 @@ use super::TIME;
 const INTERVAL: Duration = TIME.saturating_mul(2);
 /// Number of checks that must find the same decision before it counts as stuck. Checks are counted
 /// rather than time, so that nothing is stuck after a pause of the whole process.
-const LOOKS: u32 = 5;
+const CHECKS_UNTIL_STUCK: u32 = 5;
 /// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
 /// returns.
-pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(LOOKS);
+pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
 /// Stack of the watching thread.
 const STACK_BYTES: usize = 256 * 1024;
 
 /// The decision that a thread is making. Only that thread writes.
 #[derive(Debug, Default)]
-struct Slot {
+struct ThreadSlot {
     /// Generation of the bundle; 0 while the thread decides nothing.
     generation: AtomicU64,
     /// Counts the decisions of the thread.
@@ -35,11 +35,11 @@ struct Slot {
 }
 
 /// A slot for each living thread that has ever decided.
-static SLOTS: Mutex<Vec<Weak<Slot>>> = Mutex::new(Vec::new());
+static SLOTS: Mutex<Vec<Weak<ThreadSlot>>> = Mutex::new(Vec::new());
 
 thread_local! {
-    static SLOT: Arc<Slot> = {
-        let slot = Arc::new(Slot::default());
+    static SLOT: Arc<ThreadSlot> = {
+        let slot = Arc::new(ThreadSlot::default());
         let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
         slots.retain(|slot| slot.strong_count() > 0);
         slots.push(Arc::downgrade(&slot));
@@ -48,7 +48,7 @@ thread_local! {
 }
 
 /// Clears the slot when dropped, even if the decision panics.
-struct Running<'a>(&'a Slot);
+struct Running<'a>(&'a ThreadSlot);
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
@@ -58,14 +58,14 @@ impl Drop for Running<'_> {
 
 /// Watches the decisions of one generation of a bundle until it is dropped.
 #[derive(Debug)]
-pub(super) struct Watch {
+pub(super) struct Watchdog {
     generation: u64,
     stuck: Arc<AtomicBool>,
     /// Dropping it ends the watching thread.
     _stop: SyncSender<()>,
 }
 
-impl Watch {
+impl Watchdog {
     /// Starts watching. `name` is for the log: front and digest of the bundle.
     ///
     /// # Errors
@@ -73,7 +73,7 @@ impl Watch {
     pub(super) fn start(generation: u64, name: String) -> std::io::Result<Self> {
         let stuck = Arc::new(AtomicBool::new(false));
         let (stop, stopped) = sync_channel(1);
-        let watcher = Watcher {
+        let watcher = WatchdogThread {
             generation,
             name,
             stuck: Arc::clone(&stuck),
@@ -107,18 +107,18 @@ impl Watch {
     }
 }
 
-struct Watcher {
+struct WatchdogThread {
     generation: u64,
     name: String,
     stuck: Arc<AtomicBool>,
     /// Running decisions: slot, its turn, how often it was found.
-    seen: Vec<(Weak<Slot>, u64, u32)>,
+    seen: Vec<(Weak<ThreadSlot>, u64, u32)>,
 }
 
-impl Watcher {
+impl WatchdogThread {
     fn run(mut self, stopped: &Receiver<()>) {
         while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-            let stuck = self.look() >= LOOKS;
+            let stuck = self.look() >= CHECKS_UNTIL_STUCK;
             match (self.stuck.swap(stuck, Ordering::Relaxed), stuck) {
                 (false, true) => tracing::error!(
                     bundle = self.name,

@@ -15,14 +15,14 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-pub use super::cases::{CaseResult, Outcome};
+pub use super::cases::{CaseOutcome, CaseResult};
 use super::{Front, cases, compile, source::Source};
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
 
 /// Maximum length of an answer, in bytes.
 const ANSWER_BYTES: u64 = 8 * 1024 * 1024;
 /// Maximum length of what is read from the standard error of the child, in bytes.
-const LAST_WORDS_BYTES: u64 = 16 * 1024;
+const MAX_STDERR_BYTES: u64 = 16 * 1024;
 /// SIGABRT: stack overflow, or no memory.
 const SIGABRT: i32 = 6;
 /// SIGKILL: CPU time beyond the hard limit, or the system is out of memory.
@@ -44,7 +44,7 @@ pub enum Coverage {
 
 /// The job of the child.
 #[derive(Serialize, Deserialize)]
-struct Job {
+struct CheckJob {
     source: Source,
     action: Action,
 }
@@ -70,7 +70,7 @@ pub struct FileCoverage {
 
 /// The result of a check.
 #[derive(Debug, Default)]
-pub struct Report {
+pub struct CheckReport {
     /// Findings; an error refuses the bundle. A failing case is an error.
     pub diagnostics: Vec<Diagnostic>,
     /// Results of the cases, in file order; empty if the bundle does not compile.
@@ -85,8 +85,8 @@ pub struct Report {
 }
 
 #[derive(Default, Serialize, Deserialize)]
-struct Answer {
-    findings: Vec<Finding>,
+struct JobResult {
+    findings: Vec<WireDiagnostic>,
     cases: Vec<CaseResult>,
     coverage: Vec<FileCoverage>,
     evaluation: Option<serde_json::Value>,
@@ -95,14 +95,14 @@ struct Answer {
 
 /// A diagnostic in the format between the processes.
 #[derive(Serialize, Deserialize)]
-struct Finding {
+struct WireDiagnostic {
     error: bool,
     place: Option<(String, u32, u32)>,
     message: String,
     hint: Option<String>,
 }
 
-impl From<Diagnostic> for Finding {
+impl From<Diagnostic> for WireDiagnostic {
     fn from(found: Diagnostic) -> Self {
         Self {
             error: found.is_error(),
@@ -115,8 +115,8 @@ impl From<Diagnostic> for Finding {
     }
 }
 
-impl From<Finding> for Diagnostic {
-    fn from(found: Finding) -> Self {
+impl From<WireDiagnostic> for Diagnostic {
+    fn from(found: WireDiagnostic) -> Self {
         let severity = if found.error {
             Severity::Error
         } else {
@@ -138,7 +138,7 @@ impl From<Finding> for Diagnostic {
 
 /// Bounds of one child process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct WorkerLimits {
     /// Wall time from start to answer. It bounds a process that neither ends nor works, and is many
     /// times the CPU time, as a busy machine gives the process only a small share.
     pub time: Duration,
@@ -149,7 +149,7 @@ pub struct Limits {
     pub memory_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for WorkerLimits {
     fn default() -> Self {
         Self {
             time: Duration::from_secs(300),
@@ -163,7 +163,7 @@ impl Default for Limits {
 #[derive(Clone, Debug)]
 pub struct Checker {
     exe: PathBuf,
-    limits: Limits,
+    limits: WorkerLimits,
 }
 
 impl Checker {
@@ -171,7 +171,7 @@ impl Checker {
     pub fn new(exe: PathBuf) -> Self {
         Self {
             exe,
-            limits: Limits::default(),
+            limits: WorkerLimits::default(),
         }
     }
 
@@ -185,22 +185,22 @@ impl Checker {
 
     /// The same checker with other limits.
     #[must_use]
-    pub fn with_limits(mut self, limits: Limits) -> Self {
+    pub fn with_limits(mut self, limits: WorkerLimits) -> Self {
         self.limits = limits;
         self
     }
 
     /// Parses, compiles and tests a bundle.
-    pub fn check(&self, source: &Source, coverage: Coverage) -> Report {
-        self.run(&Job {
+    pub fn check(&self, source: &Source, coverage: Coverage) -> CheckReport {
+        self.run(&CheckJob {
             source: source.clone(),
             action: Action::Check(coverage),
         })
     }
 
     /// Parses and compiles a bundle and evaluates one input with both engines.
-    pub fn evaluate(&self, source: &Source, input: serde_json::Value) -> Report {
-        self.run(&Job {
+    pub fn evaluate(&self, source: &Source, input: serde_json::Value) -> CheckReport {
+        self.run(&CheckJob {
             source: source.clone(),
             action: Action::Evaluate(input),
         })
@@ -208,26 +208,26 @@ impl Checker {
 
     /// Like [`Checker::evaluate`], and also reports which lines decided. An input of the Kubernetes
     /// front without `identity` gets the one that the mapping gives.
-    pub fn explain(&self, source: &Source, input: serde_json::Value) -> Report {
-        self.run(&Job {
+    pub fn explain(&self, source: &Source, input: serde_json::Value) -> CheckReport {
+        self.run(&CheckJob {
             source: source.clone(),
             action: Action::Explain(input),
         })
     }
 
-    fn run(&self, job: &Job) -> Report {
-        let answer = self.ask(job).unwrap_or_else(|message| Answer {
+    fn run(&self, job: &CheckJob) -> CheckReport {
+        let answer = self.ask(job).unwrap_or_else(|message| JobResult {
             findings: vec![Diagnostic::error(None, message).into()],
-            ..Answer::default()
+            ..JobResult::default()
         });
         let mut diagnostics: Vec<Diagnostic> = answer.findings.into_iter().map(Diagnostic::from).collect();
         for case in &answer.cases {
-            if let Outcome::Fail(how) = &case.outcome {
+            if let CaseOutcome::Fail(how) = &case.outcome {
                 let location = Location::new(case.file.as_str(), case.line);
                 diagnostics.push(Diagnostic::error(location, format!("case `{}`: {how}", case.note)));
             }
         }
-        Report {
+        CheckReport {
             diagnostics,
             cases: answer.cases,
             coverage: answer.coverage,
@@ -236,8 +236,8 @@ impl Checker {
         }
     }
 
-    fn ask(&self, job: &Job) -> Result<Answer, String> {
-        let Limits {
+    fn ask(&self, job: &CheckJob) -> Result<JobResult, String> {
+        let WorkerLimits {
             time,
             cpu_seconds,
             memory_bytes,
@@ -281,7 +281,7 @@ fn converse(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>,
     // If the child dies early, the write fails; its death is what is reported.
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&job)));
     let answer = read_aside(stdout, ANSWER_BYTES);
-    let last_words = read_aside(stderr, LAST_WORDS_BYTES);
+    let last_words = read_aside(stderr, MAX_STDERR_BYTES);
     let answer = answer.recv_timeout(time).ok()?;
     let last_words = last_words.recv_timeout(time).ok()?;
     Some((answer, String::from_utf8_lossy(&last_words).into_owned()))
@@ -300,7 +300,7 @@ fn read_aside(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Rece
     receive
 }
 
-fn cause_of_death(status: ExitStatus, last_words: &str, limits: Limits) -> String {
+fn cause_of_death(status: ExitStatus, last_words: &str, limits: WorkerLimits) -> String {
     let out_of = |what: &str| format!("the bundle made the checking process run out of {what}");
     let stack = last_words.contains("overflowed its stack");
     let memory = last_words.contains("memory allocation") || last_words.contains("out of memory");
@@ -318,28 +318,28 @@ fn cause_of_death(status: ExitStatus, last_words: &str, limits: Limits) -> Strin
 /// The child's side: reads the bytes of the job, without the line of limits, and returns the bytes
 /// of the answer. Call it on a large stack, after the limits are set.
 pub fn answer(job: &[u8]) -> Vec<u8> {
-    let answer = match serde_json::from_slice::<Job>(job) {
+    let answer = match serde_json::from_slice::<CheckJob>(job) {
         Ok(job) => work(&job),
-        Err(error) => Answer {
+        Err(error) => JobResult {
             findings: vec![Diagnostic::error(None, format!("the job cannot be read: {error}")).into()],
-            ..Answer::default()
+            ..JobResult::default()
         },
     };
     serde_json::to_vec(&answer).unwrap_or_default()
 }
 
-fn work(job: &Job) -> Answer {
+fn work(job: &CheckJob) -> JobResult {
     let mut parsed = match compile::compile(&job.source) {
         Ok(parsed) => parsed,
         Err(found) => {
-            return Answer {
-                findings: found.into_iter().map(Finding::from).collect(),
-                ..Answer::default()
+            return JobResult {
+                findings: found.into_iter().map(WireDiagnostic::from).collect(),
+                ..JobResult::default()
             };
         }
     };
     let front = job.source.front;
-    let mut answer = Answer::default();
+    let mut answer = JobResult::default();
     match &job.action {
         Action::Check(coverage) => {
             let mut found = Vec::new();
@@ -352,7 +352,7 @@ fn work(job: &Job) -> Answer {
                 .collect();
             let named = cases::identities::run(&job.source, &cases.identities, &mut found);
             answer.cases.extend(named);
-            answer.findings = found.into_iter().map(Finding::from).collect();
+            answer.findings = found.into_iter().map(WireDiagnostic::from).collect();
             if let (Coverage::On, Ok(report)) = (coverage, parsed.engine.get_coverage_report()) {
                 answer.coverage = report.files.into_iter().map(file_coverage).collect();
             }
@@ -362,7 +362,7 @@ fn work(job: &Job) -> Answer {
             let mut input = input.clone();
             let mut found = Vec::new();
             cases::identities::fill(&job.source, &mut input, &mut found);
-            answer.findings = found.into_iter().map(Finding::from).collect();
+            answer.findings = found.into_iter().map(WireDiagnostic::from).collect();
             parsed.engine.set_enable_coverage(true);
             decide(front, &mut parsed, &input, &mut answer);
             if let Ok(report) = parsed.engine.get_coverage_report() {
@@ -375,7 +375,7 @@ fn work(job: &Job) -> Answer {
 }
 
 /// Evaluates one input, unless there are findings about it.
-fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut Answer) {
+fn decide(front: Front, parsed: &mut compile::Parsed, input: &serde_json::Value, answer: &mut JobResult) {
     for wrong in cases::schema_errors(front, input) {
         let message = format!("the input does not fit the schema: {wrong}");
         answer.findings.push(Diagnostic::error(None, message).into());

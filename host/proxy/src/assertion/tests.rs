@@ -12,8 +12,8 @@ fn spec(audience: &str) -> AssertionSpec {
     }
 }
 
-fn statement<'a>(subject: &'a str, groups: &'a [String]) -> Statement<'a> {
-    Statement {
+fn statement<'a>(subject: &'a str, groups: &'a [String]) -> AssertionClaims<'a> {
+    AssertionClaims {
         subject,
         username: "ada",
         groups,
@@ -88,7 +88,7 @@ fn no_two_statements_share_a_signature() {
         signer.sign_at(&spec("metrics"), &statement("id-1", &a_b), NOW),
         signer.sign_at(
             &spec("metrics"),
-            &Statement {
+            &AssertionClaims {
                 application: Some(("app", "sweb")),
                 ..base
             },
@@ -96,14 +96,14 @@ fn no_two_statements_share_a_signature() {
         ),
         signer.sign_at(
             &spec("metrics"),
-            &Statement {
+            &AssertionClaims {
                 application: None,
                 ..base
             },
             NOW,
         ),
-        signer.sign_at(&spec("metrics"), &Statement { project: None, ..base }, NOW),
-        signer.sign_at(&spec("metrics"), &Statement { username: "", ..base }, NOW),
+        signer.sign_at(&spec("metrics"), &AssertionClaims { project: None, ..base }, NOW),
+        signer.sign_at(&spec("metrics"), &AssertionClaims { username: "", ..base }, NOW),
     ]
     .map(|token| token.unwrap().to_str().unwrap().to_owned());
     let different: std::collections::HashSet<_> = all.iter().collect();
@@ -113,7 +113,7 @@ fn no_two_statements_share_a_signature() {
 #[test]
 fn it_ends_with_the_callers_credential_and_never_after_five_minutes() {
     let signer = signer();
-    let short = Statement {
+    let short = AssertionClaims {
         caller_expires_at: Some(NOW + 10),
         ..statement("id-1", &[])
     };

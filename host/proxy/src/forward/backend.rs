@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
-use super::lanes::{Lanes, Place};
+use super::lanes::{Http2Pool, StreamPermit};
 use super::{Body, tls};
 use crate::headers::{RequestHeader, Upstream};
 use tollgate_plugin::certificates;
@@ -80,7 +80,7 @@ enum Clients {
     /// One pool, whose bounds are the configured ones.
     One(Box<Client<Connector, Body>>),
     /// As many as long exchanges need.
-    Many(Lanes),
+    Many(Http2Pool),
 }
 
 impl fmt::Debug for Backend {
@@ -127,26 +127,26 @@ impl Backend {
         Ok(Self {
             upstream: Arc::new(upstream),
             timeouts: spec.timeouts,
-            client: Clients::One(Box::new(pool(connection, connector(Versions::Both), Pings::None))),
-            upgrades: pool(connection, connector(Versions::Http1), Pings::None),
+            client: Clients::One(Box::new(pool(connection, connector(HttpVersions::Both), Pings::None))),
+            upgrades: pool(connection, connector(HttpVersions::Http1), Pings::None),
         })
     }
 
     /// Empty pools, for exchanges that can be long and many.
-    pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): Identity) -> Self {
+    pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): TlsIdentity) -> Self {
         let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
-        let upgrades = pool(&connection, connector(Versions::Http1), Pings::None);
-        let both = connector(Versions::Both);
+        let upgrades = pool(&connection, connector(HttpVersions::Http1), Pings::None);
+        let both = connector(HttpVersions::Both);
         Self {
             upstream: Arc::new(upstream),
             timeouts: TimeoutSpec::default(),
-            client: Clients::Many(Lanes::new(move || pool(&connection, both.clone(), Pings::Sent))),
+            client: Clients::Many(Http2Pool::new(move || pool(&connection, both.clone(), Pings::Sent))),
             upgrades,
         }
     }
 
     /// What all requests to this backend share, for
-    /// [`crate::headers::Cleaned::seal`].
+    /// [`crate::headers::CleanedRequest::seal`].
     pub fn upstream(&self) -> &Arc<Upstream> {
         &self.upstream
     }
@@ -156,7 +156,7 @@ impl Backend {
     }
 
     /// A client for one exchange, and the exchange's slot in it.
-    pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<Place>) {
+    pub(super) fn client(&self, upgrade: bool) -> (Client<Connector, Body>, Option<StreamPermit>) {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
             Clients::One(client) => (Client::clone(client), None),
@@ -168,7 +168,7 @@ impl Backend {
     }
 
     #[cfg(test)]
-    pub(super) fn lanes(&self) -> Option<&Lanes> {
+    pub(super) fn lanes(&self) -> Option<&Http2Pool> {
         match &self.client {
             Clients::One(_) => None,
             Clients::Many(lanes) => Some(lanes),
@@ -250,7 +250,7 @@ fn pool(spec: &ConnectionSpec, connector: Connector, pings: Pings) -> Client<Con
 }
 
 #[derive(Clone, Copy)]
-enum Versions {
+enum HttpVersions {
     Http1,
     Both,
 }
@@ -262,10 +262,10 @@ pub(super) struct Connector {
     bound: Duration,
 }
 
-pub(super) type Identity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
+pub(super) type TlsIdentity = (ClientConfig, Option<rustls::pki_types::ServerName<'static>>);
 
 impl Connector {
-    fn new(spec: &ConnectionSpec, (tls, name): Identity, versions: Versions) -> Self {
+    fn new(spec: &ConnectionSpec, (tls, name): TlsIdentity, versions: HttpVersions) -> Self {
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);
@@ -280,8 +280,8 @@ impl Connector {
             None => builder,
         };
         let inner = match versions {
-            Versions::Http1 => builder.enable_http1().wrap_connector(tcp),
-            Versions::Both => builder.enable_http1().enable_http2().wrap_connector(tcp),
+            HttpVersions::Http1 => builder.enable_http1().wrap_connector(tcp),
+            HttpVersions::Both => builder.enable_http1().enable_http2().wrap_connector(tcp),
         };
         Self {
             inner,

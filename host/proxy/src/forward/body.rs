@@ -20,10 +20,10 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use super::Error;
-use super::end::{Deadline, End, Ends};
-use super::timeout::Lazy;
-use crate::headers::{Held, clean_trailers};
-use tollgate_core::header_names::{Owner, owner};
+use super::end::{EndConditions, EndWatcher, ExchangeDeadline};
+use super::timeout::LazyTimer;
+use crate::headers::{HeldValue, clean_trailers};
+use tollgate_core::header_names::{HeaderOwner, owner};
 
 /// Why content ended early.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +51,7 @@ pub enum BodyError {
     },
     /// The exchange took longer than allowed.
     #[error("the exchange took longer than allowed")]
-    Total,
+    ExchangeTimeout,
     /// The caller's credential ended.
     #[error("the caller's credential ended")]
     CredentialEnded,
@@ -114,7 +114,10 @@ impl Progress {
             BodyError::Revoked => 5,
             BodyError::Withdrawn => 6,
             BodyError::StoreUnavailable => 7,
-            BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => 3,
+            BodyError::Client(_)
+            | BodyError::BackendSilent { .. }
+            | BodyError::ExchangeTimeout
+            | BodyError::Backend(_) => 3,
         };
         self.failure.store(failure, Ordering::Release);
     }
@@ -123,26 +126,26 @@ impl Progress {
 /// Content of a request or response.
 #[derive(Default)]
 pub struct Body {
-    kind: Kind,
-    held: Vec<Held>,
+    kind: BodyKind,
+    held: Vec<HeldValue>,
 }
 
 #[derive(Default)]
-enum Kind {
+enum BodyKind {
     #[default]
     Empty,
     Full(Bytes),
     Upload(Upload),
     Download(Download),
-    Made(Made),
+    Generated(Generated),
 }
 
 struct Upload {
     incoming: Incoming,
     left: u64,
     limit: u64,
-    idle: Lazy,
-    deadline: Option<Box<Deadline>>,
+    idle: LazyTimer,
+    deadline: Option<Box<EndWatcher>>,
     progress: Option<Arc<Progress>>,
     trailers: Trailers,
 }
@@ -158,24 +161,24 @@ enum Trailers {
 
 struct Download {
     incoming: Incoming,
-    idle: Option<Lazy>,
-    deadline: Option<Box<Deadline>>,
+    idle: Option<LazyTimer>,
+    deadline: Option<Box<EndWatcher>>,
 }
 
 /// Content that the gateway produces over time.
-struct Made {
+struct Generated {
     frames: BoxStream<'static, Frame<Bytes>>,
-    deadline: Option<Box<Deadline>>,
+    deadline: Option<Box<EndWatcher>>,
 }
 
 impl fmt::Debug for Body {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self.kind {
-            Kind::Empty => "Body::Empty",
-            Kind::Full(_) => "Body::Full",
-            Kind::Upload(_) => "Body::Upload",
-            Kind::Download(_) => "Body::Download",
-            Kind::Made(_) => "Body::Made",
+            BodyKind::Empty => "Body::Empty",
+            BodyKind::Full(_) => "Body::Full",
+            BodyKind::Upload(_) => "Body::Upload",
+            BodyKind::Download(_) => "Body::Download",
+            BodyKind::Generated(_) => "Body::Made",
         })
     }
 }
@@ -183,9 +186,9 @@ impl fmt::Debug for Body {
 impl From<Bytes> for Body {
     fn from(bytes: Bytes) -> Self {
         let kind = if bytes.is_empty() {
-            Kind::Empty
+            BodyKind::Empty
         } else {
-            Kind::Full(bytes)
+            BodyKind::Full(bytes)
         };
         Self { kind, held: Vec::new() }
     }
@@ -219,30 +222,30 @@ impl Body {
             incoming,
             left: limit_bytes,
             limit: limit_bytes,
-            idle: Lazy::new(idle),
+            idle: LazyTimer::new(idle),
             deadline: None,
             progress: None,
             trailers: Trailers::Forwarded,
         };
         Self {
-            kind: Kind::Upload(upload),
+            kind: BodyKind::Upload(upload),
             held: Vec::new(),
         }
     }
 
     /// Content a backend sends, with at most `idle` between two frames and
     /// nothing after one of `ends`.
-    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, ends: Ends) -> Self {
+    pub(super) fn download(incoming: Incoming, idle: Option<Duration>, ends: EndConditions) -> Self {
         if incoming.is_end_stream() {
             return Self::empty();
         }
         let download = Download {
             incoming,
-            idle: idle.map(Lazy::new),
-            deadline: Deadline::new(ends),
+            idle: idle.map(LazyTimer::new),
+            deadline: EndWatcher::new(ends),
         };
         Self {
-            kind: Kind::Download(download),
+            kind: BodyKind::Download(download),
             held: Vec::new(),
         }
     }
@@ -259,13 +262,13 @@ impl Body {
     ) -> Self {
         // An expired credential has no time left.
         let left = expires_at.map(|at| Duration::try_from(at.duration_since(jiff::Timestamp::now())));
-        let end = left.and_then(|left| End::credential(left.unwrap_or_default(), decision));
-        let made = Made {
+        let end = left.and_then(|left| ExchangeDeadline::credential(left.unwrap_or_default(), decision));
+        let made = Generated {
             frames: frames.boxed(),
-            deadline: Deadline::new(Ends { end, signal: None }),
+            deadline: EndWatcher::new(EndConditions { end, signal: None }),
         };
         Self {
-            kind: Kind::Made(made),
+            kind: BodyKind::Generated(made),
             held: Vec::new(),
         }
     }
@@ -275,7 +278,7 @@ impl Body {
         self.held.push(Box::new(thing));
     }
 
-    pub(super) fn hold_all(&mut self, things: Vec<Held>) {
+    pub(super) fn hold_all(&mut self, things: Vec<HeldValue>) {
         if self.held.is_empty() {
             self.held = things;
         } else {
@@ -284,16 +287,16 @@ impl Body {
     }
 
     /// Ends an upload at one of `ends`, independent of the response.
-    pub(super) fn end_with(&mut self, ends: Ends) {
-        if let Kind::Upload(upload) = &mut self.kind {
-            upload.deadline = Deadline::new(ends);
+    pub(super) fn end_with(&mut self, ends: EndConditions) {
+        if let BodyKind::Upload(upload) = &mut self.kind {
+            upload.deadline = EndWatcher::new(ends);
         }
     }
 
     /// The same content without the trailers a client sends after it.
     #[must_use]
     pub fn without_trailers(mut self) -> Self {
-        if let Kind::Upload(upload) = &mut self.kind {
+        if let BodyKind::Upload(upload) = &mut self.kind {
             upload.trailers = Trailers::Dropped;
         }
         self
@@ -306,17 +309,17 @@ impl Body {
     ///
     /// # Errors
     /// [`Error::ClientSilent`] and the like, as when content is forwarded.
-    pub async fn gather(self, most: u64) -> Result<Gathered, Error> {
+    pub async fn gather(self, most: u64) -> Result<BufferedBody, Error> {
         let length = match &self.kind {
-            Kind::Empty => return Ok(Gathered::Whole(Bytes::new())),
-            Kind::Full(bytes) => return Ok(Gathered::Whole(bytes.clone())),
-            Kind::Upload(upload) => upload.incoming.size_hint().exact(),
-            Kind::Download(_) | Kind::Made(_) => None,
+            BodyKind::Empty => return Ok(BufferedBody::Whole(Bytes::new())),
+            BodyKind::Full(bytes) => return Ok(BufferedBody::Whole(bytes.clone())),
+            BodyKind::Upload(upload) => upload.incoming.size_hint().exact(),
+            BodyKind::Download(_) | BodyKind::Generated(_) => None,
         };
         if length.is_none_or(|length| length > most) {
-            return Ok(Gathered::Stream(self));
+            return Ok(BufferedBody::Stream(self));
         }
-        Ok(Gathered::Whole(self.whole(most).await?))
+        Ok(BufferedBody::Whole(self.whole(most).await?))
     }
 
     /// Buffers the whole content, of known or unknown length. Trailers are dropped.
@@ -337,9 +340,10 @@ impl Body {
                 BodyError::Revoked => Error::Revoked,
                 BodyError::Withdrawn => Error::Withdrawn,
                 BodyError::StoreUnavailable => Error::StoreUnavailable,
-                BodyError::Client(_) | BodyError::BackendSilent { .. } | BodyError::Total | BodyError::Backend(_) => {
-                    Error::ClientBroken
-                }
+                BodyError::Client(_)
+                | BodyError::BackendSilent { .. }
+                | BodyError::ExchangeTimeout
+                | BodyError::Backend(_) => Error::ClientBroken,
             })?;
             if let Ok(data) = frame.into_data() {
                 if whole.len().saturating_add(data.len()) > most {
@@ -354,25 +358,25 @@ impl Body {
     /// Starts counting the frames of an upload. `None` for any other content.
     pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
-            Kind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
-            Kind::Empty | Kind::Full(_) | Kind::Download(_) | Kind::Made(_) => None,
+            BodyKind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
+            BodyKind::Empty | BodyKind::Full(_) | BodyKind::Download(_) | BodyKind::Generated(_) => None,
         }
     }
 }
 
 /// A client's content, as [`Body::gather`] leaves it.
 #[derive(Debug)]
-pub enum Gathered {
+pub enum BufferedBody {
     /// All of it.
     Whole(Bytes),
     /// Too long, or of unknown length.
     Stream(Body),
 }
 
-type Polled = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
+type PolledFrame = Poll<Option<Result<Frame<Bytes>, BodyError>>>;
 
 impl Upload {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let polled = self.poll_checked(cx);
         if let (Some(progress), Poll::Ready(Some(frame))) = (&self.progress, &polled) {
             match frame {
@@ -385,7 +389,7 @@ impl Upload {
         polled
     }
 
-    fn poll_checked(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll_checked(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         let Poll::Ready(frame) = Pin::new(&mut self.incoming).poll_frame(cx) else {
             if let Some(deadline) = &mut self.deadline
                 && let Poll::Ready(error) = deadline.poll(cx)
@@ -432,7 +436,7 @@ impl Upload {
 fn remove_foreign(trailers: &mut HeaderMap) {
     let foreign: Vec<_> = trailers
         .keys()
-        .filter(|name| owner(name.as_str()) != Owner::Client)
+        .filter(|name| owner(name.as_str()) != HeaderOwner::Client)
         .cloned()
         .collect();
     for name in foreign {
@@ -441,7 +445,7 @@ fn remove_foreign(trailers: &mut HeaderMap) {
 }
 
 impl Download {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(idle) = &mut self.idle {
@@ -472,8 +476,8 @@ impl Download {
     }
 }
 
-impl Made {
-    fn poll_frame(&mut self, cx: &mut Context<'_>) -> Polled {
+impl Generated {
+    fn poll_frame(&mut self, cx: &mut Context<'_>) -> PolledFrame {
         // Checks the end first, because a stream that never pauses must end as well.
         if let Some(deadline) = &mut self.deadline
             && let Poll::Ready(error) = deadline.poll(cx)
@@ -488,21 +492,21 @@ impl HttpBody for Body {
     type Data = Bytes;
     type Error = BodyError;
 
-    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Polled {
+    fn poll_frame(self: Pin<&mut Self>, cx: &mut Context<'_>) -> PolledFrame {
         let this = self.get_mut();
         let polled = match &mut this.kind {
-            Kind::Empty => Poll::Ready(None),
-            Kind::Full(bytes) => {
+            BodyKind::Empty => Poll::Ready(None),
+            BodyKind::Full(bytes) => {
                 let bytes = std::mem::take(bytes);
                 Poll::Ready((!bytes.is_empty()).then(|| Ok(Frame::data(bytes))))
             }
-            Kind::Upload(upload) => upload.poll_frame(cx),
-            Kind::Download(download) => download.poll_frame(cx),
-            Kind::Made(made) => made.poll_frame(cx),
+            BodyKind::Upload(upload) => upload.poll_frame(cx),
+            BodyKind::Download(download) => download.poll_frame(cx),
+            BodyKind::Generated(made) => made.poll_frame(cx),
         };
         if matches!(polled, Poll::Ready(None | Some(Err(_)))) {
             // What failed is over: a connection to a backend goes at once.
-            this.kind = Kind::Empty;
+            this.kind = BodyKind::Empty;
             this.held.clear();
         }
         polled
@@ -510,21 +514,21 @@ impl HttpBody for Body {
 
     fn is_end_stream(&self) -> bool {
         match &self.kind {
-            Kind::Empty => true,
-            Kind::Full(bytes) => bytes.is_empty(),
-            Kind::Upload(upload) => upload.incoming.is_end_stream(),
-            Kind::Download(download) => download.incoming.is_end_stream(),
-            Kind::Made(_) => false,
+            BodyKind::Empty => true,
+            BodyKind::Full(bytes) => bytes.is_empty(),
+            BodyKind::Upload(upload) => upload.incoming.is_end_stream(),
+            BodyKind::Download(download) => download.incoming.is_end_stream(),
+            BodyKind::Generated(_) => false,
         }
     }
 
     fn size_hint(&self) -> SizeHint {
         match &self.kind {
-            Kind::Empty => SizeHint::with_exact(0),
-            Kind::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
-            Kind::Upload(upload) => upload.incoming.size_hint(),
-            Kind::Download(download) => download.incoming.size_hint(),
-            Kind::Made(_) => SizeHint::default(),
+            BodyKind::Empty => SizeHint::with_exact(0),
+            BodyKind::Full(bytes) => SizeHint::with_exact(u64::try_from(bytes.len()).unwrap_or(u64::MAX)),
+            BodyKind::Upload(upload) => upload.incoming.size_hint(),
+            BodyKind::Download(download) => download.incoming.size_hint(),
+            BodyKind::Generated(_) => SizeHint::default(),
         }
     }
 }

@@ -27,11 +27,11 @@ pub struct ClusterBackend {
     server: Url,
     tls: ClusterTls,
     plain: Arc<Backend>,
-    certified: ArcSwapOption<Certified>,
+    certified: ArcSwapOption<CertificateBackend>,
 }
 
 /// Connections of one client certificate.
-struct Certified {
+struct CertificateBackend {
     credential: Arc<Credential>,
     backend: Arc<Backend>,
 }
@@ -86,7 +86,7 @@ impl ClusterBackend {
         }
         let backend = Arc::new(connect(&self.server, &self.tls, Some(certificate))?);
         // A request that still has the certificate before costs one handshake more.
-        self.certified.store(Some(Arc::new(Certified {
+        self.certified.store(Some(Arc::new(CertificateBackend {
             credential: Arc::clone(&lease.credential),
             backend: Arc::clone(&backend),
         })));
@@ -128,7 +128,7 @@ mod tests {
     use super::ClusterBackend;
     use tollgate_plugin::credential::cache::Lease;
     use tollgate_plugin::credential::{ClientCertificate, Credential, Token};
-    use tollgate_state::{ClusterTls, Verification};
+    use tollgate_state::{ClusterTls, TlsVerification};
 
     fn lease(generation: u64, certificate: Option<ClientCertificate>) -> Lease {
         let token = Token::parse("t0ken".to_owned()).unwrap();
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn connections_belong_to_one_certificate() {
         let tls = ClusterTls {
-            verification: Verification::Off,
+            verification: TlsVerification::Off,
             ..ClusterTls::default()
         };
         let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
@@ -184,7 +184,7 @@ mod tests {
         let cluster = ClusterBackend::build(
             "https://k8s.example",
             &ClusterTls {
-                verification: Verification::Off,
+                verification: TlsVerification::Off,
                 ..ClusterTls::default()
             },
         );

@@ -9,29 +9,29 @@ use std::time::Duration;
 use tokio::time::Instant;
 use uuid::Uuid;
 
-use super::timeout::Lazy;
+use super::timeout::LazyTimer;
 use super::{BodyError, Error};
-use tollgate_identity::sessions::{EndSignal, Ending, Polled};
+use tollgate_identity::sessions::{EndReason, EndSignal, PolledEndSignal};
 
 /// A fixed end.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct End {
+pub(super) struct ExchangeDeadline {
     pub(super) at: Instant,
-    cause: Cause,
+    cause: DeadlineCause,
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Cause {
+enum DeadlineCause {
     /// The configured bound on the whole.
-    Total { allowed: Duration },
+    ExchangeTimeout { allowed: Duration },
     /// The caller's credential ends; the decision that let it pass.
     Credential { decision: Uuid },
 }
 
-impl End {
+impl ExchangeDeadline {
     /// After `allowed` from now.
     pub(super) fn total(allowed: Duration) -> Option<Self> {
-        Self::after(allowed, Cause::Total { allowed })
+        Self::after(allowed, DeadlineCause::ExchangeTimeout { allowed })
     }
 
     /// The end of the caller's credential.
@@ -39,7 +39,7 @@ impl End {
     /// - `left`: time it has left.
     /// - `decision`: the one it was good for.
     pub(super) fn credential(left: Duration, decision: Uuid) -> Option<Self> {
-        Self::after(left, Cause::Credential { decision })
+        Self::after(left, DeadlineCause::Credential { decision })
     }
 
     /// The earlier of both.
@@ -48,7 +48,7 @@ impl End {
     }
 
     /// A duration too long to represent means no end.
-    fn after(left: Duration, cause: Cause) -> Option<Self> {
+    fn after(left: Duration, cause: DeadlineCause) -> Option<Self> {
         let at = Instant::now().checked_add(left)?;
         Some(Self { at, cause })
     }
@@ -56,8 +56,8 @@ impl End {
     /// Why there is no response head.
     pub(super) fn error(self) -> Error {
         match self.cause {
-            Cause::Total { allowed } => Error::Total { allowed },
-            Cause::Credential { .. } => Error::CredentialEnded,
+            DeadlineCause::ExchangeTimeout { allowed } => Error::ExchangeTimeout { allowed },
+            DeadlineCause::Credential { .. } => Error::CredentialEnded,
         }
     }
 
@@ -65,8 +65,8 @@ impl End {
     /// direction that is cut.
     fn cut(self) -> BodyError {
         match self.cause {
-            Cause::Total { .. } => BodyError::Total,
-            Cause::Credential { decision } => {
+            DeadlineCause::ExchangeTimeout { .. } => BodyError::ExchangeTimeout,
+            DeadlineCause::Credential { decision } => {
                 tracing::info!(target: "tollgate::decision", %decision, "content is cut: the caller's credential ended");
                 BodyError::CredentialEnded
             }
@@ -76,62 +76,62 @@ impl End {
 
 /// Everything that can end an exchange before it is done.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Ends {
+pub(super) struct EndConditions {
     /// At a time.
-    pub(super) end: Option<End>,
+    pub(super) end: Option<ExchangeDeadline>,
     /// From outside.
-    pub(super) signal: Option<Signal>,
+    pub(super) signal: Option<DecisionSignal>,
 }
 
 /// The signal from outside that ends one exchange.
 #[derive(Clone, Debug)]
-pub(super) struct Signal {
+pub(super) struct DecisionSignal {
     pub(super) signal: EndSignal,
     /// Id of the decision that allowed the exchange.
     pub(super) decision: Uuid,
 }
 
-impl Signal {
+impl DecisionSignal {
     /// Why there is no response head.
-    pub(super) fn error(ending: Ending) -> Error {
+    pub(super) fn error(ending: EndReason) -> Error {
         match ending {
-            Ending::Revoked => Error::Revoked,
-            Ending::Expired => Error::CredentialEnded,
-            Ending::Withdrawn => Error::Withdrawn,
-            Ending::StoreUnavailable => Error::StoreUnavailable,
+            EndReason::Revoked => Error::Revoked,
+            EndReason::Expired => Error::CredentialEnded,
+            EndReason::Withdrawn => Error::Withdrawn,
+            EndReason::StoreUnavailable => Error::StoreUnavailable,
         }
     }
 
     /// Why content is cut.
-    fn cut(ending: Ending, decision: Uuid) -> BodyError {
+    fn cut(ending: EndReason, decision: Uuid) -> BodyError {
         let reason = ending.as_str();
         tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
         match ending {
-            Ending::Revoked => BodyError::Revoked,
-            Ending::Expired => BodyError::CredentialEnded,
-            Ending::Withdrawn => BodyError::Withdrawn,
-            Ending::StoreUnavailable => BodyError::StoreUnavailable,
+            EndReason::Revoked => BodyError::Revoked,
+            EndReason::Expired => BodyError::CredentialEnded,
+            EndReason::Withdrawn => BodyError::Withdrawn,
+            EndReason::StoreUnavailable => BodyError::StoreUnavailable,
         }
     }
 }
 
 /// Watches for the ends of an exchange while content flows.
 #[derive(Debug)]
-pub(super) struct Deadline {
-    timed: Option<(End, Lazy)>,
-    signal: Option<(Polled, Uuid)>,
+pub(super) struct EndWatcher {
+    timed: Option<(ExchangeDeadline, LazyTimer)>,
+    signal: Option<(PolledEndSignal, Uuid)>,
 }
 
-impl Deadline {
+impl EndWatcher {
     /// `None` if nothing can end the content.
-    pub(super) fn new(ends: Ends) -> Option<Box<Self>> {
-        let Ends { end, signal } = ends;
+    pub(super) fn new(ends: EndConditions) -> Option<Box<Self>> {
+        let EndConditions { end, signal } = ends;
         if end.is_none() && signal.is_none() {
             return None;
         }
         Some(Box::new(Self {
-            timed: end.map(|end| (end, Lazy::until(end.at))),
-            signal: signal.map(|one| (Polled::new(one.signal), one.decision)),
+            timed: end.map(|end| (end, LazyTimer::until(end.at))),
+            signal: signal.map(|one| (PolledEndSignal::new(one.signal), one.decision)),
         }))
     }
 
@@ -140,7 +140,7 @@ impl Deadline {
         if let Some((polled, decision)) = &self.signal
             && let Some(ending) = polled.past()
         {
-            return Some(Signal::cut(ending, *decision));
+            return Some(DecisionSignal::cut(ending, *decision));
         }
         let (end, timer) = self.timed.as_ref()?;
         timer.is_past().then(|| end.cut())
@@ -151,7 +151,7 @@ impl Deadline {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)
         {
-            return Poll::Ready(Signal::cut(ending, *decision));
+            return Poll::Ready(DecisionSignal::cut(ending, *decision));
         }
         match &mut self.timed {
             Some((end, timer)) => timer.poll_expired(cx).map(|()| end.cut()),

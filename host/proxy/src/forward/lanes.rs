@@ -17,49 +17,49 @@ use super::backend::Connector;
 
 /// Exchanges of one client. A server that follows RFC 9113, section 6.5.2, allows at least as many
 /// streams.
-const LANE_EXCHANGES: usize = 100;
+const MAX_EXCHANGES_PER_CLIENT: usize = 100;
 
 /// Clients to one server.
-const LANES: usize = 1_000;
+const MAX_CLIENTS: usize = 1_000;
 
-type Pool = Client<Connector, Body>;
+type HttpClient = Client<Connector, Body>;
 
 /// Clients to one server, made as they are needed.
-pub(super) struct Lanes {
-    make: Box<dyn Fn() -> Pool + Send + Sync>,
-    lanes: Mutex<Vec<Lane>>,
+pub(super) struct Http2Pool {
+    make: Box<dyn Fn() -> HttpClient + Send + Sync>,
+    lanes: Mutex<Vec<PooledClient>>,
 }
 
-struct Lane {
-    pool: Pool,
+struct PooledClient {
+    pool: HttpClient,
     open: Arc<AtomicUsize>,
 }
 
 /// A place in a lane, given back when dropped.
 #[derive(Debug)]
-pub(super) struct Place(Arc<AtomicUsize>);
+pub(super) struct StreamPermit(Arc<AtomicUsize>);
 
-impl Lane {
+impl PooledClient {
     fn is_empty(&self) -> bool {
         self.open.load(Ordering::Relaxed) == 0
     }
 }
 
-impl Drop for Place {
+impl Drop for StreamPermit {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl fmt::Debug for Lanes {
+impl fmt::Debug for Http2Pool {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Lanes").finish_non_exhaustive()
     }
 }
 
-impl Lanes {
+impl Http2Pool {
     /// None yet; `make` makes each.
-    pub(super) fn new(make: impl Fn() -> Pool + Send + Sync + 'static) -> Self {
+    pub(super) fn new(make: impl Fn() -> HttpClient + Send + Sync + 'static) -> Self {
         Self {
             make: Box::new(make),
             lanes: Mutex::default(),
@@ -67,7 +67,7 @@ impl Lanes {
     }
 
     /// A client with room, and the slot taken in it.
-    pub(super) fn take(&self) -> (Pool, Place) {
+    pub(super) fn take(&self) -> (HttpClient, StreamPermit) {
         let mut lanes = self.lanes.lock().unwrap_or_else(PoisonError::into_inner);
         // Connections nobody uses any more close with their client. One empty lane
         // stays behind those in use: the next exchange finds a connection there.
@@ -79,18 +79,18 @@ impl Lanes {
         }
         let free = lanes
             .iter()
-            .find(|lane| lane.open.load(Ordering::Relaxed) < LANE_EXCHANGES);
-        let full = lanes.len() >= LANES;
+            .find(|lane| lane.open.load(Ordering::Relaxed) < MAX_EXCHANGES_PER_CLIENT);
+        let full = lanes.len() >= MAX_CLIENTS;
         let least = || lanes.iter().min_by_key(|lane| lane.open.load(Ordering::Relaxed));
         if let Some(lane) = free.or_else(|| full.then(least).flatten()) {
             lane.open.fetch_add(1, Ordering::Relaxed);
-            return (lane.pool.clone(), Place(Arc::clone(&lane.open)));
+            return (lane.pool.clone(), StreamPermit(Arc::clone(&lane.open)));
         }
-        let lane = Lane {
+        let lane = PooledClient {
             pool: (self.make)(),
             open: Arc::new(AtomicUsize::new(1)),
         };
-        let taken = (lane.pool.clone(), Place(Arc::clone(&lane.open)));
+        let taken = (lane.pool.clone(), StreamPermit(Arc::clone(&lane.open)));
         lanes.push(lane);
         taken
     }
@@ -105,13 +105,13 @@ impl Lanes {
 #[cfg(test)]
 mod tests {
     use super::super::backend::Backend;
-    use super::{LANE_EXCHANGES, Ordering};
+    use super::{MAX_EXCHANGES_PER_CLIENT, Ordering};
     use crate::forward::ClusterBackend;
-    use tollgate_state::{ClusterTls, Verification};
+    use tollgate_state::{ClusterTls, TlsVerification};
 
     fn backend() -> std::sync::Arc<Backend> {
         let tls = ClusterTls {
-            verification: Verification::Off,
+            verification: TlsVerification::Off,
             ..ClusterTls::default()
         };
         let cluster = ClusterBackend::build("https://k8s.example", &tls).unwrap();
@@ -122,7 +122,7 @@ mod tests {
     fn a_full_lane_sends_the_next_one_to_another_and_empty_ones_go() {
         let backend = backend();
         let lanes = backend.lanes().expect("a cluster's connections");
-        let mut first: Vec<_> = (0..LANE_EXCHANGES).map(|_| lanes.take()).collect();
+        let mut first: Vec<_> = (0..MAX_EXCHANGES_PER_CLIENT).map(|_| lanes.take()).collect();
         assert_eq!(lanes.count(), 1);
         let second = lanes.take();
         assert_eq!(lanes.count(), 2);
@@ -134,7 +134,7 @@ mod tests {
         // The empty one behind a full one has its connection still.
         let open = |at: usize| lanes.lanes.lock().unwrap()[at].open.load(Ordering::Relaxed);
         let fourth = lanes.take();
-        assert_eq!((lanes.count(), open(0), open(1)), (2, LANE_EXCHANGES, 1));
+        assert_eq!((lanes.count(), open(0), open(1)), (2, MAX_EXCHANGES_PER_CLIENT, 1));
         drop((first, fourth));
         drop(third);
         let _last = lanes.take();

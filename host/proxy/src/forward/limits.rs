@@ -1,4 +1,4 @@
-//! Limits the use of one extension, as a whole and by each person. A [`Permit`] is released when
+//! Limits the use of one extension, as a whole and by each person. A [`LimitPermit`] is released when
 //! dropped; a request over the limit gets 429 with the time to wait.
 //!
 //! Invariant: every table is bounded, and a limit of one extension does not affect another one.
@@ -22,7 +22,7 @@ const SHARD_PERSONS: usize = 4096;
 
 /// What was exhausted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Exhausted {
+pub enum LimitKind {
     /// Requests open at once, of all callers.
     ExtensionConcurrency,
     /// Requests a second, of all callers.
@@ -36,21 +36,21 @@ pub enum Exhausted {
 /// A request over a limit. (429)
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}", match .exhausted {
-    Exhausted::ExtensionConcurrency => "too many requests of this extension are open",
-    Exhausted::ExtensionRate => "this extension gets too many requests",
-    Exhausted::PersonConcurrency => "the caller has too many requests open",
-    Exhausted::PersonRate => "the caller sends too many requests",
+    LimitKind::ExtensionConcurrency => "too many requests of this extension are open",
+    LimitKind::ExtensionRate => "this extension gets too many requests",
+    LimitKind::PersonConcurrency => "the caller has too many requests open",
+    LimitKind::PersonRate => "the caller sends too many requests",
 })]
 pub struct Refused {
     /// Which bound.
-    pub exhausted: Exhausted,
+    pub exhausted: LimitKind,
     /// `Retry-After`: whole seconds, at least 1.
     pub retry_after_seconds: u64,
 }
 
 /// Bounds on one party.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Bounds {
+struct UsageLimits {
     concurrency: Option<NonZeroU32>,
     rate: Option<Rate>,
 }
@@ -65,7 +65,7 @@ struct Rate {
     ahead: u64,
 }
 
-impl Bounds {
+impl UsageLimits {
     fn new(concurrency: Option<NonZeroU32>, per_second: Option<NonZeroU32>, burst: Option<NonZeroU32>) -> Self {
         let rate = per_second.map(|per_second| {
             let cost = 1_000_000_000 / u64::from(per_second.get());
@@ -105,10 +105,10 @@ struct Person {
 #[derive(Debug)]
 pub struct Limiter {
     start: Instant,
-    extension: Bounds,
+    extension: UsageLimits,
     open: AtomicU32,
     paid_until: AtomicU64,
-    person: Bounds,
+    person: UsageLimits,
     persons: Vec<Mutex<HashMap<u64, Person>>>,
 }
 
@@ -118,10 +118,10 @@ impl Limiter {
         let person = &spec.per_person;
         Arc::new(Self {
             start: Instant::now(),
-            extension: Bounds::new(spec.concurrency, spec.requests_per_second, spec.burst),
+            extension: UsageLimits::new(spec.concurrency, spec.requests_per_second, spec.burst),
             open: AtomicU32::new(0),
             paid_until: AtomicU64::new(0),
-            person: Bounds::new(person.concurrency, person.requests_per_second, person.burst),
+            person: UsageLimits::new(person.concurrency, person.requests_per_second, person.burst),
             persons: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
     }
@@ -136,23 +136,23 @@ impl Limiter {
     /// # Errors
     /// [`Refused`] for the first limit reached. The caller's limits are checked before the
     /// extension's, so that one caller's flood does not use up what others may use.
-    pub fn acquire(self: &Arc<Self>, person: u64) -> Result<Permit, Refused> {
+    pub fn acquire(self: &Arc<Self>, person: u64) -> Result<LimitPermit, Refused> {
         self.acquire_at(person, self.start.elapsed())
     }
 
     /// Like [`Self::acquire`], at a time after the start.
-    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<Permit, Refused> {
+    fn acquire_at(self: &Arc<Self>, person: u64, now: Duration) -> Result<LimitPermit, Refused> {
         let now = u64::try_from(now.as_nanos()).unwrap_or(u64::MAX);
         let counted = self.enter_person(person, now)?;
-        let permit = Permit {
+        let permit = LimitPermit {
             limiter: self.clone(),
             person: counted,
-            open: Open::Person,
+            open: HeldCounters::Person,
         };
         self.enter_extension(permit, now)
     }
 
-    fn enter_extension(&self, mut permit: Permit, now: u64) -> Result<Permit, Refused> {
+    fn enter_extension(&self, mut permit: LimitPermit, now: u64) -> Result<LimitPermit, Refused> {
         let most = self.extension.concurrency.map_or(u32::MAX, NonZeroU32::get);
         let enter = |open: u32| (open < most).then(|| open + 1);
         if self
@@ -161,9 +161,9 @@ impl Limiter {
             .is_err()
         {
             permit.refund();
-            return Err(refused(Exhausted::ExtensionConcurrency, 0));
+            return Err(refused(LimitKind::ExtensionConcurrency, 0));
         }
-        permit.open = Open::Both;
+        permit.open = HeldCounters::Both;
         let Some(rate) = self.extension.rate else {
             return Ok(permit);
         };
@@ -173,7 +173,7 @@ impl Limiter {
             Err(paid_until) => {
                 permit.refund();
                 Err(refused(
-                    Exhausted::ExtensionRate,
+                    LimitKind::ExtensionRate,
                     rate.take(paid_until, now).err().unwrap_or_default(),
                 ))
             }
@@ -197,17 +197,17 @@ impl Limiter {
             if persons.len() >= SHARD_PERSONS {
                 // Every remembered person has open requests or a used rate, so none can be
                 // forgotten.
-                return Err(refused(Exhausted::PersonConcurrency, 0));
+                return Err(refused(LimitKind::PersonConcurrency, 0));
             }
         }
         let person = persons.entry(key).or_default();
         if self.person.concurrency.is_some_and(|most| person.open >= most.get()) {
-            return Err(refused(Exhausted::PersonConcurrency, 0));
+            return Err(refused(LimitKind::PersonConcurrency, 0));
         }
         if let Some(rate) = self.person.rate {
             person.paid_until = rate
                 .take(person.paid_until, now)
-                .map_err(|wait| refused(Exhausted::PersonRate, wait))?;
+                .map_err(|wait| refused(LimitKind::PersonRate, wait))?;
         }
         person.open += 1;
         Ok(Some(key))
@@ -222,7 +222,7 @@ impl Limiter {
     }
 }
 
-fn refused(exhausted: Exhausted, wait_nanoseconds: u64) -> Refused {
+fn refused(exhausted: LimitKind, wait_nanoseconds: u64) -> Refused {
     let wait = Duration::from_nanos(wait_nanoseconds);
     let whole = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
     Refused {
@@ -232,20 +232,20 @@ fn refused(exhausted: Exhausted, wait_nanoseconds: u64) -> Refused {
 }
 
 #[derive(Clone, Copy, Debug)]
-enum Open {
+enum HeldCounters {
     Person,
     Both,
 }
 
 /// One open request. Dropping it closes the request.
 #[derive(Debug)]
-pub struct Permit {
+pub struct LimitPermit {
     limiter: Arc<Limiter>,
     person: Option<u64>,
-    open: Open,
+    open: HeldCounters,
 }
 
-impl Permit {
+impl LimitPermit {
     /// Gives back what the person's rate was charged for a request that the
     /// extension refused.
     fn refund(&self) {
@@ -257,9 +257,9 @@ impl Permit {
     }
 }
 
-impl Drop for Permit {
+impl Drop for LimitPermit {
     fn drop(&mut self) {
-        if matches!(self.open, Open::Both) {
+        if matches!(self.open, HeldCounters::Both) {
             self.limiter.open.fetch_sub(1, Ordering::AcqRel);
         }
         if let Some(key) = self.person {

@@ -24,12 +24,12 @@ pub(crate) mod world;
 
 use backend::Reply;
 use client::{Answer, Client};
-use world::{Gateway, World, eventually, limits, request, spec};
+use world::{Gateway, TestServer, eventually, limits, request, spec};
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
 
-async fn get(world: &World) -> Answer {
+async fn get(world: &TestServer) -> Answer {
     Client::connect(world.address).await.exchange(&request(GET, "")).await
 }
 
@@ -45,7 +45,7 @@ async fn responses_arrive_as_they_were_sent() {
         Reply::Bytes(format!("HTTP/1.1 201 Created\r\n{fields}content-length: 2\r\n\r\nok").into_bytes())
     })
     .await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let answer = get(&world).await;
     assert_eq!((answer.status, text(&answer)), (201, "ok"));
     assert_eq!(answer.values("set-cookie"), ["metrics=b; Path=/extensions/metrics"]);
@@ -66,7 +66,7 @@ async fn responses_without_content_keep_their_fields() {
         })
     })
     .await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request("HEAD /extensions/metrics/x", "")).await;
     let head = client.head().await.unwrap();
@@ -81,13 +81,13 @@ async fn responses_without_content_keep_their_fields() {
 #[tokio::test]
 async fn the_pool_keeps_as_many_connections_as_configured() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     for _ in 0..20 {
         assert_eq!(client.exchange(&request(GET, "")).await.status, 200);
     }
     assert_eq!(backend.connections(), 1);
-    let none = World::start(backend.address, |spec| spec.connection.max_idle_connections = 0).await;
+    let none = TestServer::start(backend.address, |spec| spec.connection.max_idle_connections = 0).await;
     for _ in 0..5 {
         assert_eq!(get(&none).await.status, 200);
     }
@@ -97,7 +97,7 @@ async fn the_pool_keeps_as_many_connections_as_configured() {
 #[tokio::test]
 async fn idle_connections_are_closed_in_time() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = World::start(backend.address, |spec| spec.connection.idle_connection_timeout = SHORT).await;
+    let world = TestServer::start(backend.address, |spec| spec.connection.idle_connection_timeout = SHORT).await;
     assert_eq!(get(&world).await.status, 200);
     assert_eq!(backend.closed(), 0);
     eventually(|| backend.closed() == 1).await;
@@ -106,12 +106,12 @@ async fn idle_connections_are_closed_in_time() {
 #[tokio::test]
 async fn unreachable_and_broken_backends_are_502() {
     let closed = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap();
-    let world = World::start(closed, |_| {}).await;
+    let world = TestServer::start(closed, |_| {}).await;
     let answer = get(&world).await;
     assert_eq!((answer.status, text(&answer)), (502, "the backend cannot be reached"));
     for reply in [&b""[..], b"HTTP/1.1 2", b"nonsense\r\n\r\n"] {
         let backend = backend::Backend::start(|_| Reply::Last(reply.to_vec())).await;
-        let world = World::start(backend.address, |_| {}).await;
+        let world = TestServer::start(backend.address, |_| {}).await;
         let answer = get(&world).await;
         assert_eq!(
             (answer.status, text(&answer)),
@@ -124,7 +124,7 @@ async fn unreachable_and_broken_backends_are_502() {
 #[tokio::test]
 async fn requests_a_backend_may_have_seen_are_not_repeated() {
     let backend = backend::Backend::start(|_| Reply::Last(Vec::new())).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     for line in ["POST /extensions/metrics/x", GET] {
         let answer = Client::connect(world.address)
             .await
@@ -138,7 +138,7 @@ async fn requests_a_backend_may_have_seen_are_not_repeated() {
 #[tokio::test]
 async fn silence_before_the_head_is_408() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
-    let world = World::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT)).await;
+    let world = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT)).await;
     let start = Instant::now();
     assert_eq!(get(&world).await.status, 408);
     assert!(start.elapsed() >= SHORT);
@@ -153,7 +153,7 @@ async fn the_whole_before_the_head_is_504() {
         spec.timeouts.idle = Some(Duration::from_secs(60));
         spec.timeouts.total = Some(SHORT);
     };
-    let world = World::start(backend.address, edit).await;
+    let world = TestServer::start(backend.address, edit).await;
     assert_eq!(get(&world).await.status, 504);
     eventually(|| backend.closed() == 1).await;
 }
@@ -163,7 +163,7 @@ async fn silence_after_the_head_aborts() {
     for total in [false, true] {
         let start = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
         let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;
-        let world = World::start(backend.address, |spec| {
+        let world = TestServer::start(backend.address, |spec| {
             let bound = if total {
                 &mut spec.timeouts.total
             } else {
@@ -185,7 +185,7 @@ async fn silence_after_the_head_aborts() {
 #[tokio::test]
 async fn a_client_that_leaves_takes_its_request_along() {
     let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request(GET, "")).await;
     eventually(|| backend.seen().len() == 1).await;
@@ -203,7 +203,7 @@ async fn a_backend_that_hangs_slows_no_other() {
         spec("slow", &format!("http://{}", slow.address)),
         spec("fast", &format!("http://{}", fast.address)),
     ];
-    let world = World::with(Gateway::new(&specs).unwrap(), limits(), None).await;
+    let world = TestServer::with(Gateway::new(&specs).unwrap(), limits(), None).await;
     let mut hanging = Vec::new();
     for _ in 0..50 {
         let mut client = Client::connect(world.address).await;
@@ -232,14 +232,14 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
     let address = "127.0.0.1:1".parse().unwrap();
     let peer = Arc::new(crate::server::Peer::for_test(address, crate::server::Transport::Plain));
     let identity = crate::headers::Identity::default();
-    let subject = crate::headers::Subject::new(&crate::headers::About {
+    let subject = crate::headers::Subject::new(&crate::headers::ResourceNames {
         namespace: "argocd",
         application: None,
         project: None,
         cluster: None,
     });
     let subject = subject.unwrap();
-    let own = crate::headers::Own {
+    let own = crate::headers::HostHeaders {
         identity: &identity,
         subject: &subject,
         assertion: None,
@@ -259,7 +259,7 @@ async fn a_request_goes_only_where_it_was_sealed_for() {
     };
     assert!(matches!(
         other.forward(sealed(), Body::empty()).await,
-        Err(Error::OtherBackend)
+        Err(Error::WrongBackend)
     ));
     assert_eq!(one.forward(sealed(), Body::empty()).await.unwrap().status(), 200);
 }

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timeout. A wait begins with the first [`Lazy::poll_expired`] after [`Lazy::rest`].
+/// A timeout. A wait begins with the first [`LazyTimer::poll_expired`] after [`LazyTimer::rest`].
 #[derive(Debug)]
-pub(crate) struct Lazy {
+pub(crate) struct LazyTimer {
     bound: Duration,
     deadline: Option<Instant>,
     timer: Option<Pin<Box<Sleep>>>,
 }
 
-impl Lazy {
+impl LazyTimer {
     /// Longest wait.
     pub(crate) fn new(bound: Duration) -> Self {
         Self {

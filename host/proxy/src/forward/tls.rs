@@ -16,7 +16,7 @@ use secrecy::{ExposeSecret, SecretString};
 use tollgate_plugin::certificates::{Error, certificates, own_roots, system_roots};
 use tollgate_plugin::credential::ClientCertificate;
 use tollgate_state::extensions::TlsSpec;
-use tollgate_state::{ClusterTls, Verification};
+use tollgate_state::{ClusterTls, TlsVerification};
 
 /// A client configuration without ALPN; the connector adds it.
 pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
@@ -28,21 +28,21 @@ pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
     match (&spec.client_certificate_pem, &spec.client_key_pem) {
         (None, None) => Ok(builder.with_no_client_auth()),
         (Some(certificate), Some(key)) => with_identity(builder, certificate, key),
-        (Some(_), None) | (None, Some(_)) => Err(Error::HalfIdentity),
+        (Some(_), None) | (None, Some(_)) => Err(Error::IncompleteIdentity),
     }
 }
 
 /// Like [`client_config`], for a cluster, with the client certificate of its credential.
 pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertificate>) -> Result<ClientConfig, Error> {
     let builder = match tls.verification {
-        Verification::On => {
+        TlsVerification::On => {
             let roots = match &tls.ca_pem {
                 Some(pem) => own_roots(pem)?,
                 None => system_roots()?,
             };
             builder()?.with_root_certificates(roots)
         }
-        Verification::Off => builder()?
+        TlsVerification::Off => builder()?
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(AnyCertificate::new())),
     };

@@ -22,7 +22,7 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use super::{Body, Error, switch};
-use crate::headers::{Held, Upstream, clean_response};
+use crate::headers::{HeldValue, Upstream, clean_response};
 use crate::server::Peer;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::EndSignal;
@@ -42,12 +42,12 @@ const BUFFER_BYTES: usize = 16 * 1024;
 
 /// Bounds on a tunnel.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Bounds {
+pub(super) struct TunnelLimits {
     idle: Option<Duration>,
     lifetime: Duration,
 }
 
-impl Bounds {
+impl TunnelLimits {
     /// - `left`: time until the caller's credential ends.
     pub(super) fn new(timeouts: &TimeoutSpec, left: Option<Duration>) -> Self {
         let lifetime = timeouts.upgrade_lifetime.unwrap_or(LIFETIME);
@@ -62,11 +62,11 @@ impl Bounds {
 pub(super) struct Tunnel {
     pub(super) protocol: Protocol,
     pub(super) client: OnUpgrade,
-    pub(super) bounds: Bounds,
+    pub(super) bounds: TunnelLimits,
     /// Signal that ends it from outside.
     pub(super) signal: Option<EndSignal>,
     pub(super) peer: Arc<Peer>,
-    pub(super) held: Vec<Held>,
+    pub(super) held: Vec<HeldValue>,
 }
 
 impl Tunnel {
@@ -121,11 +121,11 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
         last: AtomicU64::new(0),
         ..Activity::default()
     });
-    let mut client = Watched {
+    let mut client = ActivityStream {
         io: TokioIo::new(client),
         activity: activity.clone(),
     };
-    let mut backend = Watched {
+    let mut backend = ActivityStream {
         io: TokioIo::new(backend),
         activity: activity.clone(),
     };
@@ -195,12 +195,12 @@ impl Activity {
 }
 
 /// One side of a tunnel.
-struct Watched {
+struct ActivityStream {
     io: TokioIo<Upgraded>,
     activity: Arc<Activity>,
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for ActivityStream {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
         ready!(Pin::new(&mut self.io).poll_read(cx, buf))?;
@@ -213,7 +213,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for ActivityStream {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.io).poll_write(cx, bytes)
     }

@@ -1,4 +1,4 @@
-//! Removes the header fields that a client may not send to an upstream. The result is [`Cleaned`].
+//! Removes the header fields that a client may not send to an upstream. The result is [`CleanedRequest`].
 //!
 //! Security: a removed field never comes back, whatever `Connection` or a plugin says.
 
@@ -10,35 +10,35 @@ use tollgate_core::upgrade::Protocol;
 
 use super::Error;
 use tollgate_core::header_names::is_host_owned;
-use tollgate_core::header_names::{CONTENT_NAMES, Owner, owner};
+use tollgate_core::header_names::{CONTENT_NAMES, HeaderOwner, owner};
 use tollgate_identity::authenticate::agent;
 
 /// Which of a client's fields may reach an upstream. The gateway's own never do.
 #[derive(Clone, Copy, Debug)]
 pub enum ClientFields<'a> {
     /// All but those that some backend attributes to somebody other than the client.
-    Unlisted,
+    NoAllowlist,
     /// These, and those needed to read the content.
-    Listed(&'a [HeaderName]),
+    Allowlist(&'a [HeaderName]),
 }
 
 impl ClientFields<'_> {
     fn contains(self, name: &HeaderName) -> bool {
         let name = name.as_str();
         match (self, owner(name)) {
-            (_, Owner::Host) | (Self::Unlisted, Owner::Operator) => false,
-            (Self::Unlisted, Owner::Client) => true,
-            (Self::Listed(listed), Owner::Operator | Owner::Client) => {
+            (_, HeaderOwner::Host) | (Self::NoAllowlist, HeaderOwner::Operator) => false,
+            (Self::NoAllowlist, HeaderOwner::Client) => true,
+            (Self::Allowlist(listed), HeaderOwner::Operator | HeaderOwner::Client) => {
                 CONTENT_NAMES.binary_search(&name).is_ok() || listed.iter().any(|listed| listed == name)
             }
         }
     }
 }
 
-/// A request head with only what the client may say. Plugins edit its fields, and [`Cleaned::seal`]
+/// A request head with only what the client may say. Plugins edit its fields, and [`CleanedRequest::seal`]
 /// completes it for sending.
 #[derive(Clone, Debug)]
-pub struct Cleaned {
+pub struct CleanedRequest {
     pub(super) method: Method,
     pub(super) uri: Uri,
     pub(super) fields: HeaderMap,
@@ -54,7 +54,7 @@ pub struct Cleaned {
     pub(super) via: Option<HeaderValue>,
 }
 
-impl Cleaned {
+impl CleanedRequest {
     /// The client's method.
     pub fn method(&self) -> &Method {
         &self.method
@@ -71,7 +71,7 @@ impl Cleaned {
     }
 
     /// The same, for plugins to edit. Fields of the host's own found here later
-    /// make [`Cleaned::seal`] fail.
+    /// make [`CleanedRequest::seal`] fail.
     pub fn fields_mut(&mut self) -> &mut HeaderMap {
         &mut self.fields
     }
@@ -86,8 +86,8 @@ impl Cleaned {
 ///
 /// # Errors
 /// As [`clean_for`].
-pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
-    clean_for(head, ClientFields::Unlisted)
+pub fn clean(head: request::Parts) -> Result<CleanedRequest, Error> {
+    clean_for(head, ClientFields::NoAllowlist)
 }
 
 /// Removes credentials, identity and forwarding fields in every spelling, hop-by-hop fields, fields
@@ -98,7 +98,7 @@ pub fn clean(head: request::Parts) -> Result<Cleaned, Error> {
 /// [`Error::UpgradeContent`].
 ///
 /// Source: RFC 9110, section 7.6.1.
-pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Cleaned, Error> {
+pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<CleanedRequest, Error> {
     let request::Parts {
         method,
         uri,
@@ -117,9 +117,9 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         .and_then(|protocol| extensions.remove::<OnUpgrade>().map(|upgrade| (protocol, upgrade)));
     let accepts_trailers = lists(&fields, &TE, "trailers");
     let trailer = match allowed {
-        ClientFields::Unlisted => announced_trailers(&fields),
+        ClientFields::NoAllowlist => announced_trailers(&fields),
         // Servers merge trailers into the fields.
-        ClientFields::Listed(_) => None,
+        ClientFields::Allowlist(_) => None,
     };
     remove_named_by_connection(&mut fields)?;
     let via = joined(&fields, &VIA);
@@ -129,7 +129,7 @@ pub fn clean_for(head: request::Parts, allowed: ClientFields<'_>) -> Result<Clea
         fields.remove("sec-websocket-key");
         fields.remove("sec-websocket-version");
     }
-    Ok(Cleaned {
+    Ok(CleanedRequest {
         method,
         uri,
         fields,
@@ -231,7 +231,7 @@ fn announced_trailers(fields: &HeaderMap) -> Option<HeaderValue> {
         .filter_map(|line| line.to_str().ok())
         .flat_map(|line| line.split(','))
         .filter_map(|name| HeaderName::try_from(name.trim()).ok())
-        .filter(|name| !is_host_owned(name) && owner(name.as_str()) == Owner::Client)
+        .filter(|name| !is_host_owned(name) && owner(name.as_str()) == HeaderOwner::Client)
         .collect();
     let list = names.iter().map(HeaderName::as_str).collect::<Vec<_>>().join(", ");
     if list.is_empty() {

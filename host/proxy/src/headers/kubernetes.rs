@@ -27,7 +27,7 @@ const EXTRA_PREFIX: &str = "impersonate-extra-";
 const AUDIT_ID: HeaderName = HeaderName::from_static("audit-id");
 
 /// Fields that only the front reads, and no cluster gets.
-const FRONTS_OWN: [HeaderName; 2] = [
+const FRONT_ONLY_FIELDS: [HeaderName; 2] = [
     HeaderName::from_static("gitlab-agent-id"),
     HeaderName::from_static("x-csrf-token"),
 ];
@@ -66,7 +66,7 @@ pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
 
 /// Removes the client's copies of fields that only the front reads.
 pub(super) fn remove_fronts_own(fields: &mut HeaderMap) {
-    for name in FRONTS_OWN {
+    for name in FRONT_ONLY_FIELDS {
         fields.remove(name);
     }
 }

@@ -4,7 +4,7 @@
 //! Security: everything the gateway forwards is on one origin, that of the session cookie. So no
 //! cookie of an upstream may replace, shadow or end a session. Backends of extensions are the
 //! operator's, and keep their own fields except [`ORIGIN_WIDE`]. Behind a cluster anybody may
-//! answer, so only [`FROM_CLUSTERS`] passes.
+//! answer, so only [`CLUSTER_RESPONSE_FIELDS`] passes.
 
 use http::header::{CONNECTION, CONTENT_SECURITY_POLICY, SET_COOKIE, VIA, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderMap, HeaderName, HeaderValue};
@@ -74,7 +74,7 @@ const ORIGIN_WIDE_PREFIXES: [&str; 2] = ["attribution-reporting-", "tollgate-"];
 
 /// Fields of a cluster's response that pass, sorted: those that kube-apiserver itself sends, and
 /// those needed to read the content. `connection` and `upgrade` are the gateway's own by then.
-const FROM_CLUSTERS: [&str; 32] = [
+const CLUSTER_RESPONSE_FIELDS: [&str; 32] = [
     "accept-patch",
     "accept-ranges",
     "age",
@@ -114,7 +114,7 @@ const FROM_CLUSTERS: [&str; 32] = [
 ///
 /// Call it after [`clean_response`].
 pub fn contain_response(fields: &mut HeaderMap) {
-    retain(fields, |name| FROM_CLUSTERS.binary_search(&name).is_ok());
+    retain(fields, |name| CLUSTER_RESPONSE_FIELDS.binary_search(&name).is_ok());
     fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     if let Some(via) = via_after(joined(fields, &VIA).as_ref()) {

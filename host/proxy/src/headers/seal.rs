@@ -1,4 +1,4 @@
-//! Writes the fields that the host owns, as the last step from [`Cleaned`] to [`Outbound`].
+//! Writes the fields that the host owns, as the last step from [`CleanedRequest`] to [`Outbound`].
 //!
 //! Security: only this stage writes them. A field that is already present is an error (500).
 
@@ -17,7 +17,7 @@ use secrecy::ExposeSecret as _;
 use uuid::Uuid;
 use zeroize::Zeroizing;
 
-use super::clean::Cleaned;
+use super::clean::CleanedRequest;
 use super::identity::Identity;
 use super::subject::Subject;
 use super::upstream::{RequestHeader, Upstream};
@@ -42,7 +42,7 @@ pub(super) const PSEUDONYM: &str = "1.1 tollgate";
 
 /// What the gateway itself says about a request. All of it was checked before.
 #[derive(Clone, Copy, Debug)]
-pub struct Own<'a> {
+pub struct HostHeaders<'a> {
     /// Who calls.
     pub identity: &'a Identity,
     /// What the request is about.
@@ -53,19 +53,19 @@ pub struct Own<'a> {
 
 /// Something that lives as long as an exchange: until the response's body or
 /// the tunnel ended, or was dropped.
-pub type Held = Box<dyn Any + Send>;
+pub type HeldValue = Box<dyn Any + Send>;
 
 /// The protocol a client asks for, and its connection once it was switched.
-pub(crate) type Switching = (Protocol, OnUpgrade);
+pub(crate) type PendingUpgrade = (Protocol, OnUpgrade);
 
-/// A request that may leave. Only [`Cleaned::seal`],
-/// [`Cleaned::seal_for_cluster`] and [`Cleaned::seal_for_kubernetes`] make one.
+/// A request that may leave. Only [`CleanedRequest::seal`],
+/// [`CleanedRequest::seal_for_cluster`] and [`CleanedRequest::seal_for_kubernetes`] make one.
 pub struct Outbound {
     request: Request<()>,
-    upgrade: Option<Switching>,
+    upgrade: Option<PendingUpgrade>,
     upstream: Arc<Upstream>,
     peer: Arc<Peer>,
-    held: Vec<Held>,
+    held: Vec<HeldValue>,
     /// When the caller's credential ends: no exchange outlives it.
     ends_at: Option<jiff::Timestamp>,
     /// Id of the decision that allowed it, for the log.
@@ -141,7 +141,7 @@ impl Outbound {
         &self.upstream
     }
 
-    pub(crate) fn into_parts(self) -> (Request<()>, Option<Switching>, Arc<Peer>, Vec<Held>) {
+    pub(crate) fn into_parts(self) -> (Request<()>, Option<PendingUpgrade>, Arc<Peer>, Vec<HeldValue>) {
         let Self {
             request,
             upgrade,
@@ -156,7 +156,7 @@ impl Outbound {
     }
 }
 
-impl Cleaned {
+impl CleanedRequest {
     /// Writes the host's own fields and binds the request to its upstream.
     ///
     /// - `path`: from [`crate::target::join`] with the upstream's base.
@@ -168,7 +168,7 @@ impl Cleaned {
     pub fn seal(
         self,
         (upstream, path): (&Arc<Upstream>, PathAndQuery),
-        own: &Own<'_>,
+        own: &HostHeaders<'_>,
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
         let mut sealed = self.begin(upstream, peer)?;
@@ -188,7 +188,7 @@ impl Cleaned {
     /// - `audit_id`: the cluster's audit log has it as `auditID`.
     ///
     /// # Errors
-    /// As [`Cleaned::seal`]; [`Error::Credential`] when the credential cannot be
+    /// As [`CleanedRequest::seal`]; [`Error::Credential`] when the credential cannot be
     /// sent.
     pub fn seal_for_cluster(
         self,
@@ -210,7 +210,7 @@ impl Cleaned {
     /// - `audit_id`: the cluster's audit log has it as `auditID`.
     ///
     /// # Errors
-    /// As [`Cleaned::seal_for_cluster`]; [`Error::Impersonation`] when the cluster would attribute
+    /// As [`CleanedRequest::seal_for_cluster`]; [`Error::Impersonation`] when the cluster would attribute
     /// the request to somebody else.
     pub fn seal_for_kubernetes(
         mut self,
@@ -319,7 +319,7 @@ fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> 
 }
 
 /// Who calls.
-fn put_identity(fields: &mut HeaderMap, own: &Own<'_>, request_header: RequestHeader) -> Result<(), Error> {
+fn put_identity(fields: &mut HeaderMap, own: &HostHeaders<'_>, request_header: RequestHeader) -> Result<(), Error> {
     let Identity {
         user_id,
         username,

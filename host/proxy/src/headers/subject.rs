@@ -16,7 +16,7 @@ const CLUSTER_URL: HeaderName = HeaderName::from_static("argocd-target-cluster-u
 
 /// The names, as they were looked up.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct ResourceNames<'a> {
     /// Namespace of the control plane.
     pub namespace: &'a str,
     /// Namespace and name of the application, when the request is about one.
@@ -40,7 +40,7 @@ impl Subject {
     /// end: HTTP parsers trim, and another name would arrive.
     ///
     /// Source: Argo CD, `server/extension` `prepareRequest`.
-    pub fn new(about: &About<'_>) -> Result<Self, Error> {
+    pub fn new(about: &ResourceNames<'_>) -> Result<Self, Error> {
         let mut fields = Vec::with_capacity(5);
         let mut put = |name: HeaderName, value: &str| match identity::single("", value) {
             Ok(Some(value)) => {

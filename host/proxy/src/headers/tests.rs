@@ -1,6 +1,6 @@
 use std::sync::Arc;
 use tollgate_core::header_names::owner;
-use tollgate_core::header_names::{self, Owner};
+use tollgate_core::header_names::{self, HeaderOwner};
 
 use http::uri::{Authority, Scheme};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Version, request};
@@ -41,22 +41,22 @@ fn peer() -> Arc<Peer> {
     Arc::new(Peer::for_test("203.0.113.7:1234".parse().unwrap(), Transport::Tls))
 }
 
-const ABOUT: About<'static> = About {
+const ABOUT: ResourceNames<'static> = ResourceNames {
     namespace: "argocd",
     application: Some(("apps", "web")),
     project: Some("shop"),
     cluster: Some(("prod", "https://k8s.example")),
 };
 
-fn own<'a>(identity: &'a Identity, subject: &'a Subject) -> Own<'a> {
-    Own {
+fn own<'a>(identity: &'a Identity, subject: &'a Subject) -> HostHeaders<'a> {
+    HostHeaders {
         identity,
         subject,
         assertion: None,
     }
 }
 
-fn seal(cleaned: Cleaned) -> Result<HeaderMap, Error> {
+fn seal(cleaned: CleanedRequest) -> Result<HeaderMap, Error> {
     let groups = ["dev".to_owned(), "ops".to_owned()];
     let identity = Identity::new(&caller(&groups, &[])).unwrap();
     let path = crate::target::join("/", "/x", None).unwrap();
@@ -190,7 +190,7 @@ fn where_fields_are_listed_no_other_passes() {
         HeaderName::from_static("x-page"),
     ];
     let passing = |fields: &[(&str, &str)]| {
-        let cleaned = clean_for(head(fields), ClientFields::Listed(&listed)).unwrap();
+        let cleaned = clean_for(head(fields), ClientFields::Allowlist(&listed)).unwrap();
         let mut names: Vec<String> = seal(cleaned).unwrap().keys().map(ToString::to_string).collect();
         names.retain(|name| !ALWAYS.iter().any(|(always, _)| always == name));
         names.sort_unstable();
@@ -221,7 +221,7 @@ fn where_fields_are_listed_no_other_passes() {
             ("authorization", "x"),
             ("connection", "close"),
         ]),
-        ClientFields::Listed(&own),
+        ClientFields::Allowlist(&own),
     );
     let sealed = seal(cleaned.unwrap()).unwrap();
     assert_eq!(sealed["argocd-username"], "ada");
@@ -375,7 +375,7 @@ fn service_fields_replace_the_clients_and_cannot_be_the_hosts() {
         ("x-team", "two"),
     ]))
     .unwrap();
-    let subject = Subject::new(&About {
+    let subject = Subject::new(&ResourceNames {
         application: None,
         project: None,
         cluster: None,
@@ -506,7 +506,7 @@ fn request_header_identity_is_complete_or_refused() {
 #[test]
 fn values_of_the_gateway_are_checked_too() {
     for project in ["a\nb", " a", "a ", ""] {
-        let about = About {
+        let about = ResourceNames {
             project: Some(project),
             ..ABOUT
         };
@@ -522,7 +522,7 @@ fn lists_are_sorted_for_the_search() {
     assert!(
         header_names::CONTENT_NAMES
             .iter()
-            .all(|name| owner(name) == Owner::Client)
+            .all(|name| owner(name) == HeaderOwner::Client)
     );
     for list in [
         header_names::HOST_NAMES.as_slice(),
@@ -530,7 +530,8 @@ fn lists_are_sorted_for_the_search() {
     ] {
         assert!(list.is_sorted(), "{list:?}");
         assert!(
-            list.iter().all(|name| owner(name) != Owner::Client && name.len() < 32),
+            list.iter()
+                .all(|name| owner(name) != HeaderOwner::Client && name.len() < 32),
             "{list:?}"
         );
     }

@@ -7,7 +7,7 @@ use http::header::{AUTHORIZATION, COOKIE};
 use http::uri::{Authority, Scheme};
 use http::{HeaderName, HeaderValue};
 
-use tollgate_core::header_names::{Owner, owner};
+use tollgate_core::header_names::{HeaderOwner, owner};
 
 /// Where requests go and what the operator adds to each. Made by the stage
 /// that connects.
@@ -79,6 +79,6 @@ impl Upstream {
     /// Whether an operator may set the field on all requests to a service. The service's own
     /// credentials are allowed, fields of the gateway are not.
     pub fn may_configure(name: &HeaderName) -> bool {
-        name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != Owner::Host
+        name == AUTHORIZATION || name == COOKIE || owner(name.as_str()) != HeaderOwner::Host
     }
 }

@@ -13,7 +13,7 @@ use serde::Serialize;
 use tokio::sync::{mpsc, oneshot};
 use uuid::Uuid;
 
-use super::{Ended, Record, View};
+use super::{Record, RecordView, Termination};
 
 /// The decision file cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -26,18 +26,22 @@ pub struct FileError {
 
 /// A message to the writer.
 #[derive(Debug)]
-pub(super) enum Line {
+pub(super) enum WriterMessage {
     /// A record to append.
     Record(Arc<Record>),
     /// The end of an exchange that a decision had allowed.
-    Ended(Uuid, Ended),
+    Termination(Uuid, Termination),
     /// Answered when every line before it is written.
     Flush(oneshot::Sender<()>),
 }
 
 /// Appends records to `path` from a separate thread, until every sender is gone. Lines that
 /// arrive together are written together.
-pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Counter) -> Result<(), FileError> {
+pub(super) fn write_lines(
+    path: &Path,
+    mut lines: mpsc::Receiver<WriterMessage>,
+    lost: Counter,
+) -> Result<(), FileError> {
     // Only the operator may know who called what.
     let open = || {
         std::fs::OpenOptions::new()
@@ -63,9 +67,11 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
                     let mut next = Some(line);
                     while let Some(line) = next {
                         let written = match line {
-                            Line::Record(record) => write(&mut file, &View::of(&record)),
-                            Line::Ended(id, ended) => write(&mut file, &EndView { decision_id: id, ended }),
-                            Line::Flush(done) => {
+                            WriterMessage::Record(record) => write(&mut file, &RecordView::of(&record)),
+                            WriterMessage::Termination(id, ended) => {
+                                write(&mut file, &EndView { decision_id: id, ended })
+                            }
+                            WriterMessage::Flush(done) => {
                                 waiting.push(done);
                                 None
                             }
@@ -94,7 +100,7 @@ pub(super) fn write_lines(path: &Path, mut lines: mpsc::Receiver<Line>, lost: Co
 #[derive(Debug, Serialize)]
 struct EndView {
     decision_id: Uuid,
-    ended: Ended,
+    ended: Termination,
 }
 
 fn write(file: &mut impl Write, view: &impl Serialize) -> Option<std::io::Error> {

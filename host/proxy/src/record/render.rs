@@ -1,7 +1,7 @@
 //! Renders a record as JSON, with the field names of OPA's decision logs where both have the
 //! same thing.
 //!
-//! Security: callers see a record only through [`View::for_caller`].
+//! Security: callers see a record only through [`RecordView::for_caller`].
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Check, CredentialNote, Ended, KubernetesNote, Outcome, Record};
+use super::{CheckRecord, CredentialNote, KubernetesNote, Outcome, Record, Termination};
 
 /// A record as JSON shows it.
 #[derive(Debug, Serialize)]
-pub struct View<'a> {
+pub struct RecordView<'a> {
     decision_id: String,
     timestamp: String,
     generation: u64,
@@ -24,13 +24,13 @@ pub struct View<'a> {
     detail: &'a str,
     status: u16,
     #[serde(skip_serializing_if = "Option::is_none")]
-    ended: Option<Ended>,
+    ended: Option<Termination>,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<SocketAddr>,
     method: &'a str,
     path: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
-    principal: Option<Who<'a>>,
+    principal: Option<PrincipalView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     extension: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -38,7 +38,7 @@ pub struct View<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     project: Option<&'a str>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    destination: Option<Target<'a>>,
+    destination: Option<DestinationView<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     credential: Option<&'a CredentialNote>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -51,11 +51,11 @@ pub struct View<'a> {
     notes: &'a BTreeMap<String, String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     trace_id: Option<&'a str>,
-    duration_microseconds: Steps,
+    duration_microseconds: DurationsView,
 }
 
 #[derive(Debug, Serialize)]
-struct Who<'a> {
+struct PrincipalView<'a> {
     id: &'a str,
     username: &'a str,
     groups: &'a [String],
@@ -63,7 +63,7 @@ struct Who<'a> {
 }
 
 #[derive(Debug, Serialize)]
-struct Target<'a> {
+struct DestinationView<'a> {
     name: &'a str,
     server: &'a str,
 }
@@ -79,7 +79,7 @@ struct CheckView<'a> {
 }
 
 #[derive(Debug, Default, Serialize)]
-struct Steps {
+struct DurationsView {
     authenticate: u64,
     authorize: u64,
     headers: u64,
@@ -87,7 +87,7 @@ struct Steps {
     total: u64,
 }
 
-impl<'a> View<'a> {
+impl<'a> RecordView<'a> {
     /// The outside view of `record`.
     pub fn of(record: &'a Record) -> Self {
         let [authenticate, authorize, headers, forward] = record.steps.map(microseconds);
@@ -104,7 +104,7 @@ impl<'a> View<'a> {
             peer: record.peer,
             method: record.method.as_str(),
             path: &record.path,
-            principal: record.principal.as_ref().map(|principal| Who {
+            principal: record.principal.as_ref().map(|principal| PrincipalView {
                 id: principal.user_id(),
                 username: principal.username(),
                 groups: principal.groups(),
@@ -116,7 +116,7 @@ impl<'a> View<'a> {
                 .as_ref()
                 .map(|app| format!("{}:{}", app.namespace, app.name)),
             project: record.project.as_deref(),
-            destination: record.destination.as_ref().map(|to| Target {
+            destination: record.destination.as_ref().map(|to| DestinationView {
                 name: &to.name,
                 server: &to.server,
             }),
@@ -127,7 +127,7 @@ impl<'a> View<'a> {
             plugins: record.plugins.iter().map(|plugin| &**plugin).collect(),
             notes: &record.notes,
             trace_id: record.trace_id.as_deref(),
-            duration_microseconds: Steps {
+            duration_microseconds: DurationsView {
                 authenticate,
                 authorize,
                 headers,
@@ -157,7 +157,7 @@ impl<'a> View<'a> {
             self.project = None;
             self.application = None;
             self.checks.clear();
-            self.duration_microseconds = Steps::default();
+            self.duration_microseconds = DurationsView::default();
         }
         for check in &mut self.checks {
             check.rule = None;
@@ -167,7 +167,7 @@ impl<'a> View<'a> {
 }
 
 impl<'a> CheckView<'a> {
-    fn of(check: &'a Check) -> Self {
+    fn of(check: &'a CheckRecord) -> Self {
         Self {
             resource: check.resource,
             action: check.action,

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use serde_json::{Map, Value, json};
 
-use super::{Outcome, Recorder, View, trace_id};
+use super::{Outcome, RecordView, Recorder, trace_id};
 use crate::metrics::Metrics;
-use tollgate_identity::authenticate::{Presented, Principal};
+use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_state::Cluster;
 
 fn recorder(keep: usize) -> Arc<Recorder> {
@@ -88,7 +88,7 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
         }));
         record.plugins = vec!["secret-plugin@1".into()];
         record.notes.insert("secret-note".to_owned(), String::new());
-        record.checks = Arc::new([super::Check {
+        record.checks = Arc::new([super::CheckRecord {
             resource: "applications",
             action: "get",
             object: "shop/cart".to_owned(),
@@ -96,14 +96,14 @@ fn a_caller_does_not_see_what_only_operators_may_know() {
             rule: Some("secret-file:1: p, x".to_owned()),
         }]);
         let claims: Map<String, Value> = [("sub".to_owned(), json!("alice"))].into_iter().collect();
-        record.principal = Some(Arc::new(Principal::for_test(claims, Presented::Bearer)));
+        record.principal = Some(Arc::new(Principal::for_test(claims, CredentialTransport::Bearer)));
     });
     open.note(|record| record.peer = Some(([10, 9, 8, 7], 6).into()));
     open.close(Outcome::Denied, StatusCode::FORBIDDEN, "permission_denied");
     let record = &recorder.latest(1, |_| true)[0];
-    let operator = serde_json::to_string(&View::of(record)).unwrap();
+    let operator = serde_json::to_string(&RecordView::of(record)).unwrap();
     assert_eq!(operator.matches("secret-").count(), 6, "{operator}");
-    let caller = serde_json::to_string(&View::of(record).for_caller()).unwrap();
+    let caller = serde_json::to_string(&RecordView::of(record).for_caller()).unwrap();
     assert!(!caller.contains("secret-"), "{caller}");
     assert!(
         operator.contains("10.9.8.7:6") && !caller.contains("10.9.8.7"),

@@ -27,8 +27,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::connections::Connections;
 use super::peer::{Peer, Transport};
-use super::socket::{Ended, Socket, Watched};
-use super::{Certificates, Handler, Limits, Refusal, Slot};
+use super::socket::{CheckedStream, ReadState, Socket};
+use super::{Certificates, ConnectionSlot, Handler, Limits, Refusal};
 use crate::forward::{Body, BodyError};
 
 /// First bytes of an HTTP/2 connection. Source: RFC 9113, section 3.4.
@@ -55,7 +55,7 @@ const STREAM_WINDOW_BYTES: u32 = 1 << 20;
 const PING: Duration = Duration::from_secs(30);
 
 /// What all connections of a server share.
-pub(super) struct Shared<H> {
+pub(super) struct ServerContext<H> {
     handler: Arc<H>,
     limits: Limits,
     tls: Option<Arc<Certificates>>,
@@ -64,7 +64,7 @@ pub(super) struct Shared<H> {
     http2: http2::Builder<TokioExecutor>,
 }
 
-impl<H> fmt::Debug for Shared<H> {
+impl<H> fmt::Debug for ServerContext<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Shared")
             .field("limits", &self.limits)
@@ -72,7 +72,7 @@ impl<H> fmt::Debug for Shared<H> {
     }
 }
 
-impl<H: Handler> Shared<H> {
+impl<H: Handler> ServerContext<H> {
     pub(super) fn new(
         handler: Arc<H>,
         limits: Limits,
@@ -110,7 +110,7 @@ impl<H: Handler> Shared<H> {
 
 /// How a connection learns that it must end.
 #[derive(Debug)]
-pub(super) struct Ends {
+pub(super) struct ShutdownSignals {
     /// After the requests that are open.
     pub(super) drain: CancellationToken,
     /// After the requests that are open, because others need its place.
@@ -121,10 +121,10 @@ pub(super) struct Ends {
 
 /// Serves one connection to its end.
 pub(super) async fn run<H: Handler>(
-    shared: Arc<Shared<H>>,
+    shared: Arc<ServerContext<H>>,
     (stream, address): (TcpStream, SocketAddr),
-    slot: Slot,
-    ends: Ends,
+    slot: ConnectionSlot,
+    ends: ShutdownSignals,
 ) {
     // If the option cannot be set, the connection is only slower.
     let _ = stream.set_nodelay(true);
@@ -149,49 +149,49 @@ pub(super) async fn run<H: Handler>(
         begun = begin => begun,
     };
     match begun {
-        Ok(Begun::Http1(socket, prefix)) => {
-            let io = Watched::http1(socket, prefix, peer.clone(), &shared.limits);
+        Ok(ProtocolDetection::Http1(socket, prefix)) => {
+            let io = CheckedStream::http1(socket, prefix, peer.clone(), &shared.limits);
             serve_http1(shared.clone(), io, peer, ends).await;
         }
-        Ok(Begun::Http2(socket, prefix)) => {
-            let io = Watched::http2(socket, prefix, &shared.limits);
+        Ok(ProtocolDetection::Http2(socket, prefix)) => {
+            let io = CheckedStream::http2(socket, prefix, &shared.limits);
             serve_http2(shared.clone(), io, peer, ends).await;
         }
-        Ok(Begun::Late(socket)) => {
+        Ok(ProtocolDetection::Late(socket)) => {
             drop(
                 shared
                     .handler
                     .refuse(Refusal::HeadTimeout { allowed: bound }, None, &peer),
             );
-            let _ = timeout(LINGER, part(Ended::HeadTimeout, socket)).await;
+            let _ = timeout(LINGER, part(ReadState::HeadTimeout, socket)).await;
         }
-        Ok(Begun::BrokenOff) => shared.handler.broken_off(&peer),
+        Ok(ProtocolDetection::BrokenOff) => shared.handler.broken_off(&peer),
         Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
     }
 }
 
 /// A connection that sent something: its protocol and what was read to know it,
 /// or how it ended before that.
-enum Begun {
+enum ProtocolDetection {
     Http1(Socket, Bytes),
     Http2(Socket, Bytes),
     Late(Socket),
     BrokenOff,
 }
 
-async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<Begun> {
+async fn handshake(tls: &Certificates, stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
     let stream = timeout(bound, tls.acceptor().accept(stream)).await??;
     let http2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
     let socket = Socket::Tls(Box::new(stream));
     Ok(if http2 {
-        Begun::Http2(socket, Bytes::new())
+        ProtocolDetection::Http2(socket, Bytes::new())
     } else {
-        Begun::Http1(socket, Bytes::new())
+        ProtocolDetection::Http1(socket, Bytes::new())
     })
 }
 
 /// Reads until the bytes cannot become, or are, the preface of HTTP/2.
-async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<Begun> {
+async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<ProtocolDetection> {
     let mut read = BytesMut::with_capacity(1024);
     let sniffing = async {
         loop {
@@ -211,23 +211,28 @@ async fn sniff(mut stream: TcpStream, bound: Duration) -> io::Result<Begun> {
     let silent = read.is_empty();
     let (socket, read) = (Socket::Plain(stream), read.freeze());
     match sniffed {
-        Ok(Ok(true)) => Ok(Begun::Http2(socket, read)),
-        Ok(Ok(false)) => Ok(Begun::Http1(socket, read)),
+        Ok(Ok(true)) => Ok(ProtocolDetection::Http2(socket, read)),
+        Ok(Ok(false)) => Ok(ProtocolDetection::Http1(socket, read)),
         Ok(Err(error)) if silent => Err(error),
         Err(elapsed) if silent => Err(elapsed.into()),
-        Ok(Err(_)) => Ok(Begun::BrokenOff),
-        Err(_) => Ok(Begun::Late(socket)),
+        Ok(Err(_)) => Ok(ProtocolDetection::BrokenOff),
+        Err(_) => Ok(ProtocolDetection::Late(socket)),
     }
 }
 
-async fn serve_http1<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
+async fn serve_http1<H: Handler>(
+    shared: Arc<ServerContext<H>>,
+    io: CheckedStream,
+    peer: Arc<Peer>,
+    ends: ShutdownSignals,
+) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
         // Boxed: else each open connection keeps room for it while the answer streams.
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = shared.http1.serve_connection(TokioIo::new(io), service).with_upgrades();
-    let Ends { drain, evict, cut } = ends;
+    let ShutdownSignals { drain, evict, cut } = ends;
     let mut draining = pin!(drain.cancelled());
     let mut evicting = pin!(evict.cancelled());
     let mut cutting = pin!(cut.cancelled());
@@ -277,34 +282,34 @@ fn gives_way_at_once(peer: &Peer) -> bool {
 
 /// Tells the handler about a request that ended before its head was read, which nobody else
 /// reports. Broken content does not count, because its request has a head.
-fn report<H: Handler>(shared: &Shared<H>, peer: &Arc<Peer>, io: &Watched, error: &hyper::Error) {
+fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedStream, error: &hyper::Error) {
     let allowed = shared.limits.header_timeout;
     let refusal = match io.ended() {
-        Ended::HeadTimeout => Refusal::HeadTimeout { allowed },
+        ReadState::HeadTimeout => Refusal::HeadTimeout { allowed },
         // The parser has no other name for it.
         _ if error.is_parse_too_large() && error.to_string() == TARGET_TOO_LONG => Refusal::TargetTooLong,
         _ if error.is_parse_too_large() => Refusal::HeadTooLarge,
-        Ended::Refused if error.is_parse() => Refusal::Ambiguous,
+        ReadState::Refused if error.is_parse() => Refusal::Ambiguous,
         _ if error.is_parse() => Refusal::Malformed,
-        Ended::No | Ended::Client if io.is_in_head() => {
+        ReadState::Readable | ReadState::Client if io.is_in_head() => {
             shared.handler.broken_off(peer);
             return;
         }
-        Ended::No | Ended::Client | Ended::Idle | Ended::Refused => return,
+        ReadState::Readable | ReadState::Client | ReadState::Idle | ReadState::Refused => return,
     };
     drop(shared.handler.refuse(refusal, None, peer));
 }
 
 /// Sends a final response, if one is due, and waits for the client to close.
-async fn part(ended: Ended, mut socket: Socket) {
+async fn part(ended: ReadState, mut socket: Socket) {
     match ended {
-        Ended::Client | Ended::Idle => return,
-        Ended::HeadTimeout => {
+        ReadState::Client | ReadState::Idle => return,
+        ReadState::HeadTimeout => {
             if socket.write_all(HEAD_TIMEOUT).await.is_err() {
                 return;
             }
         }
-        Ended::No | Ended::Refused => {}
+        ReadState::Readable | ReadState::Refused => {}
     }
     if socket.shutdown().await.is_err() {
         return;
@@ -319,14 +324,19 @@ async fn part(ended: Ended, mut socket: Socket) {
     }
 }
 
-async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<Peer>, ends: Ends) {
+async fn serve_http2<H: Handler>(
+    shared: Arc<ServerContext<H>>,
+    io: CheckedStream,
+    peer: Arc<Peer>,
+    ends: ShutdownSignals,
+) {
     let service = {
         let (shared, peer) = (shared.clone(), peer.clone());
         // As above, for each stream.
         service_fn(move |request| Box::pin(answer(shared.clone(), peer.clone(), request)))
     };
     let mut connection = pin!(shared.http2.serve_connection(TokioIo::new(io), service));
-    let Ends { drain, evict, cut } = ends;
+    let ShutdownSignals { drain, evict, cut } = ends;
     let mut draining = pin!(drain.cancelled());
     let mut evicting = pin!(evict.cancelled());
     let mut cutting = pin!(cut.cancelled());
@@ -373,11 +383,11 @@ async fn serve_http2<H: Handler>(shared: Arc<Shared<H>>, io: Watched, peer: Arc<
 }
 
 async fn answer<H: Handler>(
-    shared: Arc<Shared<H>>,
+    shared: Arc<ServerContext<H>>,
     peer: Arc<Peer>,
     request: Request<Incoming>,
-) -> Result<Response<Counted>, Infallible> {
-    let open = Open::new(peer);
+) -> Result<Response<InFlightBody>, Infallible> {
+    let open = InFlightRequest::new(peer);
     let (head, incoming) = request.into_parts();
     let http1 = head.version < Version::HTTP_2;
     if head.version < Version::HTTP_11 {
@@ -411,7 +421,7 @@ async fn answer<H: Handler>(
             .headers_mut()
             .insert(CONNECTION, HeaderValue::from_static("close"));
     }
-    Ok(response.map(|body| Counted { body, _open: open }))
+    Ok(response.map(|body| InFlightBody { body, _open: open }))
 }
 
 fn admit(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), Refusal> {
@@ -428,28 +438,28 @@ fn admit(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<
 }
 
 /// One open request of a peer.
-struct Open(Arc<Peer>);
+struct InFlightRequest(Arc<Peer>);
 
-impl Open {
+impl InFlightRequest {
     fn new(peer: Arc<Peer>) -> Self {
         peer.begin();
         Self(peer)
     }
 }
 
-impl Drop for Open {
+impl Drop for InFlightRequest {
     fn drop(&mut self) {
         self.0.end();
     }
 }
 
 /// A response's content, open until it ended.
-struct Counted {
+struct InFlightBody {
     body: Body,
-    _open: Open,
+    _open: InFlightRequest,
 }
 
-impl http_body::Body for Counted {
+impl http_body::Body for InFlightBody {
     type Data = Bytes;
     type Error = BodyError;
 

@@ -1,5 +1,5 @@
 //! Tracks the open connections, and closes idle ones when there is no room. Each accepted socket
-//! gets a [`Place`], or none.
+//! gets a [`AddressPermit`], or none.
 //!
 //! Invariant: a connection is not closed while a request is answered on it.
 //!
@@ -18,36 +18,36 @@ use super::peer::Peer;
 
 /// When there is no room, one in this many places of the limit is freed at once, because finding
 /// the longest idle connection means scanning all.
-const SHARE: usize = 64;
+const EVICTION_DIVISOR: usize = 64;
 
 /// All connections of a listener.
 #[derive(Debug)]
 pub(super) struct Connections {
     most: usize,
     most_per_address: usize,
-    open: Mutex<Open>,
+    open: Mutex<ConnectionTable>,
 }
 
 #[derive(Debug, Default)]
-struct Open {
+struct ConnectionTable {
     next: u64,
-    listed: HashMap<u64, Listed>,
+    listed: HashMap<u64, RegisteredConnection>,
     by_client: HashMap<IpAddr, usize>,
 }
 
 #[derive(Debug)]
-struct Listed {
+struct RegisteredConnection {
     peer: Arc<Peer>,
     evict: CancellationToken,
 }
 
 /// A connection's place within the limit of its address, until dropped.
-pub(super) struct Place {
+pub(super) struct AddressPermit {
     connections: Arc<Connections>,
     client: IpAddr,
 }
 
-impl fmt::Debug for Place {
+impl fmt::Debug for AddressPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Place")
             .field("client", &self.client)
@@ -56,7 +56,7 @@ impl fmt::Debug for Place {
 }
 
 /// Registration of a connection that may be asked to close, until dropped.
-pub(super) struct Listing<'a> {
+pub(super) struct Registration<'a> {
     connections: &'a Connections,
     id: u64,
 }
@@ -72,7 +72,7 @@ impl Connections {
 
     /// A place for one more connection of `address`. `None` if its limit is reached and none of its
     /// connections is idle.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
+    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let client = client(address);
         let mut open = self.lock();
         let count = open.by_client.get(&client).copied().unwrap_or(0);
@@ -81,7 +81,7 @@ impl Connections {
         }
         open.by_client.insert(client, count + 1);
         drop(open);
-        Some(Place {
+        Some(AddressPermit {
             connections: Arc::clone(self),
             client,
         })
@@ -94,25 +94,25 @@ impl Connections {
     }
 
     /// Registers a connection. `evict` is cancelled when the connection is idle and has to close.
-    pub(super) fn list(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Listing<'_> {
+    pub(super) fn list(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
         let mut open = self.lock();
         let id = open.next;
         open.next = id.wrapping_add(1);
-        let listed = Listed {
+        let listed = RegisteredConnection {
             peer: Arc::clone(peer),
             evict: evict.clone(),
         };
         open.listed.insert(id, listed);
         drop(open);
-        Listing { connections: self, id }
+        Registration { connections: self, id }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Open> {
+    fn lock(&self) -> MutexGuard<'_, ConnectionTable> {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Open {
+impl ConnectionTable {
     /// Asks a share of `bound` idle connections to close, and returns their number.
     fn evict(&self, bound: usize, of: Option<IpAddr>) -> usize {
         let idle = self.listed.values().filter(|listed| {
@@ -122,7 +122,7 @@ impl Open {
         let mut idle: Vec<_> = idle
             .map(|listed| (listed.peer.is_known(), listed.peer.quiet_since(), &listed.evict))
             .collect();
-        let share = bound.div_ceil(SHARE);
+        let share = bound.div_ceil(EVICTION_DIVISOR);
         if idle.len() > share {
             idle.select_nth_unstable_by_key(share, |(is_known, since, _)| (*is_known, *since));
             idle.truncate(share);
@@ -134,7 +134,7 @@ impl Open {
     }
 }
 
-impl Drop for Place {
+impl Drop for AddressPermit {
     fn drop(&mut self) {
         let mut open = self.connections.lock();
         if let Some(count) = open.by_client.get_mut(&self.client) {
@@ -146,7 +146,7 @@ impl Drop for Place {
     }
 }
 
-impl Drop for Listing<'_> {
+impl Drop for Registration<'_> {
     fn drop(&mut self) {
         // Dropped without the lock: with a peer its place may go.
         let listed = self.connections.lock().listed.remove(&self.id);
@@ -182,7 +182,7 @@ mod tests {
             }
         }
 
-        fn list<'a>(&self, connections: &'a Connections) -> Listing<'a> {
+        fn list<'a>(&self, connections: &'a Connections) -> Registration<'a> {
             connections.list(&self.peer, &self.evict)
         }
     }

@@ -23,7 +23,7 @@ const LENGTH_DIGITS: usize = 18;
 
 /// Follows the requests of one connection.
 #[derive(Debug)]
-pub(super) struct Guard {
+pub(super) struct FramingValidator {
     state: State,
     framing: Framing,
     /// The start of a line whose end has not arrived.
@@ -46,7 +46,7 @@ enum State {
     ChunkEnd,
     Trailer,
     /// Longer than the parser accepts, or another protocol. Not checked.
-    Unwatched,
+    Unchecked,
     Refused,
 }
 
@@ -60,7 +60,7 @@ struct Framing {
 
 /// Where between requests a connection is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Position {
+pub(super) enum RequestPhase {
     /// No byte of the next request arrived.
     Between,
     /// A head has begun and not ended.
@@ -69,7 +69,7 @@ pub(super) enum Position {
     Other,
 }
 
-impl Guard {
+impl FramingValidator {
     /// - `line_bytes`: longest line that is checked. A head with a longer line is left to the
     ///   parser, which refuses heads of that size.
     pub(super) fn new(line_bytes: usize) -> Self {
@@ -89,11 +89,11 @@ impl Guard {
         self.refused_fields
     }
 
-    pub(super) fn position(&self) -> Position {
+    pub(super) fn position(&self) -> RequestPhase {
         match self.state {
-            State::RequestLine if self.partial.is_empty() => Position::Between,
-            State::RequestLine | State::Field => Position::Head,
-            _ => Position::Other,
+            State::RequestLine if self.partial.is_empty() => RequestPhase::Between,
+            State::RequestLine | State::Field => RequestPhase::Head,
+            _ => RequestPhase::Other,
         }
     }
 
@@ -119,7 +119,7 @@ impl Guard {
     /// Takes one line or piece of content; gives what follows it.
     fn step<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         match self.state {
-            State::Unwatched => Some(&[]),
+            State::Unchecked => Some(&[]),
             State::Refused => None,
             State::Content(left) => {
                 let (left, rest) = skip(left, bytes);
@@ -174,7 +174,7 @@ impl Guard {
             return None;
         }
         // The parser's own bound is the same and answers 431.
-        self.state = State::Unwatched;
+        self.state = State::Unchecked;
         self.partial = Vec::new();
         Some(&[])
     }
@@ -208,7 +208,7 @@ impl Guard {
                 State::Trailer
             }
             (State::ChunkEnd, false) => return None,
-            (state @ (State::Content(_) | State::Chunk(_) | State::Unwatched | State::Refused), _) => state,
+            (state @ (State::Content(_) | State::Chunk(_) | State::Unchecked | State::Refused), _) => state,
         };
         Some(())
     }
@@ -223,7 +223,7 @@ impl Guard {
         self.heads += 1;
         match self.framing {
             // The server closes the connection unless it is switched.
-            Framing { upgrade: true, .. } => State::Unwatched,
+            Framing { upgrade: true, .. } => State::Unchecked,
             Framing { chunked: true, .. } => State::ChunkSize,
             Framing {
                 length: Some(length), ..

@@ -13,8 +13,8 @@ use http::HeaderValue;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::Slot;
-use tollgate_identity::sessions::{Connection, Deadline};
+use super::ConnectionSlot;
+use tollgate_identity::sessions::{ClosableConnection, PendingClose};
 
 /// A logical clock of what happens to peers. Only the order matters for which of two was idle
 /// longer.
@@ -42,7 +42,7 @@ pub struct Peer {
     /// not notice.
     dues: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
     /// Given back when the connection and all its tunnels ended.
-    _slot: Option<Slot>,
+    _slot: Option<ConnectionSlot>,
 }
 
 /// How a client's bytes arrive.
@@ -53,7 +53,12 @@ pub(crate) enum Transport {
 }
 
 impl Peer {
-    pub(super) fn new(address: SocketAddr, transport: Transport, closing: CancellationToken, slot: Slot) -> Self {
+    pub(super) fn new(
+        address: SocketAddr,
+        transport: Transport,
+        closing: CancellationToken,
+        slot: ConnectionSlot,
+    ) -> Self {
         Self {
             closing,
             _slot: Some(slot),
@@ -180,14 +185,14 @@ impl Peer {
 
     /// Records that an exchange must end by `at`, until the result is dropped. `None` if the
     /// connection notices by itself.
-    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<Due> {
+    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
         let dues = self.dues.get()?;
         *dues
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .entry(at)
             .or_default() += 1;
-        Some(Due { peer: self.clone(), at })
+        Some(DeadlineGuard { peer: self.clone(), at })
     }
 
     /// Whether an exchange should have ended longer than `grace` ago.
@@ -206,21 +211,21 @@ fn turn() -> u64 {
 
 /// An exchange that must end in time. Dropping it says that it ended.
 #[derive(Debug)]
-pub(crate) struct Due {
+pub(crate) struct DeadlineGuard {
     peer: Arc<Peer>,
     at: Instant,
 }
 
-impl Connection for Peer {
-    fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn Deadline>> {
+impl ClosableConnection for Peer {
+    fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn PendingClose>> {
         let due = self.due(Instant::now())?;
         Some(Box::new(due))
     }
 }
 
-impl Deadline for Due {}
+impl PendingClose for DeadlineGuard {}
 
-impl Drop for Due {
+impl Drop for DeadlineGuard {
     fn drop(&mut self) {
         let Some(dues) = self.peer.dues.get() else { return };
         let mut dues = dues.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,4 +1,4 @@
-//! A client's TCP or TLS connection as the HTTP parser sees it: bytes that passed the [`Guard`],
+//! A client's TCP or TLS connection as the HTTP parser sees it: bytes that passed the [`FramingValidator`],
 //! within the time limits.
 //!
 //! Security: the parser sees no byte after a refused one.
@@ -13,13 +13,13 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 
-use super::guard::{Guard, Position};
+use super::guard::{FramingValidator, RequestPhase};
 use super::{Limits, Peer};
-use crate::forward::timeout::Lazy;
+use crate::forward::timeout::LazyTimer;
 
 /// What the parser gets instead of a refused line. No parser state accepts a NUL, and the empty
 /// line makes the parser process it. It answers 400 in a head, and fails in content.
-const REFUSED: &[u8] = b"\0\r\n\r\n";
+const INVALID_LINE: &[u8] = b"\0\r\n\r\n";
 
 /// What the parser gets instead of refused fields: the end of their head, so that the handler can
 /// make the response. The request is marked before, and is never forwarded.
@@ -34,9 +34,9 @@ pub(super) enum Socket {
 
 /// Why a connection stopped being readable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Ended {
+pub(super) enum ReadState {
     /// It did not.
-    No,
+    Readable,
     /// The client sent its end.
     Client,
     /// A head began and did not end in time.
@@ -49,33 +49,33 @@ pub(super) enum Ended {
 
 /// A transport whose bytes are checked and timed.
 #[derive(Debug)]
-pub(super) struct Watched {
+pub(super) struct CheckedStream {
     socket: Socket,
     /// Bytes read before the protocol was known.
     prefix: Bytes,
     /// Bytes to pass on before the end. Used only after a refusal.
     last_words: &'static [u8],
-    reading: Option<Reading>,
-    stall: Lazy,
-    ended: Ended,
+    reading: Option<Http1Checks>,
+    stall: LazyTimer,
+    ended: ReadState,
 }
 
 /// The guard of HTTP/1.1 requests. Absent for HTTP/2, which frames by length.
 #[derive(Debug)]
-struct Reading {
-    guard: Guard,
+struct Http1Checks {
+    guard: FramingValidator,
     peer: Arc<Peer>,
-    head: Lazy,
-    idle: Lazy,
+    head: LazyTimer,
+    idle: LazyTimer,
 }
 
-impl Watched {
+impl CheckedStream {
     pub(super) fn http1(socket: Socket, prefix: Bytes, peer: Arc<Peer>, limits: &Limits) -> Self {
-        let reading = Reading {
-            guard: Guard::new(limits.header_bytes),
+        let reading = Http1Checks {
+            guard: FramingValidator::new(limits.header_bytes),
             peer,
-            head: Lazy::new(limits.header_timeout),
-            idle: Lazy::new(limits.keep_alive),
+            head: LazyTimer::new(limits.header_timeout),
+            idle: LazyTimer::new(limits.keep_alive),
         };
         Self {
             reading: Some(reading),
@@ -89,19 +89,19 @@ impl Watched {
             prefix,
             last_words: b"",
             reading: None,
-            stall: Lazy::new(limits.write_stall),
-            ended: Ended::No,
+            stall: LazyTimer::new(limits.write_stall),
+            ended: ReadState::Readable,
         }
     }
 
-    pub(super) fn ended(&self) -> Ended {
+    pub(super) fn ended(&self) -> ReadState {
         self.ended
     }
 
     /// Whether a head has begun and not ended.
     pub(super) fn is_in_head(&self) -> bool {
         let reading = self.reading.as_ref();
-        reading.is_some_and(|reading| reading.guard.position() == Position::Head)
+        reading.is_some_and(|reading| reading.guard.position() == RequestPhase::Head)
     }
 
     /// The transport itself, for use without the parser.
@@ -127,19 +127,19 @@ impl Watched {
             return Poll::Pending;
         }
         self.ended = match reading.guard.position() {
-            Position::Other => return Poll::Pending,
-            Position::Head => {
+            RequestPhase::Other => return Poll::Pending,
+            RequestPhase::Head => {
                 ready!(reading.head.poll_expired(cx));
-                Ended::HeadTimeout
+                ReadState::HeadTimeout
             }
             // A connection that never sent a request waits only as long as a head.
-            Position::Between if reading.peer.begun() == 0 => {
+            RequestPhase::Between if reading.peer.begun() == 0 => {
                 ready!(reading.head.poll_expired(cx));
-                Ended::Idle
+                ReadState::Idle
             }
-            Position::Between => {
+            RequestPhase::Between => {
                 ready!(reading.idle.poll_expired(cx));
-                Ended::Idle
+                ReadState::Idle
             }
         };
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
@@ -151,18 +151,18 @@ impl Watched {
         let new = buf.filled().get(start..).unwrap_or_default();
         if let Err(good) = reading.guard.scan(new) {
             buf.set_filled(start + good);
-            self.ended = Ended::Refused;
+            self.ended = ReadState::Refused;
             self.last_words = match reading.guard.refused_fields() {
                 Some(before) => {
                     reading.peer.refuse_after(before);
                     END_OF_HEAD
                 }
-                None => REFUSED,
+                None => INVALID_LINE,
             };
             self.poll_last_words(buf);
             return;
         }
-        if reading.guard.position() != Position::Head {
+        if reading.guard.position() != RequestPhase::Head {
             reading.head.rest();
         }
         reading.idle.rest();
@@ -177,10 +177,10 @@ impl Watched {
     }
 }
 
-impl AsyncRead for Watched {
+impl AsyncRead for CheckedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
-        if this.ended == Ended::Refused {
+        if this.ended == ReadState::Refused {
             this.poll_last_words(buf);
             return Poll::Ready(Ok(()));
         }
@@ -191,7 +191,7 @@ impl AsyncRead for Watched {
         read?;
         if buf.filled().len() == start {
             if buf.remaining() > 0 {
-                this.ended = Ended::Client;
+                this.ended = ReadState::Client;
             }
         } else {
             this.inspect(buf, start);
@@ -200,7 +200,7 @@ impl AsyncRead for Watched {
     }
 }
 
-impl Watched {
+impl CheckedStream {
     /// Bounds how long a client may leave bytes unread.
     fn stalled<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
@@ -212,7 +212,7 @@ impl Watched {
     }
 }
 
-impl AsyncWrite for Watched {
+impl AsyncWrite for CheckedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let wrote = Pin::new(&mut this.socket).poll_write(cx, bytes);

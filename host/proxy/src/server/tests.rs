@@ -8,7 +8,7 @@ use super::*;
 use crate::forward::tests::attack::{Attack, attacks};
 use crate::forward::tests::backend::{Backend, Reply};
 use crate::forward::tests::client::Client;
-use crate::forward::tests::world::{Gateway, World, limits, request, spec};
+use crate::forward::tests::world::{Gateway, TestServer, limits, request, spec};
 
 const GET: &str = "GET /extensions/metrics/x";
 const SHORT: Duration = Duration::from_millis(150);
@@ -16,7 +16,7 @@ const SHORT: Duration = Duration::from_millis(150);
 const CALLER: &str = "Authorization: Bearer client\r\nCookie: argocd.token=client\r\n\
                       Argocd-Application-Name: argocd:guestbook\r\nArgocd-Project-Name: default\r\n";
 
-async fn check(attack: &Attack, world: &World, backend: &Backend) {
+async fn check(attack: &Attack, world: &TestServer, backend: &Backend) {
     let name = &attack.name;
     let before = backend.seen().len();
     let mut client = Client::connect(world.address).await;
@@ -44,17 +44,20 @@ async fn check(attack: &Attack, world: &World, backend: &Backend) {
 #[tokio::test]
 async fn attacks_come_to_nothing() {
     let backend = Backend::start(|_| Reply::ok("x")).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     for attack in &attacks() {
         check(attack, &world, &backend).await;
     }
     assert_eq!(world.open("metrics"), 0);
 }
 
-async fn world(limits: Limits) -> (World, Backend) {
+async fn world(limits: Limits) -> (TestServer, Backend) {
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
-    (World::with(Gateway::new(&specs).unwrap(), limits, None).await, backend)
+    (
+        TestServer::with(Gateway::new(&specs).unwrap(), limits, None).await,
+        backend,
+    )
 }
 
 #[tokio::test]
@@ -162,14 +165,14 @@ async fn requests_in_a_row_are_answered_in_a_row() {
 }
 
 /// A gateway whose backend begins an answer to everything and ends none of `/stall`.
-async fn stalling(limits: Limits) -> World {
+async fn stalling(limits: Limits) -> TestServer {
     let backend = Backend::start(|seen| match seen.line().contains("/stall") {
         true => Reply::Stall(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na".to_vec()),
         false => Reply::ok("x"),
     })
     .await;
     let specs = [spec("metrics", &format!("http://{}/base", backend.address))];
-    World::with(Gateway::new(&specs).unwrap(), limits, None).await
+    TestServer::with(Gateway::new(&specs).unwrap(), limits, None).await
 }
 
 #[tokio::test]
@@ -288,7 +291,7 @@ async fn a_stop_lets_open_requests_end() {
             .await
             .unwrap();
     });
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let mut idle = Client::connect(world.address).await;
     assert_eq!(idle.exchange(&request("GET /none", "")).await.status, 404);
     let mut open = Client::connect(world.address).await;
@@ -312,7 +315,7 @@ async fn a_stop_lets_open_requests_end() {
 async fn a_drain_that_takes_too_long_is_cut() {
     let backend = Backend::start(|_| Reply::Stall(Vec::new())).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = World::with(
+    let world = TestServer::with(
         Gateway::new(&specs).unwrap(),
         Limits {
             drain: SHORT,
@@ -454,7 +457,7 @@ async fn tls_serves_both_versions_and_follows_its_files() {
     let certificates = Arc::new(Certificates::load(files.clone()).unwrap());
     let backend = Backend::start(|_| Reply::ok("x")).await;
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = World::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
+    let world = TestServer::with(Gateway::new(&specs).unwrap(), limits(), Some(certificates.clone())).await;
     // A client that never says anything keeps nobody waiting.
     let _silent = TcpStream::connect(world.address).await.unwrap();
     let (status, version) = over_tls(world.address, &first, &[b"h2", b"http/1.1"]).await.unwrap();
@@ -487,10 +490,10 @@ async fn tls_serves_both_versions_and_follows_its_files() {
 const ENOUGH_FOR_A_HEAD: Duration = Duration::from_secs(1);
 
 /// A world whose extension has `total` for an exchange.
-async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> World {
+async fn hurried(backend: &Backend, total: Duration, limits: Limits) -> TestServer {
     let mut spec = spec("metrics", &format!("http://{}/base", backend.address));
     spec.timeouts.total = Some(total);
-    World::with(Gateway::new(&[spec]).unwrap(), limits, None).await
+    TestServer::with(Gateway::new(&[spec]).unwrap(), limits, None).await
 }
 
 #[tokio::test]

@@ -50,7 +50,7 @@ pub enum Reloaded {
 /// A certificate chain and key that follow their files.
 pub struct Certificates {
     files: tollgate_config::Tls,
-    current: Arc<Current>,
+    current: Arc<ServerCertResolver>,
     acceptor: TlsAcceptor,
 }
 
@@ -63,9 +63,9 @@ impl fmt::Debug for Certificates {
 }
 
 #[derive(Debug)]
-struct Current(ArcSwap<CertifiedKey>);
+struct ServerCertResolver(ArcSwap<CertifiedKey>);
 
-impl ResolvesServerCert for Current {
+impl ResolvesServerCert for ServerCertResolver {
     fn resolve(&self, _hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         Some(self.0.load_full())
     }
@@ -77,7 +77,7 @@ impl Certificates {
     /// # Errors
     /// [`Error`].
     pub fn load(files: tollgate_config::Tls) -> Result<Self, Error> {
-        let current = Arc::new(Current(ArcSwap::from_pointee(read(&files)?)));
+        let current = Arc::new(ServerCertResolver(ArcSwap::from_pointee(read(&files)?)));
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
             .with_safe_default_protocol_versions()?
             .with_no_client_auth()

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use super::Object;
 use crate::Cluster;
-use crate::agent::{AgentObject, Binding, Grant, ShareAs, Sharing, UserAccess};
+use crate::agent::{AccessMode, AgentBinding, AgentObject, MappedAuthorization, Sharing, UserAccess};
 use crate::fields::{Fields, Source};
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::{Diagnostic, Location, Severity};
@@ -28,7 +28,7 @@ mod ci;
 const ENTRIES: usize = 500;
 
 /// Keys of GitLab's `config.yaml` that are not about access.
-const OTHERS: [&str; 8] = [
+const IGNORED_KEYS: [&str; 8] = [
     "gitops",
     "flux",
     "observability",
@@ -41,8 +41,8 @@ const OTHERS: [&str; 8] = [
 
 /// Agents and configurations read so far.
 #[derive(Debug, Default)]
-pub(super) struct Draft {
-    agents: BTreeMap<String, Read>,
+pub(super) struct Unresolved {
+    agents: BTreeMap<String, DecodedAgent>,
     files: BTreeMap<String, (Sharing, Location)>,
     /// Names that several objects have.
     shut: BTreeSet<String>,
@@ -50,14 +50,14 @@ pub(super) struct Draft {
 
 /// An agent, and where the configuration in its object starts, if it has one.
 #[derive(Clone, Debug)]
-pub(crate) struct Read {
+pub(crate) struct DecodedAgent {
     agent: AgentObject,
     inline: Option<Location>,
 }
 
 /// What a configuration file says.
 #[derive(Clone, Debug)]
-pub(crate) struct File {
+pub(crate) struct ConfigurationFile {
     name: String,
     sharing: Sharing,
     location: Location,
@@ -70,7 +70,7 @@ pub(super) fn configured_by(path: &str) -> Option<&str> {
     (path.ends_with("/config.yaml") && folder == "agents" && !name.is_empty()).then_some(name)
 }
 
-impl Read {
+impl DecodedAgent {
     /// Reads an `Agent` object; `None` if its name is not valid.
     pub(super) fn object(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let mut mistakes = Vec::new();
@@ -108,7 +108,7 @@ impl Read {
     }
 }
 
-impl File {
+impl ConfigurationFile {
     /// Reads the configuration file of `name`.
     pub(super) fn read(name: &str, parsed: &Parsed, source: &Source, findings: &mut Vec<Diagnostic>) -> Self {
         let mut mistakes: Vec<Diagnostic> = parsed
@@ -151,9 +151,9 @@ impl File {
     }
 }
 
-impl Draft {
+impl Unresolved {
     /// Adds an agent.
-    pub(super) fn add(&mut self, read: Read) {
+    pub(super) fn add(&mut self, read: DecodedAgent) {
         self.agents.insert(read.agent.name.clone(), read);
     }
 
@@ -163,8 +163,8 @@ impl Draft {
     }
 
     /// Adds a configuration file.
-    pub(super) fn add_file(&mut self, file: File, findings: &mut Vec<Diagnostic>) {
-        let File {
+    pub(super) fn add_file(&mut self, file: ConfigurationFile, findings: &mut Vec<Diagnostic>) {
+        let ConfigurationFile {
             name,
             sharing,
             location,
@@ -208,7 +208,7 @@ impl Draft {
             let id = read.agent.binding.as_ref().map(|binding| binding.id);
             id.is_none_or(|id| !twins.contains(&id))
         });
-        for Read { agent, .. } in self.agents.values() {
+        for DecodedAgent { agent, .. } in self.agents.values() {
             let Some(binding) = &agent.binding else { continue };
             let cluster = &binding.cluster;
             if !clusters
@@ -267,7 +267,7 @@ fn close(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) 
     }
 }
 
-fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<Binding> {
+fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<AgentBinding> {
     spec.only(&["id", "configProject", "cluster", "config"], mistakes);
     let id = spec.number("id", mistakes).and_then(AgentId::new);
     let project = spec.child("configProject", mistakes);
@@ -280,7 +280,7 @@ fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<Binding>
         project.number("id", mistakes)
     });
     let cluster = spec.required("cluster", mistakes);
-    Some(Binding {
+    Some(AgentBinding {
         id: id?,
         config_project: config_project?,
         cluster: cluster?,
@@ -292,7 +292,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
     let mut mistakes = Vec::new();
     for entry in fields.entries() {
         let key = &*entry.key;
-        if !["user_access", "ci_access"].contains(&key) && !OTHERS.contains(&key) {
+        if !["user_access", "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
             // A key of a newer GitLab does not close the agent.
             mistakes.push(Diagnostic::warning(fields.place(entry), message));
@@ -321,10 +321,10 @@ fn people(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAcc
         .iter()
         .any(|entry| matches!(&*entry.key, "projects" | "groups"));
     let share_as = match access_as {
-        Some("agent") => Some(ShareAs::Agent),
-        Some("user") => Some(ShareAs::User),
-        Some("mapped") if has_list => Some(ShareAs::Mapped(Grant::Membership)),
-        Some("mapped") => Some(ShareAs::Mapped(Grant::Claim)),
+        Some("agent") => Some(AccessMode::Agent),
+        Some("user") => Some(AccessMode::User),
+        Some("mapped") if has_list => Some(AccessMode::Mapped(MappedAuthorization::Membership)),
+        Some("mapped") => Some(AccessMode::Mapped(MappedAuthorization::Claim)),
         Some(_) | None => None,
     };
     let (projects, groups) = (list(fields, "projects", mistakes), list(fields, "groups", mistakes));

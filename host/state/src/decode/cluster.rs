@@ -17,7 +17,7 @@ use serde_json::Value;
 use super::Object;
 use crate::destination::IN_CLUSTER_SERVER;
 use crate::fields::Fields;
-use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, Verification};
+use crate::{Cluster, ClusterAuth, ClusterConfig, ClusterTls, Secret, TlsVerification};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod kubeconfig;
@@ -25,7 +25,7 @@ mod members;
 mod replaced;
 mod tls;
 
-use members::Members;
+use members::RawObject;
 use tls::Tls;
 
 /// Keys of `config`. The first eight are Argo CD's.
@@ -87,7 +87,7 @@ pub(super) fn config(
         settings(text, &mut mistakes)
     };
     let name = &object.name.name;
-    if tls.verification == Verification::Off {
+    if tls.verification == TlsVerification::Off {
         let message = format!("the cluster of secret `{name}` is not verified: `tlsClientConfig.insecure`");
         findings.push(Diagnostic::warning(secret.location.clone(), message).with_hint("give `caData` instead"));
     }
@@ -149,7 +149,7 @@ fn other_values(secret: &Secret) -> BTreeMap<String, SecretString> {
 }
 
 fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls) {
-    let Some(members) = Members::open(text, "", &KEYS, mistakes) else {
+    let Some(members) = RawObject::open(text, "", &KEYS, mistakes) else {
         return (ClusterAuth::Anonymous, ClusterTls::default());
     };
     // Bodies are passed unchanged, so either value has the same effect.
@@ -188,9 +188,9 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
 }
 
 /// A way of authentication and the key that selects it.
-type Way = (&'static str, ClusterAuth);
+type KeyedAuth = (&'static str, ClusterAuth);
 
-fn bearer(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
+fn bearer(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
     let token = SecretString::from(members.text("bearerToken", mistakes)?);
     if !token.expose_secret().bytes().all(|byte| (0x21..=0x7e).contains(&byte)) {
         let message = "`bearerToken` has characters no token has; white space and line breaks count";
@@ -199,7 +199,7 @@ fn bearer(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     Some(("bearerToken", ClusterAuth::Bearer(token)))
 }
 
-fn basic(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
+fn basic(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
     let username = members.text("username", mistakes).map(SecretString::from);
     let password = members.text("password", mistakes).map(SecretString::from);
     let Some(username) = username else {
@@ -221,10 +221,10 @@ fn basic(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
 
 /// Reads the seed schema of Argo CD's proposal, and what this gateway adds. The plugin checks the
 /// values.
-fn web_api(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
+fn web_api(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
     let key = "webAPIProviderConfig";
     let json = members.raw(key)?;
-    let inner = Members::open(json, key, &WEB_API_KEYS, mistakes)?;
+    let inner = RawObject::open(json, key, &WEB_API_KEYS, mistakes)?;
     for required in ["method", "url", "tokenPath"] {
         if inner.raw(required).is_none() {
             mistakes.push(format!("`{}` is missing", inner.name(required)));
@@ -236,9 +236,9 @@ fn web_api(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
     Some((key, ClusterAuth::Provider { name, config, public }))
 }
 
-fn provider(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<Way> {
+fn provider(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<KeyedAuth> {
     let json = members.raw("provider")?;
-    let inner = Members::open(json, "provider", &["name", "config", "publicValues"], mistakes)?;
+    let inner = RawObject::open(json, "provider", &["name", "config", "publicValues"], mistakes)?;
     let name = inner.text("name", mistakes).unwrap_or_default();
     let letters = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
     if name.is_empty() || name.len() > 63 || !name.bytes().all(letters) {

@@ -11,17 +11,17 @@ use std::sync::Arc;
 
 use rustc_hash::FxBuildHasher;
 
-use super::read::{Content, Decoded, Kind, Piece};
+use super::read::{Content, DecodedItem, DecodedObject, Kind};
 use crate::ObjectName;
 use tollgate_core::diagnostic::Diagnostic;
 
 /// What one file, or one object of an API server, says.
 #[derive(Clone, Debug)]
-pub(crate) struct Said {
+pub(crate) struct DecodedInput {
     /// The file; `None` for objects of an API server.
     pub(crate) file: Option<Arc<Path>>,
     /// What it says.
-    pub(crate) pieces: Arc<[Piece]>,
+    pub(crate) pieces: Arc<[DecodedItem]>,
 }
 
 /// Whether the load found all files.
@@ -33,20 +33,20 @@ pub(crate) enum Found {
     Part,
 }
 
-type Objects<'a> = HashMap<(Kind, &'a ObjectName), &'a Decoded, FxBuildHasher>;
+type Objects<'a> = HashMap<(Kind, &'a ObjectName), &'a DecodedObject, FxBuildHasher>;
 
 /// What `now` says; parts with mistakes are replaced by what `good` says.
-pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
+pub(crate) fn mended(now: &[DecodedInput], good: &[DecodedInput], found: Found) -> Vec<DecodedInput> {
     let known: Objects<'_> = good.iter().flat_map(|said| objects(&said.pieces)).collect();
     let present: HashSet<_, FxBuildHasher> = now
         .iter()
         .flat_map(|said| objects(&said.pieces))
         .map(|(key, _)| key)
         .collect();
-    let is_gone = |piece: &&Piece| match piece {
-        Piece::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
-        Piece::Configuration(_) => true,
-        Piece::Finding(_) => false,
+    let is_gone = |piece: &&DecodedItem| match piece {
+        DecodedItem::Object(decoded) => !present.contains(&(decoded.kind, &decoded.name)),
+        DecodedItem::Configuration(_) => true,
+        DecodedItem::Finding(_) => false,
     };
     let mut mended = Vec::with_capacity(now.len());
     for said in now {
@@ -58,7 +58,7 @@ pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
                 .filter_map(|piece| good_piece(piece, &known))
                 .collect(),
         };
-        mended.push(Said {
+        mended.push(DecodedInput {
             file: said.file.clone(),
             pieces,
         });
@@ -73,7 +73,7 @@ pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
         let Some(file) = said.file.as_deref() else { continue };
         // For such a file nobody can tell which objects are gone.
         if broken.contains(file) || (found == Found::Part && !files.contains(file)) {
-            mended.push(Said {
+            mended.push(DecodedInput {
                 file: said.file.clone(),
                 pieces: said.pieces.iter().filter(is_gone).cloned().collect(),
             });
@@ -82,39 +82,39 @@ pub(crate) fn mended(now: &[Said], good: &[Said], found: Found) -> Vec<Said> {
     mended
 }
 
-fn objects(pieces: &[Piece]) -> impl Iterator<Item = ((Kind, &ObjectName), &Decoded)> {
+fn objects(pieces: &[DecodedItem]) -> impl Iterator<Item = ((Kind, &ObjectName), &DecodedObject)> {
     pieces.iter().filter_map(|piece| match piece {
-        Piece::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
-        Piece::Finding(_) | Piece::Configuration(_) => None,
+        DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
+        DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
     })
 }
 
-fn has_mistake(piece: &Piece) -> bool {
+fn has_mistake(piece: &DecodedItem) -> bool {
     match piece {
-        Piece::Finding(finding) => finding.is_error(),
-        Piece::Object(decoded) => decoded.findings.iter().any(Diagnostic::is_error),
-        Piece::Configuration(_) => false,
+        DecodedItem::Finding(finding) => finding.is_error(),
+        DecodedItem::Object(decoded) => decoded.findings.iter().any(Diagnostic::is_error),
+        DecodedItem::Configuration(_) => false,
     }
 }
 
-fn is_mistake_of_file(piece: &Piece) -> bool {
-    matches!(piece, Piece::Finding(finding) if finding.is_error())
+fn is_mistake_of_file(piece: &DecodedItem) -> bool {
+    matches!(piece, DecodedItem::Finding(finding) if finding.is_error())
 }
 
 /// The piece itself if it has no mistake, else its last good version, if there is one.
-fn good_piece(piece: &Piece, known: &Objects<'_>) -> Option<Piece> {
+fn good_piece(piece: &DecodedItem, known: &Objects<'_>) -> Option<DecodedItem> {
     match piece {
         _ if !has_mistake(piece) => Some(piece.clone()),
-        Piece::Object(decoded) => {
+        DecodedItem::Object(decoded) => {
             let good = known.get(&(decoded.kind, &decoded.name))?;
-            Some(Piece::Object(as_before(decoded, good)))
+            Some(DecodedItem::Object(as_before(decoded, good)))
         }
-        Piece::Finding(_) | Piece::Configuration(_) => None,
+        DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
     }
 }
 
 /// The object as it was, with everybody blocked whom it blocks now.
-fn as_before(now: &Decoded, good: &Decoded) -> Decoded {
+fn as_before(now: &DecodedObject, good: &DecodedObject) -> DecodedObject {
     let mut before = good.clone();
     if let (Content::People(good), Content::People(now)) = (&good.content, &now.content) {
         before.content = Content::People(Arc::new(good.blocked_by(now)));

@@ -1,4 +1,4 @@
-//! Decodes `UserDirectory` objects and puts them together into one [`Directory`].
+//! Decodes `UserDirectory` objects and puts them together into one [`UserDirectory`].
 //!
 //! Security: every mistake here, such as an unknown key or a duplicate number, name or path,
 //! refuses the load, so nobody whose entry has a mistake becomes active.
@@ -8,33 +8,37 @@ use std::sync::Arc;
 
 use super::Object;
 use crate::fields::Fields;
-use crate::people::{Directory, Members, Namespace, Person, PersonState};
+use crate::people::{GitLabNamespace, Members, Person, PersonState, UserDirectory};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::user::{Role, User};
 
 /// What one object says, or all objects, before names are resolved.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Draft {
+pub(crate) struct Unresolved {
     people: Vec<(Person, Location)>,
-    groups: Vec<DraftNamespace>,
-    projects: Vec<DraftNamespace>,
+    groups: Vec<UnresolvedNamespace>,
+    projects: Vec<UnresolvedNamespace>,
 }
 
 /// The directory of the last load, reused while its objects stay the same.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Memo {
-    parts: Vec<Arc<Draft>>,
-    directory: Arc<Directory>,
+pub(super) struct LoadMemo {
+    parts: Vec<Arc<Unresolved>>,
+    directory: Arc<UserDirectory>,
     findings: Vec<Diagnostic>,
 }
 
-impl Memo {
+impl LoadMemo {
     /// The directory of all parts; the last one if the parts are the same.
-    pub(super) fn directory(&mut self, parts: Vec<Arc<Draft>>, findings: &mut Vec<Diagnostic>) -> Arc<Directory> {
+    pub(super) fn directory(
+        &mut self,
+        parts: Vec<Arc<Unresolved>>,
+        findings: &mut Vec<Diagnostic>,
+    ) -> Arc<UserDirectory> {
         let same = parts.len() == self.parts.len() && parts.iter().zip(&self.parts).all(|(a, b)| Arc::ptr_eq(a, b));
         if !same {
             self.findings.clear();
-            let mut all = Draft::default();
+            let mut all = Unresolved::default();
             for part in &parts {
                 all.people.extend_from_slice(&part.people);
                 all.groups.extend_from_slice(&part.groups);
@@ -49,14 +53,14 @@ impl Memo {
 }
 
 #[derive(Clone, Debug)]
-struct DraftNamespace {
+struct UnresolvedNamespace {
     id: i64,
     path: Arc<str>,
     members: Vec<(String, Role, Location)>,
     location: Location,
 }
 
-impl Draft {
+impl Unresolved {
     /// A copy in which everybody is blocked whom `other` blocks.
     pub(super) fn blocked_by(&self, other: &Self) -> Self {
         let blocked = other
@@ -96,17 +100,17 @@ impl Draft {
     }
 
     /// Resolves names and builds the directory.
-    fn finish(self, findings: &mut Vec<Diagnostic>) -> Directory {
-        let mut ids = Once::new("user number");
+    fn finish(self, findings: &mut Vec<Diagnostic>) -> UserDirectory {
+        let mut ids = UniqueCheck::new("user number");
         // GitLab's names are unique regardless of case.
-        let mut names = Once::new("username");
+        let mut names = UniqueCheck::new("username");
         for (person, location) in &self.people {
             ids.see(person.user.id.to_string(), location, findings);
             names.see(person.user.username.to_lowercase(), location, findings);
         }
-        let mut paths = Once::new("path");
+        let mut paths = UniqueCheck::new("path");
         for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
-            let mut ids = Once::new(kind);
+            let mut ids = UniqueCheck::new(kind);
             for space in spaces {
                 ids.see(space.id.to_string(), &space.location, findings);
                 paths.see(space.path.as_ref().to_owned(), &space.location, findings);
@@ -117,20 +121,20 @@ impl Draft {
             .iter()
             .map(|(person, _)| (person.user.username.clone(), person.user.id))
             .collect();
-        let mut resolve = |spaces: Vec<DraftNamespace>| {
+        let mut resolve = |spaces: Vec<UnresolvedNamespace>| {
             let resolved = spaces.into_iter().map(|space| space.resolve(&known, findings));
             resolved.collect::<Vec<_>>()
         };
         let (groups, projects) = (resolve(self.groups), resolve(self.projects));
         let people = self.people.into_iter().map(|(person, _)| person).collect();
-        Directory::new(people, groups, projects)
+        UserDirectory::new(people, groups, projects)
     }
 }
 
-impl DraftNamespace {
-    fn resolve(self, known: &BTreeMap<String, i64>, findings: &mut Vec<Diagnostic>) -> Namespace {
+impl UnresolvedNamespace {
+    fn resolve(self, known: &BTreeMap<String, i64>, findings: &mut Vec<Diagnostic>) -> GitLabNamespace {
         let mut members = Members::new();
-        let mut once = Once::new("member");
+        let mut once = UniqueCheck::new("member");
         for (username, role, location) in self.members {
             let Some(id) = known.get(&username) else {
                 let message = format!(
@@ -143,7 +147,7 @@ impl DraftNamespace {
             once.see(username, &location, findings);
             members.insert(*id, role);
         }
-        Namespace {
+        GitLabNamespace {
             id: self.id,
             path: self.path,
             members: Arc::new(members),
@@ -152,12 +156,12 @@ impl DraftNamespace {
 }
 
 /// Finds values that occur more than once.
-struct Once {
+struct UniqueCheck {
     what: &'static str,
     seen: BTreeMap<String, Location>,
 }
 
-impl Once {
+impl UniqueCheck {
     fn new(what: &'static str) -> Self {
         Self {
             what,
@@ -204,7 +208,7 @@ fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person
     Some((Person { user, state }, fields.location()))
 }
 
-fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<DraftNamespace> {
+fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<UnresolvedNamespace> {
     fields.only(&["id", "path", "members"], findings);
     let id = fields.number("id", findings);
     let path = fields
@@ -215,9 +219,9 @@ fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<Draf
         member.only(&["username", "role"], findings);
         let username = member.required("username", findings);
         let role = member.required("role", findings).and_then(|text| {
-            let role = Role::LADDER.into_iter().find(|role| role.as_str() == text);
+            let role = Role::ALL.into_iter().find(|role| role.as_str() == text);
             if role.is_none() {
-                let allowed = Role::LADDER.map(Role::as_str).join("`, `");
+                let allowed = Role::ALL.map(Role::as_str).join("`, `");
                 let message = format!("`{}` is `{text}`, allowed are `{allowed}`", member.path_of("role"));
                 findings.push(Diagnostic::error(member.location(), message));
             }
@@ -227,7 +231,7 @@ fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<Draf
             members.push((username, role, member.location()));
         }
     }
-    Some(DraftNamespace {
+    Some(UnresolvedNamespace {
         id: id?,
         path: path?,
         members,

@@ -1,4 +1,4 @@
-//! Decodes the YAML tree of one file or object into [`Piece`]s.
+//! Decodes the YAML tree of one file or object into [`DecodedItem`]s.
 //!
 //! Invariant: a document is decoded without looking at any other, so its pieces can be kept as long
 //! as it stays the same.
@@ -101,18 +101,18 @@ impl Kind {
 
 /// A part of what one document says, in its order.
 #[derive(Clone, Debug)]
-pub(crate) enum Piece {
+pub(crate) enum DecodedItem {
     /// A finding that belongs to no object.
     Finding(Diagnostic),
     /// An object.
-    Object(Decoded),
+    Object(DecodedObject),
     /// The configuration file of an agent.
-    Configuration(agent::File),
+    Configuration(agent::ConfigurationFile),
 }
 
 /// An object of a kind that is used.
 #[derive(Clone, Debug)]
-pub(crate) struct Decoded {
+pub(crate) struct DecodedObject {
     /// Its kind.
     pub(crate) kind: Kind,
     /// Its namespace and name.
@@ -131,7 +131,7 @@ pub(crate) enum Content {
     /// The object has nothing the gateway uses, or cannot be used.
     Nothing,
     /// A tenant's object with a mistake, and the first of its mistakes.
-    SetAside(String),
+    InvalidObject(String),
     /// ConfigMap `argocd-cm`.
     ArgocdCm(ConfigMap),
     /// ConfigMap `argocd-rbac-cm`.
@@ -151,9 +151,9 @@ pub(crate) enum Content {
     /// An ArgoCDExtension with a backend.
     Extension(Arc<ExtensionObject>),
     /// An Agent.
-    Agent(agent::Read),
+    Agent(agent::DecodedAgent),
     /// A UserDirectory.
-    People(Arc<people::Draft>),
+    People(Arc<people::Unresolved>),
 }
 
 /// The fields that every object has.
@@ -165,36 +165,36 @@ pub(super) struct Object<'a> {
 
 /// Reads documents; `namespace` is the control plane's.
 #[derive(Debug)]
-pub(crate) struct Reader<'n> {
+pub(crate) struct ObjectDecoder<'n> {
     namespace: &'n str,
     findings: Vec<Diagnostic>,
-    pieces: Vec<Piece>,
+    pieces: Vec<DecodedItem>,
 }
 
 /// Reads the file at `path`, relative to the loaded folder, if it is an agent's configuration;
 /// otherwise gives `None`.
-pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<Piece>> {
+pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<DecodedItem>> {
     let name = agent::configured_by(path)?;
     let mut findings = Vec::new();
-    let file = agent::File::read(name, parsed, source, &mut findings);
-    let mut pieces: Vec<Piece> = findings.into_iter().map(Piece::Finding).collect();
-    pieces.push(Piece::Configuration(file));
+    let file = agent::ConfigurationFile::read(name, parsed, source, &mut findings);
+    let mut pieces: Vec<DecodedItem> = findings.into_iter().map(DecodedItem::Finding).collect();
+    pieces.push(DecodedItem::Configuration(file));
     Some(pieces)
 }
 
 /// Handles a file that cannot be read. An agent's configuration closes that agent; any other file
 /// refuses the load.
-pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<Piece> {
+pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<DecodedItem> {
     let Some(name) = agent::configured_by(path) else {
-        return vec![Piece::Finding(finding)];
+        return vec![DecodedItem::Finding(finding)];
     };
     let mut findings = Vec::new();
-    let file = agent::File::unreadable(name, finding, &mut findings);
-    let said = findings.into_iter().map(Piece::Finding);
-    said.chain(file.map(Piece::Configuration)).collect()
+    let file = agent::ConfigurationFile::unreadable(name, finding, &mut findings);
+    let said = findings.into_iter().map(DecodedItem::Finding);
+    said.chain(file.map(DecodedItem::Configuration)).collect()
 }
 
-impl<'n> Reader<'n> {
+impl<'n> ObjectDecoder<'n> {
     /// A reader that has read nothing yet.
     pub(crate) fn new(namespace: &'n str) -> Self {
         Self {
@@ -210,7 +210,7 @@ impl<'n> Reader<'n> {
     }
 
     /// The pieces that were read.
-    pub(crate) fn finish(mut self) -> Vec<Piece> {
+    pub(crate) fn finish(mut self) -> Vec<DecodedItem> {
         self.flush();
         self.pieces
     }
@@ -299,9 +299,9 @@ impl<'n> Reader<'n> {
         if kind.is_of_tenants()
             && let Some(mistake) = set_aside(&mut findings)
         {
-            content = Content::SetAside(mistake);
+            content = Content::InvalidObject(mistake);
         }
-        self.pieces.push(Piece::Object(Decoded {
+        self.pieces.push(DecodedItem::Object(DecodedObject {
             kind,
             location,
             name: object.name,
@@ -332,7 +332,7 @@ impl<'n> Reader<'n> {
     }
 
     fn flush(&mut self) {
-        self.pieces.extend(self.findings.drain(..).map(Piece::Finding));
+        self.pieces.extend(self.findings.drain(..).map(DecodedItem::Finding));
     }
 }
 
@@ -350,16 +350,16 @@ pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
 
 /// Replaces new Applications, ApplicationSets and projects by equal `old` ones, so that comparing
 /// pointers shows what did not change.
-pub(crate) fn keep_equal(new: &mut [Piece], old: &[Piece]) {
-    let by_name: BTreeMap<(Kind, &ObjectName), &Decoded> = old
+pub(crate) fn keep_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
+    let by_name: BTreeMap<(Kind, &ObjectName), &DecodedObject> = old
         .iter()
         .filter_map(|piece| match piece {
-            Piece::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
-            Piece::Finding(_) | Piece::Configuration(_) => None,
+            DecodedItem::Object(decoded) => Some(((decoded.kind, &decoded.name), decoded)),
+            DecodedItem::Finding(_) | DecodedItem::Configuration(_) => None,
         })
         .collect();
     for piece in new {
-        let Piece::Object(new) = piece else { continue };
+        let DecodedItem::Object(new) = piece else { continue };
         let Some(old) = by_name.get(&(new.kind, &new.name)) else {
             continue;
         };
@@ -396,7 +396,7 @@ fn content(kind: Kind, object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> C
     let read = match kind {
         Kind::ConfigMap => return config_map(object, findings),
         Kind::Secret => return secret(object, findings),
-        Kind::UserDirectory => Some(Content::People(Arc::new(people::Draft::read(object, findings)))),
+        Kind::UserDirectory => Some(Content::People(Arc::new(people::Unresolved::read(object, findings)))),
         Kind::AppProject => project::project(object, findings).map(|project| Content::Project(Arc::new(project))),
         Kind::Application => {
             let application = project::application(object, findings);
@@ -410,7 +410,7 @@ fn content(kind: Kind, object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> C
             let extension = extension::extension(object, findings);
             extension.map(|extension| Content::Extension(Arc::new(extension)))
         }
-        Kind::Agent => agent::Read::object(object, findings).map(Content::Agent),
+        Kind::Agent => agent::DecodedAgent::object(object, findings).map(Content::Agent),
     };
     read.unwrap_or(Content::Nothing)
 }

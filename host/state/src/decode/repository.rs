@@ -6,11 +6,11 @@
 
 use secrecy::{ExposeSecret, SecretString};
 
-use crate::{Repository, RepositoryAuth, RepositoryKind, Secret, Verification};
+use crate::{Repository, RepositoryAuth, RepositoryKind, Secret, TlsVerification};
 use tollgate_core::diagnostic::Diagnostic;
 
 /// Keys of ways of authentication that the gateway does not support, and their names.
-const OTHER_WAYS: [(&str, &str); 5] = [
+const UNSUPPORTED_AUTH: [(&str, &str); 5] = [
     ("sshPrivateKey", "SSH"),
     ("githubAppPrivateKey", "a GitHub App"),
     ("gcpServiceAccountKey", "a Google service account"),
@@ -35,7 +35,7 @@ pub(super) fn repository(
     (name, kind): (&str, RepositoryKind),
     findings: &mut Vec<Diagnostic>,
 ) -> Option<Repository> {
-    let fields = Fields(secret);
+    let fields = SecretValues(secret);
     if !matches!(fields.text("type"), "" | "git") {
         return None;
     }
@@ -54,8 +54,8 @@ pub(super) fn repository(
         mistakes.push("`url` names a user; put it under `username` and `password`".to_owned());
     }
     let verification = match fields.flag("insecure", &mut mistakes) {
-        true => Verification::Off,
-        false => Verification::On,
+        true => TlsVerification::Off,
+        false => TlsVerification::On,
     };
     let auth = auth(&fields, &mut mistakes);
     let client_certificate = client_certificate(&fields, &mut mistakes);
@@ -65,7 +65,7 @@ pub(super) fn repository(
         findings.push(Diagnostic::warning(secret.location.clone(), message));
         return None;
     }
-    if verification == Verification::Off {
+    if verification == TlsVerification::Off {
         let message = format!("{about} is not verified: `insecure`");
         findings.push(Diagnostic::warning(secret.location.clone(), message));
     }
@@ -81,9 +81,9 @@ pub(super) fn repository(
     })
 }
 
-struct Fields<'s>(&'s Secret);
+struct SecretValues<'s>(&'s Secret);
 
-impl Fields<'_> {
+impl SecretValues<'_> {
     fn text(&self, key: &str) -> &str {
         self.0.values.get(key).map_or("", |value| value.expose_secret())
     }
@@ -108,7 +108,7 @@ impl Fields<'_> {
 
 /// Argo CD uses the first of password or token, key, app. A Secret with several ways is used here
 /// by its password or token, too.
-fn auth(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
+fn auth(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
     if !fields.text("proxy").is_empty() {
         let reason = "its secret has `proxy`, and the gateway reads repositories directly".to_owned();
         return RepositoryAuth::Unusable { reason };
@@ -133,7 +133,7 @@ fn auth(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
             password: SecretString::from(password),
         };
     }
-    let other = OTHER_WAYS
+    let other = UNSUPPORTED_AUTH
         .iter()
         .find(|(key, _)| !matches!(fields.text(key), "" | "false"));
     match other {
@@ -146,7 +146,7 @@ fn auth(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> RepositoryAuth {
     }
 }
 
-fn client_certificate(fields: &Fields<'_>, mistakes: &mut Vec<String>) -> Option<(SecretString, SecretString)> {
+fn client_certificate(fields: &SecretValues<'_>, mistakes: &mut Vec<String>) -> Option<(SecretString, SecretString)> {
     match (fields.secret("tlsClientCertData"), fields.secret("tlsClientCertKey")) {
         (None, None) => None,
         (Some(chain), Some(key)) => Some((chain, key)),

@@ -1,4 +1,4 @@
-use super::{Error, IN_CLUSTER_SERVER, Places, known_clusters, permitted, permitted_with, resolve};
+use super::{CompiledDestinations, Error, IN_CLUSTER_SERVER, known_clusters, permitted, permitted_with, resolve};
 use crate::{Cluster, ConfigMap, Destination, Project, Text};
 use tollgate_core::diagnostic::Location;
 
@@ -13,7 +13,7 @@ fn cluster(name: &str, server: &str, project: &str) -> Cluster {
 /// Compiled once or for one question, a project gives the same answer.
 fn both(project: &Project, cluster: &Cluster, namespace: &str, clusters: &[Cluster]) -> bool {
     let once = permitted(project, cluster, namespace, clusters);
-    let kept = Places::of(project).permit(cluster, namespace, clusters);
+    let kept = CompiledDestinations::of(project).permit(cluster, namespace, clusters);
     assert_eq!(once, kept, "{project:?} {namespace}");
     once
 }

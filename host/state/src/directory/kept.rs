@@ -13,12 +13,12 @@ use std::time::{Duration, SystemTime};
 use rustc_hash::FxBuildHasher;
 use sha2::{Digest as _, Sha256};
 
-use super::Draft;
+use super::FileOverlay;
 use super::walk::{self, Found};
 use crate::Resources;
-use crate::decode::mended::{self, Said};
+use crate::decode::mended::{self, DecodedInput};
 use crate::decode::read::{keep_equal, unreadable};
-use crate::decode::{Collector, Memo, collected};
+use crate::decode::{Collector, LoadMemo, collected};
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
 
 /// A file written within this time before it was read may have been written again since, without a
@@ -27,19 +27,19 @@ const RACY: Duration = Duration::from_secs(3);
 
 /// What is kept of one folder.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
-    files: HashMap<PathBuf, File, FxBuildHasher>,
-    memo: Memo,
-    last: Option<Last>,
+pub(super) struct FolderCache {
+    files: HashMap<PathBuf, CachedFile, FxBuildHasher>,
+    memo: LoadMemo,
+    last: Option<LastLoad>,
     /// What each file last said without mistakes.
-    good: Vec<Said>,
+    good: Vec<DecodedInput>,
 }
 
 /// The result of the last load.
 #[derive(Debug)]
-struct Last {
+struct LastLoad {
     /// What each file said, in the order of the files.
-    said: Vec<Said>,
+    said: Vec<DecodedInput>,
     resources: Option<Arc<Resources>>,
     /// The mended resources, if the load was refused.
     mended: Option<Arc<Resources>>,
@@ -50,24 +50,24 @@ struct Last {
 
 /// What is kept of one file.
 #[derive(Clone, Debug)]
-struct File {
-    mark: Mark,
-    trust: Trust,
+struct CachedFile {
+    mark: FileStamp,
+    trust: ChangeCheck,
     digest: [u8; 32],
-    said: Said,
+    said: DecodedInput,
 }
 
-/// Whether an equal [`Mark`] proves that a file is unchanged.
+/// Whether an equal [`FileStamp`] proves that a file is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trust {
-    Mark,
+enum ChangeCheck {
+    FileStamp,
     /// Only equal bytes prove it.
     Contents,
 }
 
 /// Metadata that changes when a file changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Mark {
+struct FileStamp {
     device: u64,
     inode: u64,
     bytes: u64,
@@ -75,7 +75,7 @@ struct Mark {
     changed: (i64, i64),
 }
 
-impl Mark {
+impl FileStamp {
     fn of(metadata: &Metadata) -> Self {
         Self {
             device: metadata.dev(),
@@ -87,20 +87,25 @@ impl Mark {
     }
 
     /// Whether both times were well in the past at `now`. A time in the future never is.
-    fn trust(&self, now: SystemTime) -> Trust {
+    fn trust(&self, now: SystemTime) -> ChangeCheck {
         let now = now.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
         let latest = self.modified.0.max(self.changed.0);
         let settled = now.saturating_sub(RACY).as_secs();
         match u64::try_from(latest) {
-            Ok(latest) if latest < settled => Trust::Mark,
-            Ok(_) | Err(_) => Trust::Contents,
+            Ok(latest) if latest < settled => ChangeCheck::FileStamp,
+            Ok(_) | Err(_) => ChangeCheck::Contents,
         }
     }
 }
 
-impl Kept {
+impl FolderCache {
     /// Loads everything below `folder`, as it is now or as it would be with `drafts`.
-    pub(super) fn load(&mut self, folder: &Path, namespace: &str, drafts: &[Draft<'_>]) -> Loaded<Arc<Resources>> {
+    pub(super) fn load(
+        &mut self,
+        folder: &Path,
+        namespace: &str,
+        drafts: &[FileOverlay<'_>],
+    ) -> Loaded<Arc<Resources>> {
         let mut findings = Vec::new();
         let found = walk::files(folder, &mut findings);
         let mut files = HashMap::with_capacity_and_hasher(found.len(), FxBuildHasher);
@@ -117,11 +122,11 @@ impl Kept {
                 Err(broken) => said.push(broken),
             }
         }
-        for Draft { path, text } in drafts {
+        for FileOverlay { path, text } in drafts {
             let Some(text) = text else { continue };
             let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
             let name = Arc::from(path.display().to_string());
-            said.push(Said {
+            said.push(DecodedInput {
                 file: Some(Arc::from(*path)),
                 pieces: super::read(text, (name, &inside), namespace).into(),
             });
@@ -137,7 +142,7 @@ impl Kept {
 
     fn put_together(
         &mut self,
-        said: Vec<Said>,
+        said: Vec<DecodedInput>,
         mut findings: Vec<Diagnostic>,
         namespace: &str,
     ) -> Loaded<Arc<Resources>> {
@@ -178,7 +183,7 @@ impl Kept {
                 Some(collected(&self.good, namespace, &self.memo))
             }
         };
-        self.last = Some(Last {
+        self.last = Some(LastLoad {
             said,
             mended,
             resources: loaded.value.clone(),
@@ -189,15 +194,19 @@ impl Kept {
     }
 }
 
-fn is_drafted(drafts: &[Draft<'_>], path: &Path) -> bool {
+fn is_drafted(drafts: &[FileOverlay<'_>], path: &Path) -> bool {
     drafts.iter().any(|draft| draft.path == path)
 }
 
 /// Reads a file. A file that cannot be read is read again next time.
-fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) -> Result<File, Said> {
-    let mark = Mark::of(&found.metadata);
+fn file(
+    found: &Found,
+    inside: &Path,
+    (namespace, old): (&str, Option<CachedFile>),
+) -> Result<CachedFile, DecodedInput> {
+    let mark = FileStamp::of(&found.metadata);
     if let Some(old) = &old
-        && old.trust == Trust::Mark
+        && old.trust == ChangeCheck::FileStamp
         && old.mark == mark
     {
         return Ok(old.clone());
@@ -213,17 +222,17 @@ fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) ->
             Some(hint) => finding.with_hint(hint),
             None => finding,
         };
-        Said {
+        DecodedInput {
             file: path(),
             pieces: Arc::from(unreadable(&inside, finding)),
         }
     })?;
-    let mark = Mark::of(&metadata);
+    let mark = FileStamp::of(&metadata);
     let (trust, digest) = (mark.trust(now), Sha256::digest(text.as_bytes()).into());
     if let Some(old) = &old
         && old.digest == digest
     {
-        return Ok(File {
+        return Ok(CachedFile {
             mark,
             trust,
             ..old.clone()
@@ -233,11 +242,11 @@ fn file(found: &Found, inside: &Path, (namespace, old): (&str, Option<File>)) ->
     if let Some(old) = &old {
         keep_equal(&mut pieces, &old.said.pieces);
     }
-    Ok(File {
+    Ok(CachedFile {
         mark,
         trust,
         digest,
-        said: Said {
+        said: DecodedInput {
             file: path(),
             pieces: pieces.into(),
         },

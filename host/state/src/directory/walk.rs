@@ -19,7 +19,7 @@ pub(crate) const GITLAB: &str = ".gitlab";
 
 /// Why a file cannot be used.
 #[derive(Debug)]
-pub(super) struct Refused {
+pub(super) struct UnreadableFile {
     /// Line from 1, 0 for the whole file.
     pub(super) line: u32,
     /// What is wrong.
@@ -28,7 +28,7 @@ pub(super) struct Refused {
     pub(super) hint: Option<&'static str>,
 }
 
-impl Refused {
+impl UnreadableFile {
     fn whole(message: String, hint: Option<&'static str>) -> Self {
         Self { line: 0, message, hint }
     }
@@ -185,13 +185,13 @@ fn counts(name: &str) -> bool {
 }
 
 /// Reads a file and its metadata from before; refuses it if it changes meanwhile.
-pub(super) fn read(path: &Path) -> Result<(String, Metadata), Refused> {
-    let failed = |error: std::io::Error| Refused::whole(format!("cannot be read: {error}"), None);
+pub(super) fn read(path: &Path) -> Result<(String, Metadata), UnreadableFile> {
+    let failed = |error: std::io::Error| UnreadableFile::whole(format!("cannot be read: {error}"), None);
     let mut file = File::open(path).map_err(failed)?;
     let before = file.metadata().map_err(failed)?;
     if before.len() > FILE_BYTES {
         let message = format!("file has {} bytes, at most {FILE_BYTES} are read", before.len());
-        return Err(Refused::whole(message, None));
+        return Err(UnreadableFile::whole(message, None));
     }
     let mut bytes = Vec::new();
     Read::by_ref(&mut file)
@@ -202,11 +202,11 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), Refused> {
     let read = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
     if read != after.len() || before.modified().ok() != after.modified().ok() {
         let hint = Some("write a new file beside it and rename it");
-        return Err(Refused::whole("file changed while it was read".to_owned(), hint));
+        return Err(UnreadableFile::whole("file changed while it was read".to_owned(), hint));
     }
     if bytes.is_empty() {
         let hint = Some("remove the file if that is meant; a file being written looks like this");
-        return Err(Refused::whole("file is empty".to_owned(), hint));
+        return Err(UnreadableFile::whole("file is empty".to_owned(), hint));
     }
     let text = String::from_utf8(bytes).map_err(|error| {
         let good = error.utf8_error().valid_up_to();
@@ -217,7 +217,7 @@ pub(super) fn read(path: &Path) -> Result<(String, Metadata), Refused> {
             .filter(|byte| **byte == b'\n')
             .count();
         let line = u32::try_from(breaks).unwrap_or(u32::MAX).saturating_add(1);
-        Refused {
+        UnreadableFile {
             line,
             message: "text is not UTF-8".to_owned(),
             hint: None,

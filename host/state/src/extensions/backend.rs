@@ -11,7 +11,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 
 use super::ErrorClass::{DecodeError, InvalidSetting};
-use super::reader::{Found, Reader, View};
+use super::reader::{SettingNode, SettingsReader, TextValue};
 use super::secrets::{Origin, Substituted};
 use super::spec::{
     AssertionSpec, ConnectionSpec, IdentitySpec, LimitSpec, PersonLimitSpec, Scope, TimeoutSpec, TlsSpec,
@@ -52,7 +52,7 @@ const CONNECTION_KEYS: [&str; 4] = [
 /// The four connection settings. 0 means the default, as in Argo CD.
 ///
 /// Argo CD 3 reads them only under the key `proxyconfig`, by mistake, so that key is also read.
-pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> ConnectionSpec {
+pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> ConnectionSpec {
     let inner = reader.mapping(backend, "proxyconfig", DecodeError);
     if let Some(inner) = inner {
         reader.known(inner, "`proxyconfig`", &CONNECTION_KEYS);
@@ -79,7 +79,7 @@ pub(super) fn connection(reader: &mut Reader<'_>, backend: View<'_>) -> Connecti
 }
 
 /// `timeouts`, and `idleConnTimeout` of the proposal for extensions.
-pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpec {
+pub(super) fn timeouts(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> TimeoutSpec {
     let proposed = reader.bound(backend, "idleConnTimeout", &REQUEST);
     let Some(block) = reader.mapping(backend, "timeouts", InvalidSetting) else {
         return TimeoutSpec {
@@ -100,7 +100,7 @@ pub(super) fn timeouts(reader: &mut Reader<'_>, backend: View<'_>) -> TimeoutSpe
 }
 
 /// `limits`.
-pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
+pub(super) fn limits(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> LimitSpec {
     let Some(block) = reader.mapping(backend, "limits", InvalidSetting) else {
         return LimitSpec::default();
     };
@@ -131,7 +131,7 @@ pub(super) fn limits(reader: &mut Reader<'_>, backend: View<'_>) -> LimitSpec {
     }
 }
 
-fn three(reader: &mut Reader<'_>, block: View<'_>) -> PersonLimitSpec {
+fn three(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> PersonLimitSpec {
     let limits = PersonLimitSpec {
         concurrency: reader.limit(block, "concurrency"),
         requests_per_second: reader.limit(block, "requestsPerSecond"),
@@ -144,8 +144,8 @@ fn three(reader: &mut Reader<'_>, block: View<'_>) -> PersonLimitSpec {
 }
 
 /// `scope`.
-pub(super) fn scope(reader: &mut Reader<'_>, backend: View<'_>) -> Scope {
-    let location = backend.get("scope").map(View::location);
+pub(super) fn scope(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> Scope {
+    let location = backend.get("scope").map(SettingNode::location);
     let value = reader.text(backend, "scope").value();
     match (value.as_ref().map(|value| value.value.as_str()), location) {
         (Some("application"), _) | (None, _) => Scope::Application,
@@ -160,7 +160,7 @@ pub(super) fn scope(reader: &mut Reader<'_>, backend: View<'_>) -> Scope {
 }
 
 /// `tls`.
-pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
+pub(super) fn tls(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> TlsSpec {
     let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
         return TlsSpec::default();
     };
@@ -174,7 +174,7 @@ pub(super) fn tls(reader: &mut Reader<'_>, backend: View<'_>) -> TlsSpec {
         reader.refuse(InvalidSetting, block.location(), message);
     }
     if let (Some(key), Some(at)) = (&key, block.get("clientKey"))
-        && key.origin == Origin::Written
+        && key.origin == Origin::Literal
     {
         let message = "`clientKey` stands in a ConfigMap";
         reader.warn(
@@ -196,7 +196,12 @@ fn are_certificates(text: &str) -> bool {
     found.is_ok_and(|found| !found.is_empty())
 }
 
-fn pem(reader: &mut Reader<'_>, block: View<'_>, key: &str, is_good: impl Fn(&str) -> bool) -> Option<Substituted> {
+fn pem(
+    reader: &mut SettingsReader<'_>,
+    block: SettingNode<'_>,
+    key: &str,
+    is_good: impl Fn(&str) -> bool,
+) -> Option<Substituted> {
     let location = block.get(key)?.location();
     let found = reader.text(block, key).value()?;
     if is_good(&found.value) {
@@ -210,7 +215,7 @@ fn pem(reader: &mut Reader<'_>, block: View<'_>, key: &str, is_good: impl Fn(&st
     None
 }
 
-fn server_name(reader: &mut Reader<'_>, block: View<'_>) -> Option<String> {
+fn server_name(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<String> {
     let location = block.get("serverName")?.location();
     let name = reader.text(block, "serverName").value()?.value;
     if ServerName::try_from(name.as_str()).is_ok() {
@@ -225,7 +230,7 @@ fn server_name(reader: &mut Reader<'_>, block: View<'_>) -> Option<String> {
 }
 
 /// `identity`. `tls` tells whether there is a client certificate.
-pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySpec {
+pub(super) fn identity(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> IdentitySpec {
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();
     };
@@ -251,7 +256,7 @@ pub(super) fn identity(reader: &mut Reader<'_>, backend: View<'_>) -> IdentitySp
 }
 
 /// `identity.allowHeaders`. Anything but a list of names allows none.
-fn allow_headers(reader: &mut Reader<'_>, block: View<'_>) -> Option<Vec<HeaderName>> {
+fn allow_headers(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<Vec<HeaderName>> {
     let found = block.get("allowHeaders")?;
     let Some(items) = found.node.items() else {
         let message = format!(
@@ -279,13 +284,13 @@ fn allow_headers(reader: &mut Reader<'_>, block: View<'_>) -> Option<Vec<HeaderN
     Some(names)
 }
 
-fn assertion(reader: &mut Reader<'_>, block: View<'_>) -> Option<AssertionSpec> {
+fn assertion(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<AssertionSpec> {
     reader.known(block, "`identity.assertion`", &["audience", "lifetime"]);
     let lifetime = reader.bound(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
     let audience = match reader.text(block, "audience") {
-        Found::Value(found) => found.value,
-        Found::Absent => String::new(),
-        Found::Refused => return None,
+        TextValue::Value(found) => found.value,
+        TextValue::Absent => String::new(),
+        TextValue::Refused => return None,
     };
     if (1..=256).contains(&audience.len()) && audience.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Some(AssertionSpec { audience, lifetime });

@@ -10,20 +10,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::secrets::{self, Substituted};
-use super::{ErrorClass, Options, OwnRules};
+use super::{ErrorClass, Options, StricterRules};
 use crate::Secret;
 use crate::fields::Source;
 use tollgate_core::diagnostic::{Diagnostic, Location};
-use tollgate_core::yaml::{Meaning, Node};
+use tollgate_core::yaml::{Node, ScalarType};
 
 /// A node and its position in the text.
 #[derive(Clone, Copy)]
-pub(super) struct View<'a> {
+pub(super) struct SettingNode<'a> {
     pub(super) node: &'a Node,
     pub(super) source: &'a Source,
 }
 
-impl<'a> View<'a> {
+impl<'a> SettingNode<'a> {
     /// A key's value when present and not null.
     pub(super) fn get(self, key: &str) -> Option<Self> {
         Some(Self {
@@ -39,7 +39,7 @@ impl<'a> View<'a> {
 }
 
 /// The result of reading a text.
-pub(super) enum Found {
+pub(super) enum TextValue {
     /// Not there, null or empty.
     Absent,
     /// Present but refused. The finding is already made.
@@ -48,7 +48,7 @@ pub(super) enum Found {
     Value(Substituted),
 }
 
-impl Found {
+impl TextValue {
     /// The value, if there is one.
     pub(super) fn value(self) -> Option<Substituted> {
         match self {
@@ -59,14 +59,14 @@ impl Found {
 }
 
 /// A finding that refuses, in the order Argo CD would come to it.
-pub(super) struct Reader<'a> {
+pub(super) struct SettingsReader<'a> {
     secrets: &'a BTreeMap<String, Arc<Secret>>,
     options: Options,
     /// Findings; the class is there exactly for errors.
     pub(super) findings: Vec<(Option<ErrorClass>, Diagnostic)>,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> SettingsReader<'a> {
     pub(super) fn new(secrets: &'a BTreeMap<String, Arc<Secret>>, options: Options) -> Self {
         Self {
             secrets,
@@ -95,7 +95,7 @@ impl<'a> Reader<'a> {
 
     /// Whether only Tollgate objects to a mistake, and Argo CD's behavior applies.
     fn is_own(&self, class: ErrorClass) -> bool {
-        class == ErrorClass::InvalidSetting && self.options.own_rules == OwnRules::Warn
+        class == ErrorClass::InvalidSetting && self.options.own_rules == StricterRules::Warn
     }
 
     pub(super) fn warn(&mut self, location: Location, message: impl Into<String>, hint: &str) {
@@ -104,7 +104,7 @@ impl<'a> Reader<'a> {
     }
 
     /// Refuses unknown keys, which Argo CD ignores.
-    pub(super) fn known(&mut self, view: View<'_>, what: &str, keys: &[&str]) {
+    pub(super) fn known(&mut self, view: SettingNode<'_>, what: &str, keys: &[&str]) {
         for entry in view.node.entries().unwrap_or_default() {
             if keys.contains(&&*entry.key) {
                 continue;
@@ -118,7 +118,12 @@ impl<'a> Reader<'a> {
 
     /// A mapping under `key`; `None` when absent, null or (with a finding of
     /// `class`) something else.
-    pub(super) fn mapping<'n>(&mut self, view: View<'n>, key: &str, class: ErrorClass) -> Option<View<'n>> {
+    pub(super) fn mapping<'n>(
+        &mut self,
+        view: SettingNode<'n>,
+        key: &str,
+        class: ErrorClass,
+    ) -> Option<SettingNode<'n>> {
         let found = view.get(key)?;
         if found.node.entries().is_none() {
             let message = format!("`{key}` must be a mapping, found {}", found.node.kind());
@@ -129,7 +134,7 @@ impl<'a> Reader<'a> {
     }
 
     /// The items of a list under `key`; absent and null are empty.
-    pub(super) fn list<'n>(&mut self, view: View<'n>, key: &str) -> Vec<View<'n>> {
+    pub(super) fn list<'n>(&mut self, view: SettingNode<'n>, key: &str) -> Vec<SettingNode<'n>> {
         let Some(found) = view.get(key) else { return Vec::new() };
         let Some(items) = found.node.items() else {
             let message = format!("`{key}` must be a list, found {}", found.node.kind());
@@ -138,7 +143,7 @@ impl<'a> Reader<'a> {
         };
         let mut views = Vec::new();
         for item in items {
-            let item = View {
+            let item = SettingNode {
                 node: item,
                 source: found.source,
             };
@@ -153,14 +158,14 @@ impl<'a> Reader<'a> {
 
     /// A text under `key`, substituted. Numbers and booleans are texts here, as
     /// in Argo CD.
-    pub(super) fn text(&mut self, view: View<'_>, key: &str) -> Found {
+    pub(super) fn text(&mut self, view: SettingNode<'_>, key: &str) -> TextValue {
         let Some(found) = view.get(key) else {
-            return Found::Absent;
+            return TextValue::Absent;
         };
         let Some(scalar) = found.node.scalar() else {
             let message = format!("`{key}` must be text, found {}", found.node.kind());
             self.refuse(ErrorClass::DecodeError, found.location(), message);
-            return Found::Refused;
+            return TextValue::Refused;
         };
         let value = match secrets::substitute_or(&scalar.text, self.secrets, self.options.unknown_secret) {
             Ok((value, None)) => value,
@@ -171,20 +176,20 @@ impl<'a> Reader<'a> {
             Err(error) => {
                 let hint = "add the key to the Secret, or write the value without `$`";
                 self.refuse_with(ErrorClass::UnknownSecret, found.location(), error.to_string(), hint);
-                return Found::Refused;
+                return TextValue::Refused;
             }
         };
         if value.value.is_empty() {
-            Found::Absent
+            TextValue::Absent
         } else {
-            Found::Value(value)
+            TextValue::Value(value)
         }
     }
 
     /// A duration under `key`, within `bounds`. Zero and absent are `None`.
     pub(super) fn duration(
         &mut self,
-        view: View<'_>,
+        view: SettingNode<'_>,
         key: &str,
         bounds: &RangeInclusive<Duration>,
     ) -> Option<Duration> {
@@ -205,7 +210,12 @@ impl<'a> Reader<'a> {
     }
 
     /// A duration that must not be 0 if it is present.
-    pub(super) fn bound(&mut self, view: View<'_>, key: &str, bounds: &RangeInclusive<Duration>) -> Option<Duration> {
+    pub(super) fn bound(
+        &mut self,
+        view: SettingNode<'_>,
+        key: &str,
+        bounds: &RangeInclusive<Duration>,
+    ) -> Option<Duration> {
         let location = view.get(key)?.location();
         let before = self.findings.len();
         let found = self.duration(view, key, bounds);
@@ -222,7 +232,7 @@ impl<'a> Reader<'a> {
     }
 
     /// A whole number under `key` from `least` to `most`.
-    pub(super) fn count(&mut self, view: View<'_>, key: &str, (least, most): (u32, u32)) -> Option<u32> {
+    pub(super) fn count(&mut self, view: SettingNode<'_>, key: &str, (least, most): (u32, u32)) -> Option<u32> {
         let found = view.get(key)?;
         let value = self.text(view, key).value()?;
         let number = value
@@ -238,14 +248,14 @@ impl<'a> Reader<'a> {
     }
 
     /// A limit under `key`: 1 to a million.
-    pub(super) fn limit(&mut self, view: View<'_>, key: &str) -> Option<NonZeroU32> {
+    pub(super) fn limit(&mut self, view: SettingNode<'_>, key: &str) -> Option<NonZeroU32> {
         self.count(view, key, (1, 1_000_000)).and_then(NonZeroU32::new)
     }
 
     /// A boolean under `key`.
-    pub(super) fn boolean(&mut self, view: View<'_>, key: &str, default: bool) -> bool {
+    pub(super) fn boolean(&mut self, view: SettingNode<'_>, key: &str, default: bool) -> bool {
         let Some(found) = view.get(key) else { return default };
-        if let Some(Meaning::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
+        if let Some(ScalarType::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
             return value;
         }
         let message = format!("`{key}` must be true or false, found {}", found.node.kind());

@@ -12,7 +12,7 @@ use secrecy::ExposeSecret;
 use crate::Secret;
 
 /// The Secret that holds keys referenced without a Secret's name.
-const OWN: &str = "argocd-secret";
+const DEFAULT_SECRET: &str = "argocd-secret";
 
 /// Label a Secret must have to be referenced as `$<secret>:<key>`.
 const LABEL: (&str, &str) = ("app.kubernetes.io/part-of", "argocd");
@@ -40,7 +40,7 @@ pub struct Substituted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
     /// Written in the configuration.
-    Written,
+    Literal,
     /// Taken from a Secret: must not be shown.
     Secret,
 }
@@ -48,7 +48,7 @@ pub enum Origin {
 impl std::fmt::Debug for Substituted {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.origin {
-            Origin::Written => write!(f, "{:?}", self.value),
+            Origin::Literal => write!(f, "{:?}", self.value),
             Origin::Secret => f.write_str("[secret]"),
         }
     }
@@ -98,10 +98,13 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
     let Some(reference) = text.strip_prefix('$') else {
         return Ok(Substituted {
             value: text.to_owned(),
-            origin: Origin::Written,
+            origin: Origin::Literal,
         });
     };
-    if let Some(value) = secrets.get(OWN).and_then(|secret| secret.values.get(reference)) {
+    if let Some(value) = secrets
+        .get(DEFAULT_SECRET)
+        .and_then(|secret| secret.values.get(reference))
+    {
         return Ok(taken(value.expose_secret()));
     }
     let is_key = |text: &str| {
@@ -110,7 +113,7 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
                 .bytes()
                 .all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.'))
     };
-    let (name, key) = reference.split_once(':').unwrap_or((OWN, reference));
+    let (name, key) = reference.split_once(':').unwrap_or((DEFAULT_SECRET, reference));
     if !is_key(name) || !is_key(key) {
         return Err(Error::NotAReference);
     }
@@ -118,7 +121,7 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
     let Some(found) = secrets.get(name) else {
         return Err(Error::UnknownSecret { reference, secret });
     };
-    if name != OWN && found.labels.get(LABEL.0).is_none_or(|value| value != LABEL.1) {
+    if name != DEFAULT_SECRET && found.labels.get(LABEL.0).is_none_or(|value| value != LABEL.1) {
         return Err(Error::NotLabelled { reference, secret });
     }
     match found.values.get(key) {
@@ -143,7 +146,7 @@ pub fn substitute_or(
         (Err(error), UnknownSecret::KeepLiteral) => Ok((
             Substituted {
                 value: text.to_owned(),
-                origin: Origin::Written,
+                origin: Origin::Literal,
             },
             Some(error),
         )),

@@ -6,8 +6,8 @@ use http::{HeaderName, HeaderValue};
 use url::Url;
 
 use super::ErrorClass::{self, InvalidSetting};
-use super::OwnRules;
-use super::reader::{Found, Reader, View};
+use super::StricterRules;
+use super::reader::{SettingNode, SettingsReader, TextValue};
 use super::secrets::{Origin, Substituted};
 use super::spec::{ClusterRef, ExtensionSpec, ServiceSpec};
 use crate::Cluster;
@@ -34,7 +34,7 @@ const RESERVED: [&str; 16] = [
 ];
 
 /// Reads the services of the extension `name`, in Argo CD's order of checks.
-pub(super) fn services(reader: &mut Reader<'_>, backend: View<'_>, name: &str) -> Vec<ServiceSpec> {
+pub(super) fn services(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>, name: &str) -> Vec<ServiceSpec> {
     let items = reader.list(backend, "services");
     if items.is_empty() {
         let message = format!("extension `{name}` has no services");
@@ -53,15 +53,15 @@ pub(super) fn services(reader: &mut Reader<'_>, backend: View<'_>, name: &str) -
     services
 }
 
-fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<ServiceSpec> {
+fn service(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, several: bool) -> Option<ServiceSpec> {
     reader.known(view, "a service", &["url", "cluster", "clusterName", "headers"]);
     let url = match reader.text(view, "url") {
-        Found::Absent => {
+        TextValue::Absent => {
             reader.refuse(ErrorClass::MissingServiceUrl, view.location(), "a service has no `url`");
             None
         }
-        Found::Refused => None,
-        Found::Value(value) => url(reader, view, &value),
+        TextValue::Refused => None,
+        TextValue::Value(value) => url(reader, view, &value),
     };
     let cluster = cluster(reader, view);
     if several && view.get("cluster").is_none() && view.get("clusterName").is_none() {
@@ -78,8 +78,8 @@ fn service(reader: &mut Reader<'_>, view: View<'_>, several: bool) -> Option<Ser
 }
 
 /// Checks a URL. Argo CD accepts any text and fails at the request.
-fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Url> {
-    let location = view.get("url").map_or_else(|| view.location(), View::location);
+fn url(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, text: &Substituted) -> Option<Url> {
+    let location = view.get("url").map_or_else(|| view.location(), SettingNode::location);
     let parsed = Url::parse(&text.value).ok();
     let usable = parsed.filter(|url| matches!(url.scheme(), "http" | "https") && url.host().is_some());
     let Some(mut url) = usable else {
@@ -87,8 +87,8 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
         let hint = "such as `http://service.namespace.svc:8080`";
         reader.refuse_with(InvalidSetting, location, message, hint);
         return match reader.options().own_rules {
-            OwnRules::Refuse => None,
-            OwnRules::Warn => Url::parse(super::UNREACHABLE).ok(),
+            StricterRules::Refuse => None,
+            StricterRules::Warn => Url::parse(super::UNREACHABLE).ok(),
         };
     };
     if !url.username().is_empty() || url.password().is_some() {
@@ -111,7 +111,7 @@ fn url(reader: &mut Reader<'_>, view: View<'_>, text: &Substituted) -> Option<Ur
 }
 
 /// `cluster: {name, server}`, or `clusterName` of the proposal for extensions.
-fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
+fn cluster(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Option<ClusterRef> {
     let proposed = reader.text(view, "clusterName").value().map(|found| found.value);
     let Some(block) = reader.mapping(view, "cluster", ErrorClass::DecodeError) else {
         return proposed.map(|name| ClusterRef {
@@ -121,11 +121,11 @@ fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
     };
     reader.known(block, "`cluster`", &["name", "server"]);
     let (name, server) = (reader.text(block, "name"), reader.text(block, "server"));
-    if matches!((&name, &server), (Found::Absent, Found::Absent)) {
+    if matches!((&name, &server), (TextValue::Absent, TextValue::Absent)) {
         let message = "`cluster` has neither `name` nor `server`";
         reader.refuse(ErrorClass::EmptyCluster, block.location(), message);
     }
-    let text = |found: Found| found.value().map(|found| found.value).unwrap_or_default();
+    let text = |found: TextValue| found.value().map(|found| found.value).unwrap_or_default();
     let cluster = ClusterRef {
         name: text(name),
         server: text(server),
@@ -143,7 +143,7 @@ fn cluster(reader: &mut Reader<'_>, view: View<'_>) -> Option<ClusterRef> {
 }
 
 /// Refuses the same cluster in two services, because the choice would be ambiguous.
-fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
+fn duplicates(reader: &mut SettingsReader<'_>, services: &[ServiceSpec]) {
     for (index, service) in services.iter().enumerate() {
         let Some(cluster) = &service.cluster else { continue };
         for earlier in services.iter().take(index) {
@@ -167,7 +167,7 @@ fn duplicates(reader: &mut Reader<'_>, services: &[ServiceSpec]) {
 /// Warns about services that no known cluster leads to, and about services that share one.
 ///
 /// Without known clusters there are no warnings.
-pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
+pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[ExtensionSpec], clusters: &[Cluster]) {
     let several = specs
         .iter()
         .filter(|spec| spec.services.len() > 1 && !clusters.is_empty());
@@ -205,16 +205,16 @@ pub(super) fn compare_with_clusters(reader: &mut Reader<'_>, specs: &[ExtensionS
     }
 }
 
-fn headers(reader: &mut Reader<'_>, view: View<'_>) -> Vec<(HeaderName, HeaderValue)> {
+fn headers(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for item in reader.list(view, "headers") {
         reader.known(item, "a header", &["name", "value"]);
         let name = reader.text(item, "name");
-        if matches!(name, Found::Absent) {
+        if matches!(name, TextValue::Absent) {
             reader.refuse(ErrorClass::MissingHeaderName, item.location(), "a header has no `name`");
         }
         let value = reader.text(item, "value");
-        if matches!(value, Found::Absent) {
+        if matches!(value, TextValue::Absent) {
             reader.refuse(
                 ErrorClass::MissingHeaderValue,
                 item.location(),
@@ -242,8 +242,8 @@ fn headers(reader: &mut Reader<'_>, view: View<'_>) -> Vec<(HeaderName, HeaderVa
 
 /// One header; `None` when it is refused or the gateway's own.
 fn header(
-    reader: &mut Reader<'_>,
-    item: View<'_>,
+    reader: &mut SettingsReader<'_>,
+    item: SettingNode<'_>,
     name: &Substituted,
     value: &Substituted,
 ) -> Option<(HeaderName, HeaderValue)> {

@@ -243,24 +243,24 @@ impl ClusterRef {
         let name = fit(&self.name, &cluster.name)?;
         let server = fit(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;
         match (name, server) {
-            (Fit::Same, Fit::Same) => Some(3),
-            (Fit::Open, Fit::Same) => Some(2),
-            (Fit::Same, Fit::Open) => Some(1),
-            (Fit::Open, Fit::Open) => None,
+            (FieldMatch::Same, FieldMatch::Same) => Some(3),
+            (FieldMatch::Open, FieldMatch::Same) => Some(2),
+            (FieldMatch::Same, FieldMatch::Open) => Some(1),
+            (FieldMatch::Open, FieldMatch::Open) => None,
         }
     }
 }
 
-enum Fit {
+enum FieldMatch {
     Same,
     /// One side is not set.
     Open,
 }
 
-fn fit(wanted: &str, known: &str) -> Option<Fit> {
+fn fit(wanted: &str, known: &str) -> Option<FieldMatch> {
     match (wanted.is_empty() || known.is_empty(), wanted == known) {
-        (true, _) => Some(Fit::Open),
-        (false, true) => Some(Fit::Same),
+        (true, _) => Some(FieldMatch::Open),
+        (false, true) => Some(FieldMatch::Same),
         (false, false) => None,
     }
 }

@@ -16,7 +16,7 @@ use tollgate_core::diagnostic::{one_line, with_causes};
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// Longest silence of an answer: more than that of a watch without events.
-const SILENCE: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
+const READ_TIMEOUT: Duration = Duration::from_secs(WATCH_SECONDS as u64 + 10);
 
 /// Longest foreign text in an error, in bytes.
 const TEXT_BYTES: usize = 512;
@@ -44,7 +44,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
         }
     };
     config.connect_timeout = Some(CONNECT);
-    config.read_timeout = Some(SILENCE);
+    config.read_timeout = Some(READ_TIMEOUT);
     // Otherwise the age of an idle connection would count as silence.
     config.reset_reader_on_write = true;
     Client::try_from(config).map_err(|error| format!("no client can be made: {}", of_client(&error)))

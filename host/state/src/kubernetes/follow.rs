@@ -1,4 +1,4 @@
-//! The thread that watches: it passes events and errors to [`Shared`].
+//! The thread that watches: it passes events and errors to [`SharedState`].
 //!
 //! Invariant: a broken watch is always started again, after a pause if its list failed.
 //! Security: the client library must not log here. It logs answers that it cannot parse, and
@@ -22,25 +22,25 @@ use tokio_util::sync::CancellationToken;
 use tracing::subscriber::NoSubscriber;
 
 use super::connect::connect;
-use super::kinds::Watched;
-use super::object::{Object, Whole};
-use super::problem::Problem;
-use super::shared::Shared;
+use super::kinds::WatchSpec;
+use super::object::{Object, UnprunedObject};
+use super::problem::WatchFailure;
+use super::shared::SharedState;
 use crate::decode::read::Kind;
 use tollgate_config::KubernetesState;
 
 /// Time between two attempts to read the settings' files.
-const AGAIN: Duration = Duration::from_secs(2);
+const CONNECT_RETRY: Duration = Duration::from_secs(2);
 
 /// Longest time between two attempts.
-const LONGEST: Duration = Duration::from_secs(15);
+const MAX_BACKOFF: Duration = Duration::from_secs(15);
 
 /// How long a watch must work before its next failure counts as a first one again. A list that
 /// succeeds before a watch that is refused does not count, because each list reads everything.
-const STANDS: Duration = Duration::from_secs(30);
+const STABLE_AFTER: Duration = Duration::from_secs(30);
 
 /// Watches until `stop` is canceled.
-pub(super) fn run(shared: &Arc<Shared>, settings: &KubernetesState, stop: &CancellationToken) {
+pub(super) fn run(shared: &Arc<SharedState>, settings: &KubernetesState, stop: &CancellationToken) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return shared.unconnected(format!("no runtime can be started: {error}")),
@@ -58,7 +58,7 @@ pub(super) fn run(shared: &Arc<Shared>, settings: &KubernetesState, stop: &Cance
 }
 
 /// Runs `work` and restarts it if it panics. Until it works again, everything counts as stale.
-async fn unbroken<F: Future<Output = ()>>(shared: &Arc<Shared>, work: impl Fn() -> F) {
+async fn unbroken<F: Future<Output = ()>>(shared: &Arc<SharedState>, work: impl Fn() -> F) {
     let mut backoff = DefaultBackoff::default();
     while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
         shared.fail_all();
@@ -68,16 +68,16 @@ async fn unbroken<F: Future<Output = ()>>(shared: &Arc<Shared>, work: impl Fn() 
 
 /// Time until the next attempt.
 fn pause(backoff: &mut DefaultBackoff) -> Duration {
-    backoff.next().unwrap_or(LONGEST).min(LONGEST)
+    backoff.next().unwrap_or(MAX_BACKOFF).min(MAX_BACKOFF)
 }
 
-async fn watch_all(shared: &Arc<Shared>, settings: &KubernetesState) {
+async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
     let client = loop {
         match connect(settings).await {
             Ok(client) => break client,
             Err(message) => shared.unconnected(message),
         }
-        tokio::time::sleep(AGAIN).await;
+        tokio::time::sleep(CONNECT_RETRY).await;
     };
     shared.connected(client.clone());
     keep_all(shared, |number, watched| {
@@ -87,7 +87,7 @@ async fn watch_all(shared: &Arc<Shared>, settings: &KubernetesState) {
 }
 
 /// Keeps every watch running. One that ended or panicked counts as stale and is restarted.
-async fn keep_all<F>(shared: &Arc<Shared>, start: impl Fn(usize, Watched) -> F)
+async fn keep_all<F>(shared: &Arc<SharedState>, start: impl Fn(usize, WatchSpec) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -108,7 +108,7 @@ where
         let (Some(watched), Some(backoff)) = (watches.get(number), backoffs.get_mut(number)) else {
             continue;
         };
-        shared.fail(number, Problem::broken(watched));
+        shared.fail(number, WatchFailure::broken(watched));
         let (wait, again) = (pause(backoff), start(number, watched.clone()));
         let task = tasks.spawn(async move {
             tokio::time::sleep(wait).await;
@@ -129,7 +129,7 @@ struct Failures {
 
 /// What to do about a failure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Failed {
+struct FailureAction {
     /// Time until the watch is restarted.
     wait: Duration,
     /// Whether what is known may be stale.
@@ -145,9 +145,9 @@ impl Failures {
     /// Records that the watch failed.
     ///
     /// - `is_over`: the watch only has to be restarted.
-    fn failed(&mut self, is_over: bool) -> Failed {
+    fn failed(&mut self, is_over: bool) -> FailureAction {
         let since = self.since.take();
-        let stood = since.is_some_and(|since| since.elapsed() >= STANDS);
+        let stood = since.is_some_and(|since| since.elapsed() >= STABLE_AFTER);
         if stood {
             self.backoff.reset();
             self.was_over = false;
@@ -160,15 +160,15 @@ impl Failures {
         // That list is still the latest known state, so it is not stale the first time.
         let is_stale = !is_over || since.is_none() || (!stood && self.was_over);
         self.was_over |= is_over && !stood;
-        Failed { wait, is_stale }
+        FailureAction { wait, is_stale }
     }
 }
 
 /// Keeps one watch running. After any error it lists again: only a complete list proves that the
 /// watch is up to date, and a server restored from a backup counts from an earlier version.
-async fn follow(shared: Arc<Shared>, number: usize, watched: Watched, client: Client) {
+async fn follow(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client) {
     match watched.kind {
-        Kind::ApplicationSet => follow_as::<Whole>(shared, number, watched, client).await,
+        Kind::ApplicationSet => follow_as::<UnprunedObject>(shared, number, watched, client).await,
         Kind::ConfigMap
         | Kind::Secret
         | Kind::AppProject
@@ -180,7 +180,7 @@ async fn follow(shared: Arc<Shared>, number: usize, watched: Watched, client: Cl
 }
 
 /// Like [`follow`], with objects parsed as `K`.
-async fn follow_as<K>(shared: Arc<Shared>, number: usize, watched: Watched, client: Client)
+async fn follow_as<K>(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client)
 where
     K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     K: Clone + fmt::Debug + DeserializeOwned + Into<Object> + Send + 'static,
@@ -206,9 +206,9 @@ where
                 None => return,
             }
         };
-        let failed = failures.failed(Problem::is_over(&error));
+        let failed = failures.failed(WatchFailure::is_over(&error));
         if failed.is_stale {
-            shared.fail(number, Problem::of(&watched, &error));
+            shared.fail(number, WatchFailure::of(&watched, &error));
         }
         tokio::time::sleep(failed.wait).await;
     }

@@ -8,19 +8,19 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use serde_json::{Map, Value};
 
-use super::kinds::{Need, Watched};
+use super::kinds::{WatchRequirement, WatchSpec};
 use super::object::Object;
-use super::problem::Problem;
+use super::problem::WatchFailure;
 use crate::ObjectName;
-use crate::decode::read::{Content, Kind, Piece, Reader, keep_equal};
+use crate::decode::read::{Content, DecodedItem, Kind, ObjectDecoder, keep_equal};
 use crate::fields::{Fields, Source};
 use tollgate_core::yaml;
 
 /// The objects of one watch.
 #[derive(Debug)]
-pub(super) struct Held {
-    pub(super) watched: Watched,
-    pub(super) state: State,
+pub(super) struct WatchStore {
+    pub(super) watched: WatchSpec,
+    pub(super) state: WatchState,
     objects: BTreeMap<ObjectName, Entry>,
     /// The objects of a list that is not complete yet.
     incoming: Option<BTreeMap<ObjectName, Entry>>,
@@ -28,20 +28,20 @@ pub(super) struct Held {
 
 /// The state of a watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum State {
+pub(super) enum WatchState {
     /// No list has been complete yet; with the reason, if known.
-    Waiting(Option<Problem>),
+    Waiting(Option<WatchFailure>),
     /// Up to date as far as anybody knows.
     Current,
     /// The kind does not exist or may not be read, and the gateway can do without it.
-    Absent(Problem),
+    Absent(WatchFailure),
     /// The objects are the last known ones and may be out of date.
-    Stale(Problem),
+    Stale(WatchFailure),
 }
 
 /// Whether those who loaded before should load again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Effect {
+pub(super) enum StoreChange {
     Nothing,
     Changed,
 }
@@ -51,90 +51,90 @@ pub(super) enum Effect {
 struct Entry {
     version: Option<String>,
     uid: Option<String>,
-    pieces: Arc<[Piece]>,
+    pieces: Arc<[DecodedItem]>,
 }
 
-impl Held {
-    pub(super) fn new(watched: Watched) -> Self {
+impl WatchStore {
+    pub(super) fn new(watched: WatchSpec) -> Self {
         Self {
             watched,
-            state: State::Waiting(None),
+            state: WatchState::Waiting(None),
             objects: BTreeMap::new(),
             incoming: None,
         }
     }
 
     /// What the objects say.
-    pub(super) fn said(&self) -> impl Iterator<Item = Arc<[Piece]>> {
+    pub(super) fn said(&self) -> impl Iterator<Item = Arc<[DecodedItem]>> {
         self.objects.values().map(|entry| Arc::clone(&entry.pieces))
     }
 
     /// Applies an event; `namespace` is the control plane's.
-    pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> Effect {
+    pub(super) fn apply(&mut self, event: Event<Object>, namespace: &str) -> StoreChange {
         match event {
             Event::Init => {
                 self.incoming = Some(BTreeMap::new());
-                Effect::Nothing
+                StoreChange::Nothing
             }
             Event::InitApply(object) => {
                 let (name, entry) = self.entry(&object, namespace);
                 self.incoming.get_or_insert_default().insert(name, entry);
-                Effect::Nothing
+                StoreChange::Nothing
             }
             Event::InitDone => self.replace(),
             Event::Apply(object) => {
                 let (name, entry) = self.entry(&object, namespace);
                 let now = Arc::clone(&entry.pieces);
                 match self.objects.insert(name, entry) {
-                    Some(then) if Arc::ptr_eq(&then.pieces, &now) => self.current(Effect::Nothing),
-                    Some(_) | None => self.current(Effect::Changed),
+                    Some(then) if Arc::ptr_eq(&then.pieces, &now) => self.current(StoreChange::Nothing),
+                    Some(_) | None => self.current(StoreChange::Changed),
                 }
             }
             Event::Delete(object) => match self.objects.remove(&name_of(&object)) {
-                Some(_) => self.current(Effect::Changed),
-                None => self.current(Effect::Nothing),
+                Some(_) => self.current(StoreChange::Changed),
+                None => self.current(StoreChange::Nothing),
             },
         }
     }
 
     /// Records that the watch broke. `problem` stays until a list is complete again.
-    pub(super) fn fail(&mut self, problem: Problem) -> Effect {
+    pub(super) fn fail(&mut self, problem: WatchFailure) -> StoreChange {
         self.incoming = None;
-        let optional = self.watched.need == Need::Optional;
+        let optional = self.watched.need == WatchRequirement::Optional;
         let is_gone = problem.is_missing_kind();
         let dispensable = match self.watched.need {
-            Need::Required => false,
-            Need::Optional => problem.is_absence(),
-            Need::OneOfSeveral => problem.is_forbidden(),
+            WatchRequirement::Required => false,
+            WatchRequirement::Optional => problem.is_absence(),
+            WatchRequirement::OneOfSeveral => problem.is_forbidden(),
         };
         let state = match &self.state {
-            State::Waiting(_) if dispensable => State::Absent(problem),
-            State::Waiting(_) => State::Waiting(Some(problem)),
+            WatchState::Waiting(_) if dispensable => WatchState::Absent(problem),
+            WatchState::Waiting(_) => WatchState::Waiting(Some(problem)),
             // If a definition is deleted, its objects are deleted too.
-            State::Current | State::Absent(_) | State::Stale(_) if optional && is_gone => {
+            WatchState::Current | WatchState::Absent(_) | WatchState::Stale(_) if optional && is_gone => {
                 self.objects.clear();
-                State::Absent(problem)
+                WatchState::Absent(problem)
             }
-            State::Absent(_) => State::Absent(problem),
-            State::Current | State::Stale(_) => State::Stale(problem),
+            WatchState::Absent(_) => WatchState::Absent(problem),
+            WatchState::Current | WatchState::Stale(_) => WatchState::Stale(problem),
         };
         if self.state == state {
-            return Effect::Nothing;
+            return StoreChange::Nothing;
         }
         self.state = state;
-        Effect::Changed
+        StoreChange::Changed
     }
 
-    fn current(&mut self, effect: Effect) -> Effect {
-        if self.state == State::Current {
+    fn current(&mut self, effect: StoreChange) -> StoreChange {
+        if self.state == WatchState::Current {
             return effect;
         }
-        self.state = State::Current;
-        Effect::Changed
+        self.state = WatchState::Current;
+        StoreChange::Changed
     }
 
     /// Puts a complete list in force.
-    fn replace(&mut self) -> Effect {
+    fn replace(&mut self) -> StoreChange {
         let new = self.incoming.take().unwrap_or_default();
         let same = new.len() == self.objects.len()
             && new
@@ -142,7 +142,11 @@ impl Held {
                 .zip(&self.objects)
                 .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.pieces, &old.1.pieces));
         self.objects = new;
-        self.current(if same { Effect::Nothing } else { Effect::Changed })
+        self.current(if same {
+            StoreChange::Nothing
+        } else {
+            StoreChange::Changed
+        })
     }
 
     /// Decodes an object, unless it did not change.
@@ -178,8 +182,8 @@ fn name_of(object: &Object) -> ObjectName {
 /// Whether an Application, an ApplicationSet or a project says the same as before. Argo CD writes
 /// the status of Applications and ApplicationSets all the time, and the status does not matter
 /// here.
-fn says_the_same(new: &[Piece], old: &[Piece]) -> bool {
-    let ([Piece::Object(new)], [Piece::Object(old)]) = (new, old) else {
+fn says_the_same(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
+    let ([DecodedItem::Object(new)], [DecodedItem::Object(old)]) = (new, old) else {
         return false;
     };
     let same = match (&new.content, &old.content) {
@@ -212,12 +216,12 @@ fn metadata_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Valu
 }
 
 /// Reads what an object says.
-fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<Piece> {
+fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<DecodedItem> {
     let name = name_of(object);
     let place = format!("kubernetes {} {}/{}", kind.as_str(), name.namespace, name.name);
     let source = Source::file(Arc::from(place.as_str()));
     let node = yaml::from_json(&object.value);
-    let mut reader = Reader::new(namespace);
+    let mut reader = ObjectDecoder::new(namespace);
     let mut findings = Vec::new();
     match Fields::open(&node, &source, String::new(), &mut findings) {
         Some(fields) => reader.known(fields, kind),

@@ -1,4 +1,4 @@
-//! Lists the watches that the settings ask for, one [`Watched`] each. Only what is used is watched,
+//! Lists the watches that the settings ask for, one [`WatchSpec`] each. Only what is used is watched,
 //! and each watch can be granted separately.
 
 use kube::core::ApiResource;
@@ -13,7 +13,7 @@ pub(super) const WATCH_SECONDS: u32 = 60;
 
 /// Whether the gateway can do without a kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Need {
+pub(super) enum WatchRequirement {
     Required,
     /// The kind's definition need not be installed.
     Optional,
@@ -23,60 +23,84 @@ pub(super) enum Need {
 
 /// One watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Watched {
+pub(super) struct WatchSpec {
     pub(super) kind: Kind,
     /// The namespace; `None` for all.
     pub(super) namespace: Option<String>,
     /// The one name that is asked for; `None` for all.
     pub(super) name: Option<&'static str>,
-    pub(super) need: Need,
+    pub(super) need: WatchRequirement,
 }
 
 /// Every watch that a control plane in `namespace` needs.
-pub(super) fn watched(settings: &KubernetesState, namespace: &str) -> Vec<Watched> {
-    let here = |kind, name, need| Watched {
+pub(super) fn watched(settings: &KubernetesState, namespace: &str) -> Vec<WatchSpec> {
+    let here = |kind, name, need| WatchSpec {
         kind,
         namespace: Some(namespace.to_owned()),
         name,
         need,
     };
-    let applications = |kind, namespace: Option<&str>, need| Watched {
+    let applications = |kind, namespace: Option<&str>, need| WatchSpec {
         kind,
         namespace: namespace.map(str::to_owned),
         name: None,
         need,
     };
     let mut all = vec![
-        here(Kind::ConfigMap, Some("argocd-cm"), Need::Required),
-        here(Kind::ConfigMap, Some("argocd-rbac-cm"), Need::Required),
-        here(Kind::Secret, None, Need::Required),
-        here(Kind::AppProject, None, Need::Required),
-        here(Kind::ArgoCDExtension, None, Need::Optional),
-        here(Kind::Agent, None, Need::Optional),
-        here(Kind::UserDirectory, None, Need::Optional),
+        here(Kind::ConfigMap, Some("argocd-cm"), WatchRequirement::Required),
+        here(Kind::ConfigMap, Some("argocd-rbac-cm"), WatchRequirement::Required),
+        here(Kind::Secret, None, WatchRequirement::Required),
+        here(Kind::AppProject, None, WatchRequirement::Required),
+        here(Kind::ArgoCDExtension, None, WatchRequirement::Optional),
+        here(Kind::Agent, None, WatchRequirement::Optional),
+        here(Kind::UserDirectory, None, WatchRequirement::Optional),
     ];
     match &settings.applications {
         ApplicationNamespaces::ControlPlane => {
-            all.push(applications(Kind::Application, Some(namespace), Need::Required));
-            all.push(applications(Kind::ApplicationSet, Some(namespace), Need::Optional));
+            all.push(applications(
+                Kind::Application,
+                Some(namespace),
+                WatchRequirement::Required,
+            ));
+            all.push(applications(
+                Kind::ApplicationSet,
+                Some(namespace),
+                WatchRequirement::Optional,
+            ));
         }
         ApplicationNamespaces::All => {
-            all.push(applications(Kind::Application, None, Need::Required));
-            all.push(applications(Kind::ApplicationSet, None, Need::Optional));
+            all.push(applications(Kind::Application, None, WatchRequirement::Required));
+            all.push(applications(Kind::ApplicationSet, None, WatchRequirement::Optional));
         }
         ApplicationNamespaces::Listed(names) => {
-            all.push(applications(Kind::Application, Some(namespace), Need::Required));
-            all.push(applications(Kind::ApplicationSet, Some(namespace), Need::Optional));
+            all.push(applications(
+                Kind::Application,
+                Some(namespace),
+                WatchRequirement::Required,
+            ));
+            all.push(applications(
+                Kind::ApplicationSet,
+                Some(namespace),
+                WatchRequirement::Optional,
+            ));
             for name in names.iter().filter(|name| *name != namespace) {
-                all.push(applications(Kind::Application, Some(name), Need::OneOfSeveral));
-                all.push(applications(Kind::ApplicationSet, Some(name), Need::Optional));
+                all.push(applications(
+                    Kind::Application,
+                    Some(name),
+                    WatchRequirement::OneOfSeveral,
+                ));
+                all.push(applications(
+                    Kind::ApplicationSet,
+                    Some(name),
+                    WatchRequirement::Optional,
+                ));
             }
         }
     }
     all
 }
 
-impl Watched {
+impl WatchSpec {
     /// The API group; empty for the core group.
     pub(super) fn group(&self) -> &'static str {
         self.kind.version().split_once('/').map_or("", |(group, _)| group)

@@ -63,15 +63,15 @@ impl kube::Resource for Object {
 
 /// An object that is kept whole, except for its managed fields, because it is given out again.
 #[derive(Clone, Debug)]
-pub(super) struct Whole(Object);
+pub(super) struct UnprunedObject(Object);
 
-impl From<Whole> for Object {
-    fn from(whole: Whole) -> Self {
+impl From<UnprunedObject> for Object {
+    fn from(whole: UnprunedObject) -> Self {
         whole.0
     }
 }
 
-impl kube::Resource for Whole {
+impl kube::Resource for UnprunedObject {
     type DynamicType = ApiResource;
     type Scope = DynamicResourceScope;
 
@@ -100,7 +100,7 @@ impl kube::Resource for Whole {
     }
 }
 
-impl<'de> serde::Deserialize<'de> for Whole {
+impl<'de> serde::Deserialize<'de> for UnprunedObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let mut value = Value::deserialize(deserializer)?;
         if let Some(metadata) = value.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -142,30 +142,30 @@ enum Part {
 
 impl Part {
     /// How a key is treated.
-    fn keep(self, key: &str) -> Keep {
+    fn keep(self, key: &str) -> Retention {
         match (self, key) {
-            (Self::Object, "metadata") => Keep::Part(Self::Metadata),
-            (Self::Object, "spec") => Keep::Part(Self::Spec),
-            (Self::Object, "status") => Keep::Part(Self::Status),
-            (Self::Metadata, "annotations") => Keep::Part(Self::Annotations),
+            (Self::Object, "metadata") => Retention::Part(Self::Metadata),
+            (Self::Object, "spec") => Retention::Part(Self::Spec),
+            (Self::Object, "status") => Retention::Part(Self::Status),
+            (Self::Metadata, "annotations") => Retention::Part(Self::Annotations),
             // SECURITY: kubectl's annotation contains the Secret's values.
-            (Self::Annotations, LAST_APPLIED) => Keep::Key,
+            (Self::Annotations, LAST_APPLIED) => Retention::Key,
             (Self::Object, "data" | "stringData")
             | (Self::Metadata, "name" | "namespace" | "labels" | "resourceVersion" | "uid" | "ownerReferences")
             | (Self::Status, "jwtTokensByRole")
-            | (Self::Annotations, _) => Keep::All,
-            (Self::Object | Self::Metadata | Self::Status, _) => Keep::Nothing,
+            | (Self::Annotations, _) => Retention::All,
+            (Self::Object | Self::Metadata | Self::Status, _) => Retention::Nothing,
             // The large parts of an Application. No other kind has these keys.
             (Self::Spec, "source" | "sources" | "syncPolicy" | "ignoreDifferences" | "info" | "sourceHydrator") => {
-                Keep::Nothing
+                Retention::Nothing
             }
-            (Self::Spec, _) => Keep::All,
+            (Self::Spec, _) => Retention::All,
         }
     }
 }
 
 /// How a value is treated.
-enum Keep {
+enum Retention {
     All,
     /// The key is kept, with an empty text: generators must tell a hidden annotation from an absent
     /// one.
@@ -194,17 +194,17 @@ impl<'de> Visitor<'de> for Part {
         let mut kept = Map::new();
         while let Some(key) = members.next_key::<String>()? {
             match self.keep(&key) {
-                Keep::All => {
+                Retention::All => {
                     kept.insert(key, members.next_value()?);
                 }
-                Keep::Key => {
+                Retention::Key => {
                     members.next_value::<IgnoredAny>()?;
                     kept.insert(key, Value::String(String::new()));
                 }
-                Keep::Part(part) => {
+                Retention::Part(part) => {
                     kept.insert(key, members.next_value_seed(part)?);
                 }
-                Keep::Nothing => {
+                Retention::Nothing => {
                     members.next_value::<IgnoredAny>()?;
                 }
             }

@@ -4,7 +4,7 @@
 
 use kube::runtime::watcher;
 
-use super::kinds::Watched;
+use super::kinds::WatchSpec;
 use super::words::of_client;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
 
@@ -13,14 +13,14 @@ const TEXT_BYTES: usize = 512;
 
 /// Why a watch does not work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Problem {
-    class: Class,
+pub(super) struct WatchFailure {
+    class: FailureClass,
     message: String,
     hint: Option<String>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
+enum FailureClass {
     /// 404: the kind does not exist.
     MissingKind,
     /// 403.
@@ -29,9 +29,9 @@ enum Class {
     Other,
 }
 
-impl Problem {
+impl WatchFailure {
     /// The problem that an error of a watch means.
-    pub(super) fn of(watched: &Watched, error: &watcher::Error) -> Self {
+    pub(super) fn of(watched: &WatchSpec, error: &watcher::Error) -> Self {
         let what = watched.resource();
         let Some((code, message)) = status(error) else {
             let message = format!("{what} cannot be watched: {}", one_line(&causes(error), TEXT_BYTES));
@@ -39,12 +39,12 @@ impl Problem {
         };
         match code {
             404 => Self {
-                class: Class::MissingKind,
+                class: FailureClass::MissingKind,
                 message: format!("there are no {what}: their definition is not installed"),
                 hint: Some(format!("install the CustomResourceDefinition `{what}`")),
             },
             403 => Self {
-                class: Class::Forbidden,
+                class: FailureClass::Forbidden,
                 message: format!("{what} may not be watched: {}", one_line(&message, TEXT_BYTES)),
                 hint: Some(rule(watched)),
             },
@@ -68,7 +68,7 @@ impl Problem {
     }
 
     /// A watch that ended by a bug of the gateway.
-    pub(super) fn broken(watched: &Watched) -> Self {
+    pub(super) fn broken(watched: &WatchSpec) -> Self {
         let what = watched.resource();
         Self::other(format!(
             "the watch of {what} ended by an error in the gateway and begins anew"
@@ -78,7 +78,7 @@ impl Problem {
     /// A problem that is neither a missing kind nor a missing right.
     pub(super) fn other(message: String) -> Self {
         Self {
-            class: Class::Other,
+            class: FailureClass::Other,
             message,
             hint: None,
         }
@@ -86,17 +86,17 @@ impl Problem {
 
     /// Whether the kind does not exist.
     pub(super) fn is_missing_kind(&self) -> bool {
-        self.class == Class::MissingKind
+        self.class == FailureClass::MissingKind
     }
 
     /// Whether the gateway may not read the kind.
     pub(super) fn is_forbidden(&self) -> bool {
-        self.class == Class::Forbidden
+        self.class == FailureClass::Forbidden
     }
 
     /// Whether the kind does not exist or may not be read.
     pub(super) fn is_absence(&self) -> bool {
-        matches!(self.class, Class::MissingKind | Class::Forbidden)
+        matches!(self.class, FailureClass::MissingKind | FailureClass::Forbidden)
     }
 
     /// The problem as an error, preceded by `before`, which names the consequence.
@@ -143,7 +143,7 @@ fn causes(error: &watcher::Error) -> String {
 }
 
 /// The RBAC rule that permits a watch.
-fn rule(watched: &Watched) -> String {
+fn rule(watched: &WatchSpec) -> String {
     let names = watched.name.map(|name| format!(", resourceNames: [{name}]"));
     let place = match &watched.namespace {
         Some(namespace) => format!("a Role in namespace `{namespace}`"),

@@ -10,16 +10,16 @@ use kube::runtime::watcher::Event;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use super::held::{Effect, Held, State};
-use super::kinds::{Need, Watched, watched};
+use super::held::{StoreChange, WatchState, WatchStore};
+use super::kinds::{WatchRequirement, WatchSpec, watched};
 use super::object::Object;
-use super::problem::Problem;
-use crate::decode::read::Piece;
+use super::problem::WatchFailure;
+use crate::decode::read::DecodedItem;
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::Diagnostic;
 
 /// The shared state.
-pub(super) struct Shared {
+pub(super) struct SharedState {
     namespace: String,
     inner: Mutex<Inner>,
     /// Notified when a watch makes progress.
@@ -29,23 +29,23 @@ pub(super) struct Shared {
 
 struct Inner {
     connection: Connection,
-    held: Vec<Held>,
+    held: Vec<WatchStore>,
 }
 
 enum Connection {
     /// There is none yet; with the reason, if known.
-    None(Option<Problem>),
+    None(Option<WatchFailure>),
     /// There is a client; its server may be unreachable.
     Client(Client),
 }
 
-impl Shared {
+impl SharedState {
     pub(super) fn new(settings: &KubernetesState, namespace: &str) -> Self {
         Self {
             namespace: namespace.to_owned(),
             inner: Mutex::new(Inner {
                 connection: Connection::None(None),
-                held: watched(settings, namespace).into_iter().map(Held::new).collect(),
+                held: watched(settings, namespace).into_iter().map(WatchStore::new).collect(),
             }),
             further: Condvar::new(),
             count: watch::Sender::new(0),
@@ -56,15 +56,15 @@ impl Shared {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, effect: Effect) {
-        if effect == Effect::Changed {
+    fn ring(&self, effect: StoreChange) {
+        if effect == StoreChange::Changed {
             self.further.notify_all();
             self.count.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
 
     /// Every watch, by its number.
-    pub(super) fn watches(&self) -> Vec<Watched> {
+    pub(super) fn watches(&self) -> Vec<WatchSpec> {
         self.lock().held.iter().map(|held| held.watched.clone()).collect()
     }
 
@@ -88,35 +88,35 @@ impl Shared {
 
     /// Records that there is no client, and why.
     pub(super) fn unconnected(&self, message: String) {
-        self.lock().connection = Connection::None(Some(Problem::other(message)));
-        self.ring(Effect::Changed);
+        self.lock().connection = Connection::None(Some(WatchFailure::other(message)));
+        self.ring(StoreChange::Changed);
     }
 
     /// Applies an event of a watch.
     pub(super) fn apply(&self, watch: usize, event: Event<Object>) {
         let effect = match self.lock().held.get_mut(watch) {
             Some(held) => held.apply(event, &self.namespace),
-            None => Effect::Nothing,
+            None => StoreChange::Nothing,
         };
         self.ring(effect);
     }
 
     /// Records that a watch broke.
-    pub(super) fn fail(&self, watch: usize, problem: Problem) {
+    pub(super) fn fail(&self, watch: usize, problem: WatchFailure) {
         let effect = match self.lock().held.get_mut(watch) {
             Some(held) => held.fail(problem),
-            None => Effect::Nothing,
+            None => StoreChange::Nothing,
         };
         self.ring(effect);
     }
 
     /// Records that every watch broke by a bug of the gateway.
     pub(super) fn fail_all(&self) {
-        let mut effect = Effect::Nothing;
+        let mut effect = StoreChange::Nothing;
         for held in &mut self.lock().held {
-            let problem = Problem::broken(&held.watched);
-            if held.fail(problem) == Effect::Changed {
-                effect = Effect::Changed;
+            let problem = WatchFailure::broken(&held.watched);
+            if held.fail(problem) == StoreChange::Changed {
+                effect = StoreChange::Changed;
             }
         }
         self.ring(effect);
@@ -124,7 +124,7 @@ impl Shared {
 
     /// What all objects say, in the order of kinds and names. Waits until every kind has been
     /// listed, at most until `deadline`; then reports what is missing.
-    pub(super) fn complete(&self, deadline: Instant) -> Result<Vec<Arc<[Piece]>>, Vec<Diagnostic>> {
+    pub(super) fn complete(&self, deadline: Instant) -> Result<Vec<Arc<[DecodedItem]>>, Vec<Diagnostic>> {
         let mut inner = self.lock();
         while !inner.is_complete() {
             let left = deadline.saturating_duration_since(Instant::now());
@@ -134,20 +134,20 @@ impl Shared {
             let waited = self.further.wait_timeout(inner, left);
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(inner.held.iter().flat_map(Held::said).collect())
+        Ok(inner.held.iter().flat_map(WatchStore::said).collect())
     }
 
     /// What keeps watches from being up to date, and the kinds that are missing.
     pub(super) fn health(&self) -> Vec<Diagnostic> {
         let inner = self.lock();
-        let of = |held: &Held| match &held.state {
-            State::Waiting(_) | State::Current => None,
-            State::Absent(problem) if held.watched.need == Need::Optional => Some(problem.warning()),
-            State::Absent(problem) => {
+        let of = |held: &WatchStore| match &held.state {
+            WatchState::Waiting(_) | WatchState::Current => None,
+            WatchState::Absent(problem) if held.watched.need == WatchRequirement::Optional => Some(problem.warning()),
+            WatchState::Absent(problem) => {
                 let namespace = held.watched.namespace.as_deref().unwrap_or_default();
                 Some(problem.error(&format!("nothing of namespace `{namespace}` is known: ")))
             }
-            State::Stale(problem) => Some(problem.error("what is known stays, and may be old: ")),
+            WatchState::Stale(problem) => Some(problem.error("what is known stays, and may be old: ")),
         };
         inner.held.iter().filter_map(of).collect()
     }
@@ -155,23 +155,23 @@ impl Shared {
 
 impl Inner {
     fn is_complete(&self) -> bool {
-        let known = |held: &Held| !matches!(held.state, State::Waiting(_));
+        let known = |held: &WatchStore| !matches!(held.state, WatchState::Waiting(_));
         self.held.iter().all(known)
     }
 
     fn missing(&self) -> Vec<Diagnostic> {
         if let Connection::None(problem) = &self.connection {
-            let unknown = Problem::other("there was no answer in time".to_owned());
+            let unknown = WatchFailure::other("there was no answer in time".to_owned());
             let problem = problem.as_ref().unwrap_or(&unknown);
             return vec![problem.error("the API server of the control plane cannot be reached: ")];
         }
-        let of = |held: &Held| match &held.state {
-            State::Waiting(Some(problem)) => Some(problem.error("")),
-            State::Waiting(None) => {
+        let of = |held: &WatchStore| match &held.state {
+            WatchState::Waiting(Some(problem)) => Some(problem.error("")),
+            WatchState::Waiting(None) => {
                 let message = format!("{} were not all there in time", held.watched.resource());
-                Some(Problem::other(message).error(""))
+                Some(WatchFailure::other(message).error(""))
             }
-            State::Current | State::Absent(_) | State::Stale(_) => None,
+            WatchState::Current | WatchState::Absent(_) | WatchState::Stale(_) => None,
         };
         self.held.iter().filter_map(of).collect()
     }

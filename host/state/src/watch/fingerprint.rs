@@ -29,7 +29,7 @@ pub(super) enum Depth {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Fingerprint([u8; 32]);
 
-struct Look {
+struct FingerprintBuilder {
     digest: Sha256,
     depth: Depth,
     visited: BTreeSet<PathBuf>,
@@ -38,7 +38,7 @@ struct Look {
 
 /// Fingerprints everything below `paths` that is not hidden, and `.gitlab`. Blocking.
 pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
-    let mut look = Look {
+    let mut look = FingerprintBuilder {
         digest: Sha256::new(),
         depth,
         visited: BTreeSet::new(),
@@ -50,7 +50,7 @@ pub(super) fn take(paths: &[PathBuf], depth: Depth) -> Fingerprint {
     Fingerprint(look.digest.finalize().into())
 }
 
-impl Look {
+impl FingerprintBuilder {
     fn path(&mut self, path: &Path) {
         self.files = self.files.saturating_add(1);
         if self.files > FILES {

@@ -3,7 +3,7 @@
 
 use serde_json::Value;
 
-use super::{Error, Key, Stored, Version, Writer, blocking};
+use super::{Error, ObjectKey, ResourceVersion, StoredObject, Writer, blocking};
 
 /// What happens in a cluster to what an object owns when the object is deleted.
 ///
@@ -23,25 +23,25 @@ pub enum Write {
     /// Adds an object.
     Create {
         /// The object's key.
-        key: Key,
+        key: ObjectKey,
         /// The object.
         object: Value,
     },
     /// Changes an object.
     Replace {
         /// The object's key.
-        key: Key,
+        key: ObjectKey,
         /// The object as it was looked at, with its version.
         before: Value,
         /// The object as wanted.
         after: Value,
         /// The version the change is based on.
-        based_on: Version,
+        based_on: ResourceVersion,
     },
     /// Deletes an object.
     Delete {
         /// The object's key.
-        key: Key,
+        key: ObjectKey,
         /// The object as it was looked at, with its version.
         before: Value,
         /// What happens to what it owns.
@@ -51,7 +51,7 @@ pub enum Write {
 
 impl Write {
     /// The object that is written.
-    pub fn key(&self) -> &Key {
+    pub fn key(&self) -> &ObjectKey {
         match self {
             Self::Create { key, .. } | Self::Replace { key, .. } | Self::Delete { key, .. } => key,
         }
@@ -60,9 +60,9 @@ impl Write {
 
 /// A write that was done and could not be undone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Left {
+pub struct UndoFailure {
     /// The object.
-    pub key: Key,
+    pub key: ObjectKey,
     /// Why it could not be undone.
     pub why: String,
 }
@@ -70,21 +70,21 @@ pub struct Left {
 /// Why a batch was not done.
 #[derive(Debug, thiserror::Error)]
 #[error("{key}: {error}")]
-pub struct Failed {
+pub struct BatchError {
     /// The object whose write failed.
-    pub key: Key,
+    pub key: ObjectKey,
     /// Why it failed.
     #[source]
     pub error: Error,
     /// Objects that were written and then restored.
-    pub undone: Vec<Key>,
+    pub undone: Vec<ObjectKey>,
     /// Objects that were written and could not be restored.
-    pub left: Vec<Left>,
+    pub left: Vec<UndoFailure>,
 }
 
-impl Failed {
+impl BatchError {
     /// Nothing had been written.
-    pub(super) fn clean(key: Key, error: Error) -> Box<Self> {
+    pub(super) fn clean(key: ObjectKey, error: Error) -> Box<Self> {
         Box::new(Self {
             key,
             error,
@@ -95,9 +95,9 @@ impl Failed {
 }
 
 /// The version in an object's metadata.
-pub(super) fn version_of(object: &Value) -> Version {
+pub(super) fn version_of(object: &Value) -> ResourceVersion {
     let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
-    Version::new(version.unwrap_or_default())
+    ResourceVersion::new(version.unwrap_or_default())
 }
 
 impl Writer {
@@ -110,10 +110,10 @@ impl Writer {
     /// since an object was looked at is kept.
     ///
     /// # Errors
-    /// [`Failed`] names the write that failed, what was undone, and what could not be.
+    /// [`BatchError`] names the write that failed, what was undone, and what could not be.
     ///
     /// Dropping the future does not stop a batch that has begun.
-    pub async fn batch(&self, writes: Vec<Write>) -> Result<Vec<Option<Stored>>, Box<Failed>> {
+    pub async fn batch(&self, writes: Vec<Write>) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
         let Some(first) = writes.first().map(|write| write.key().clone()) else {
             return Ok(Vec::new());
         };
@@ -121,19 +121,19 @@ impl Writer {
             write
                 .key()
                 .check()
-                .map_err(|error| Failed::clean(write.key().clone(), error))?;
+                .map_err(|error| BatchError::clean(write.key().clone(), error))?;
         }
         match self {
             Self::Directory(folder) => {
                 let folder = folder.clone();
                 let work = move || Ok(folder.batch(&writes));
                 let done = blocking(work).await;
-                done.unwrap_or_else(|error| Err(Failed::clean(first, error)))
+                done.unwrap_or_else(|error| Err(BatchError::clean(first, error)))
             }
             Self::Cluster(cluster) => {
                 let cluster = cluster.clone();
                 let done = tokio::spawn(async move { cluster.batch(&writes).await }).await;
-                done.unwrap_or_else(|_| Err(Failed::clean(first, Error::Broken)))
+                done.unwrap_or_else(|_| Err(BatchError::clean(first, Error::Interrupted)))
             }
         }
     }
@@ -142,7 +142,7 @@ impl Writer {
     ///
     /// # Errors
     /// The first deletion that would fail.
-    pub async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
+    pub async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
         match self {
             // A batch checks all of them before it writes.
             Self::Directory(_) => Ok(()),

@@ -18,7 +18,7 @@ use kube::core::Request;
 use serde_json::{Value, json};
 
 use super::value::merge_patch;
-use super::{Error, Key, Kind, Stored, Version, Writer};
+use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, Writer};
 use crate::ObjectName;
 
 mod several;
@@ -33,10 +33,10 @@ const PAGE: u32 = 500;
 const SMALL_PAGE: u32 = 50;
 
 /// Longest wait for an answer.
-const WITHIN: Duration = Duration::from_secs(15);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Characters of the cluster's message that an error repeats.
-const SHOWN: usize = 500;
+const MAX_MESSAGE_BYTES: usize = 500;
 
 /// The API server of the control plane's cluster.
 #[derive(Clone)]
@@ -57,12 +57,12 @@ impl Cluster {
     }
 
     /// The object as the API server has it.
-    pub(super) async fn read(&self, key: &Key) -> Result<Stored, Error> {
+    pub(super) async fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         self.raw(key).await.and_then(stored)
     }
 
     /// Every object of a kind in a namespace, by name.
-    pub(super) async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
+    pub(super) async fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         self.select(kind, namespace, &|_| true).await
     }
 
@@ -73,7 +73,7 @@ impl Cluster {
         kind: Kind,
         namespace: &str,
         is_wanted: &(dyn Fn(&Value) -> bool + Sync),
-    ) -> Result<Vec<Stored>, Error> {
+    ) -> Result<Vec<StoredObject>, Error> {
         let page = match kind {
             Kind::Application => PAGE,
             // One object may have a megabyte.
@@ -133,7 +133,12 @@ impl Cluster {
         Ok(all)
     }
 
-    pub(super) async fn replace(&self, key: &Key, wanted: &Value, based_on: &Version) -> Result<Stored, Error> {
+    pub(super) async fn replace(
+        &self,
+        key: &ObjectKey,
+        wanted: &Value,
+        based_on: &ResourceVersion,
+    ) -> Result<StoredObject, Error> {
         let raw = self.raw(key).await?;
         let managed = raw.pointer("/metadata/managedFields").cloned().unwrap_or_default();
         let old = stored(raw)?;
@@ -154,7 +159,7 @@ impl Cluster {
         };
         let owners = owners(&managed, &patch);
         if !owners.is_empty() {
-            return Err(Error::Managed {
+            return Err(Error::ManagedElsewhere {
                 key: key.clone(),
                 managers: owners.join(", "),
             });
@@ -173,7 +178,7 @@ impl Cluster {
         self.ask(request, Some((key, based_on))).await.and_then(stored)
     }
 
-    pub(super) async fn create(&self, key: &Key, object: &Value) -> Result<Stored, Error> {
+    pub(super) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
         let parameters = PostParams {
             field_manager: Some(MANAGER.to_owned()),
             ..PostParams::default()
@@ -181,11 +186,11 @@ impl Cluster {
         let mut object = object.clone();
         super::forget_version(&mut object);
         let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
-        let none = Version::new("");
+        let none = ResourceVersion::new("");
         self.ask(request, Some((key, &none))).await.and_then(stored)
     }
 
-    pub(super) async fn delete(&self, key: &Key, based_on: &Version) -> Result<(), Error> {
+    pub(super) async fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
         let parameters = DeleteParams {
             preconditions: Some(Preconditions {
                 resource_version: Some(based_on.as_str().to_owned()),
@@ -197,9 +202,9 @@ impl Cluster {
         self.ask(request, Some((key, based_on))).await.map(drop)
     }
 
-    async fn raw(&self, key: &Key) -> Result<Value, Error> {
+    async fn raw(&self, key: &ObjectKey) -> Result<Value, Error> {
         let request = path(key.kind, &key.name.namespace).get(&key.name.name, &GetParams::default());
-        self.ask(request, Some((key, &Version::new("")))).await
+        self.ask(request, Some((key, &ResourceVersion::new("")))).await
     }
 
     /// Sends a request and reads refusals; `about` is the object and the version the request is
@@ -207,20 +212,20 @@ impl Cluster {
     async fn ask(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
-        about: Option<(&Key, &Version)>,
+        about: Option<(&ObjectKey, &ResourceVersion)>,
     ) -> Result<Value, Error> {
         let request = request.map_err(|error| Error::Cluster {
             status: 0,
             message: error.to_string(),
         })?;
-        let answered = tokio::time::timeout(WITHIN, self.client.request::<Value>(request)).await;
+        let answered = tokio::time::timeout(REQUEST_TIMEOUT, self.client.request::<Value>(request)).await;
         let error = match answered {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(error)) => error,
             Err(_) => {
                 return Err(Error::Cluster {
                     status: 0,
-                    message: format!("no answer within {} s", WITHIN.as_secs()),
+                    message: format!("no answer within {} s", REQUEST_TIMEOUT.as_secs()),
                 });
             }
         };
@@ -233,12 +238,12 @@ pub fn of_cluster(error: &kube::Error) -> Error {
     refused(error, None)
 }
 
-fn refused(error: &kube::Error, about: Option<(&Key, &Version)>) -> Error {
+fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -> Error {
     let kube::Error::Api(status) = error else {
         let message = crate::kubernetes::of_client(error);
         return Error::Cluster {
             status: 0,
-            message: tollgate_core::diagnostic::one_line(&message, SHOWN),
+            message: tollgate_core::diagnostic::one_line(&message, MAX_MESSAGE_BYTES),
         };
     };
     match (status.code, about) {
@@ -251,7 +256,7 @@ fn refused(error: &kube::Error, about: Option<(&Key, &Version)>) -> Error {
         },
         (code, _) => Error::Cluster {
             status: code,
-            message: tollgate_core::diagnostic::one_line(&status.message, SHOWN),
+            message: tollgate_core::diagnostic::one_line(&status.message, MAX_MESSAGE_BYTES),
         },
     }
 }
@@ -271,17 +276,17 @@ fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
     }
 }
 
-fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<Key> {
+fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<ObjectKey> {
     let name = ObjectName {
         namespace: namespace.to_owned(),
         name: head.pointer("/metadata/name")?.as_str()?.to_owned(),
     };
-    Some(Key { kind, name })
+    Some(ObjectKey { kind, name })
 }
 
 /// Makes an item of a list a complete object: adds what only the list says. The `status` of
 /// Applications is dropped.
-fn listed(mut item: Value, kind: Kind) -> Result<Stored, Error> {
+fn listed(mut item: Value, kind: Kind) -> Result<StoredObject, Error> {
     if let Some(members) = item.as_object_mut() {
         members.insert("apiVersion".to_owned(), kind.api_version().into());
         members.insert("kind".to_owned(), kind.as_str().into());
@@ -292,17 +297,17 @@ fn listed(mut item: Value, kind: Kind) -> Result<Stored, Error> {
     stored(item)
 }
 
-fn stored(mut object: Value) -> Result<Stored, Error> {
+fn stored(mut object: Value) -> Result<StoredObject, Error> {
     let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
     let version = metadata.and_then(|metadata| {
         metadata.remove("managedFields");
         metadata
             .get("resourceVersion")
             .and_then(Value::as_str)
-            .map(Version::new)
+            .map(ResourceVersion::new)
     });
-    let version = version.ok_or(Error::Broken)?;
-    Ok(Stored { object, version })
+    let version = version.ok_or(Error::Interrupted)?;
+    Ok(StoredObject { object, version })
 }
 
 /// The managers that apply (`Apply`) a field that the patch changes. A manager that once wrote it

@@ -8,8 +8,8 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::syntax::{self, Layout, Mark, Pair, Shape, Syntax};
-use super::value::{self, Quotes, Writing};
+use super::syntax::{self, CollectionStyle, NodeProperty, Pair, SyntaxKind, SyntaxNode};
+use super::value::{self, Quotes, YamlEmitter};
 use tollgate_core::yaml;
 
 mod difference;
@@ -21,7 +21,7 @@ use lines::Lines;
 
 /// The place of an object in a text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct ObjectPosition {
     /// Number of its document, from 0, not counting empty ones.
     pub(super) document: usize,
     /// Number of its item, from 0, if the document is a list.
@@ -31,7 +31,7 @@ pub(super) struct Place {
 /// Why a text cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
-pub(super) struct Refused {
+pub(super) struct EditError {
     /// Line, from 1.
     pub(super) line: usize,
     /// What stands in the way.
@@ -55,9 +55,9 @@ struct Splice {
 /// The text with the object changed to `wanted` and everything else unchanged.
 ///
 /// # Errors
-/// [`Refused`]; the text has to be changed by hand.
-pub(super) fn replace(text: &str, place: Place, wanted: &Value) -> Result<String, Refused> {
-    let misread = || Refused { line: 1, why: MISREAD };
+/// [`EditError`]; the text has to be changed by hand.
+pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Result<String, EditError> {
+    let misread = || EditError { line: 1, why: MISREAD };
     let before = meanings(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
     let root = documents.get(place.document).ok_or_else(misread)?;
@@ -79,7 +79,7 @@ pub(super) fn replace(text: &str, place: Place, wanted: &Value) -> Result<String
     if meanings(&changed).as_ref() == Some(&expected) {
         return Ok(changed);
     }
-    Err(Refused {
+    Err(EditError {
         line: object.line,
         why: LAYOUT,
     })
@@ -92,8 +92,8 @@ pub(super) fn replace(text: &str, place: Place, wanted: &Value) -> Result<String
 ///
 /// # Errors
 /// As [`replace`].
-pub(super) fn remove(text: &str, place: Place) -> Result<String, Refused> {
-    let misread = || Refused { line: 1, why: MISREAD };
+pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditError> {
+    let misread = || EditError { line: 1, why: MISREAD };
     let mut expected = meanings(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
     let root = documents.get(place.document).ok_or_else(misread)?;
@@ -101,7 +101,7 @@ pub(super) fn remove(text: &str, place: Place) -> Result<String, Refused> {
         return Err(refused(marked));
     }
     let Some(item) = place.item else {
-        return lines::without_document(text, &documents, place.document).ok_or(Refused {
+        return lines::without_document(text, &documents, place.document).ok_or(EditError {
             line: root.line,
             why: LAYOUT,
         });
@@ -122,12 +122,12 @@ pub(super) fn remove(text: &str, place: Place) -> Result<String, Refused> {
         splices: Vec::new(),
     };
     let pair = pair_of(root, "items").ok_or_else(misread)?;
-    editor.value(list, (&before, &after), &Parent::Key(&pair.key, Layout::Block))?;
+    editor.value(list, (&before, &after), &Parent::Key(&pair.key, CollectionStyle::Block))?;
     let changed = editor.finish();
     if meanings(&changed).as_ref() == Some(&expected) {
         return Ok(changed);
     }
-    Err(Refused {
+    Err(EditError {
         line: list.line,
         why: LAYOUT,
     })
@@ -140,26 +140,26 @@ fn meanings(text: &str) -> Option<Vec<Value>> {
     parsed.problems.is_empty().then(|| documents.collect())
 }
 
-fn pair_of<'a>(mapping: &'a Syntax, key: &str) -> Option<&'a Pair> {
+fn pair_of<'a>(mapping: &'a SyntaxNode, key: &str) -> Option<&'a Pair> {
     match &mapping.shape {
-        Shape::Mapping(_, pairs) => pairs.iter().find(|pair| pair.key.text() == Some(key)),
-        Shape::Sequence(..) | Shape::Scalar { .. } => None,
+        SyntaxKind::Mapping(_, pairs) => pairs.iter().find(|pair| pair.key.text() == Some(key)),
+        SyntaxKind::Sequence(..) | SyntaxKind::Scalar { .. } => None,
     }
 }
 
-fn items_of(root: &Syntax) -> Option<&Syntax> {
+fn items_of(root: &SyntaxNode) -> Option<&SyntaxNode> {
     pair_of(root, "items").map(|pair| &pair.value)
 }
 
-fn item_of(root: &Syntax, item: usize) -> Option<&Syntax> {
+fn item_of(root: &SyntaxNode, item: usize) -> Option<&SyntaxNode> {
     match &items_of(root)?.shape {
-        Shape::Sequence(_, items) => items.get(item),
-        Shape::Mapping(..) | Shape::Scalar { .. } => None,
+        SyntaxKind::Sequence(_, items) => items.get(item),
+        SyntaxKind::Mapping(..) | SyntaxKind::Scalar { .. } => None,
     }
 }
 
 /// The meaning of the object at `place`.
-pub(super) fn at(documents: &[Value], place: Place) -> Option<&Value> {
+pub(super) fn at(documents: &[Value], place: ObjectPosition) -> Option<&Value> {
     let root = documents.get(place.document)?;
     match place.item {
         None => Some(root),
@@ -167,7 +167,7 @@ pub(super) fn at(documents: &[Value], place: Place) -> Option<&Value> {
     }
 }
 
-fn at_mut(documents: &mut [Value], place: Place) -> Option<&mut Value> {
+fn at_mut(documents: &mut [Value], place: ObjectPosition) -> Option<&mut Value> {
     let root = documents.get_mut(place.document)?;
     match place.item {
         None => Some(root),
@@ -175,14 +175,14 @@ fn at_mut(documents: &mut [Value], place: Place) -> Option<&mut Value> {
     }
 }
 
-fn refused(value: &Syntax) -> Refused {
+fn refused(value: &SyntaxNode) -> EditError {
     let why = match value.mark {
-        Mark::Alias => ALIAS,
-        Mark::Anchor => ANCHOR,
-        Mark::Tag => TAG,
-        Mark::None => LAYOUT,
+        NodeProperty::Alias => ALIAS,
+        NodeProperty::Anchor => ANCHOR,
+        NodeProperty::Tag => TAG,
+        NodeProperty::None => LAYOUT,
     };
-    Refused { line: value.line, why }
+    EditError { line: value.line, why }
 }
 
 /// The parent of a value.
@@ -190,7 +190,7 @@ enum Parent<'a> {
     /// No parent: it is a whole object.
     Root,
     /// A key of a mapping with this layout.
-    Key(&'a Syntax, Layout),
+    Key(&'a SyntaxNode, CollectionStyle),
 }
 
 struct Editor<'a> {
@@ -201,22 +201,27 @@ struct Editor<'a> {
 
 impl Editor<'_> {
     /// Edits a value that means `old` so that it means `new`.
-    fn value(&mut self, syntax: &Syntax, (old, new): (&Value, &Value), parent: &Parent<'_>) -> Result<(), Refused> {
+    fn value(
+        &mut self,
+        syntax: &SyntaxNode,
+        (old, new): (&Value, &Value),
+        parent: &Parent<'_>,
+    ) -> Result<(), EditError> {
         if old == new {
             return Ok(());
         }
-        if syntax.mark != Mark::None {
+        if syntax.mark != NodeProperty::None {
             return Err(refused(syntax));
         }
         match (&syntax.shape, old, new) {
-            (Shape::Mapping(layout, pairs), Value::Object(old), Value::Object(new)) => {
+            (SyntaxKind::Mapping(layout, pairs), Value::Object(old), Value::Object(new)) => {
                 self.mapping((syntax, *layout, pairs), old, new)
             }
-            (Shape::Sequence(Layout::Block, items), Value::Array(old), Value::Array(new)) => {
+            (SyntaxKind::Sequence(CollectionStyle::Block, items), Value::Array(old), Value::Array(new)) => {
                 self.block_list((syntax, items), (old, new), parent)
             }
-            (Shape::Sequence(Layout::Flow, items), Value::Array(old), Value::Array(new))
-                if !(items.is_empty() && matches!(parent, Parent::Key(_, Layout::Block))) =>
+            (SyntaxKind::Sequence(CollectionStyle::Flow, items), Value::Array(old), Value::Array(new))
+                if !(items.is_empty() && matches!(parent, Parent::Key(_, CollectionStyle::Block))) =>
             {
                 self.flow_list((syntax, items), (old, new))
             }
@@ -225,7 +230,7 @@ impl Editor<'_> {
     }
 
     /// Writes a value of another kind, or a scalar.
-    fn anew(&mut self, syntax: &Syntax, new: &Value, parent: &Parent<'_>) -> Result<(), Refused> {
+    fn anew(&mut self, syntax: &SyntaxNode, new: &Value, parent: &Parent<'_>) -> Result<(), EditError> {
         if let Some(marked) = syntax.marked() {
             return Err(refused(marked));
         }
@@ -241,10 +246,10 @@ impl Editor<'_> {
         let colon = self.lines.behind_colon(key).ok_or_else(|| refused(key))?;
         let old = colon..syntax.range.end.max(colon);
         let own_line = self.lines.is_one_line(&old);
-        if !own_line && (*layout == Layout::Flow || !is_inline) {
+        if !own_line && (*layout == CollectionStyle::Flow || !is_inline) {
             return Err(refused(syntax));
         }
-        if is_inline || *layout == Layout::Flow {
+        if is_inline || *layout == CollectionStyle::Flow {
             let with = format!(" {}", writing.inline(new));
             // A block scalar's last line break belongs to the line, not to the value.
             let with = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
@@ -269,10 +274,10 @@ impl Editor<'_> {
 
     fn mapping(
         &mut self,
-        (syntax, layout, pairs): (&Syntax, Layout, &[Pair]),
+        (syntax, layout, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
         old: &Map<String, Value>,
         new: &Map<String, Value>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), EditError> {
         for (key, before) in old {
             let after = new.get(key);
             if after == Some(before) {
@@ -280,7 +285,7 @@ impl Editor<'_> {
             }
             let at = pairs.iter().position(|pair| pair.key.text() == Some(key));
             let Some((at, pair)) = at.and_then(|at| Some((at, pairs.get(at)?))) else {
-                return Err(Refused {
+                return Err(EditError {
                     line: syntax.line,
                     why: MERGED,
                 });
@@ -299,11 +304,11 @@ impl Editor<'_> {
             return Ok(());
         }
         match layout {
-            Layout::Flow => {
+            CollectionStyle::Flow => {
                 self.flow_members((syntax, pairs), &added);
                 Ok(())
             }
-            Layout::Block => {
+            CollectionStyle::Block => {
                 let last = pairs.last().ok_or_else(|| refused(syntax))?;
                 let first = pairs.first().ok_or_else(|| refused(syntax))?;
                 let indent = self.lines.indent(&first.key).ok_or_else(|| refused(&first.key))?;
@@ -316,12 +321,16 @@ impl Editor<'_> {
         }
     }
 
-    fn drop_pair(&mut self, (syntax, layout, pairs): (&Syntax, Layout, &[Pair]), at: usize) -> Result<(), Refused> {
+    fn drop_pair(
+        &mut self,
+        (syntax, layout, pairs): (&SyntaxNode, CollectionStyle, &[Pair]),
+        at: usize,
+    ) -> Result<(), EditError> {
         let pair = pairs.get(at).ok_or_else(|| refused(syntax))?;
         if let Some(marked) = pair.value.marked() {
             return Err(refused(marked));
         }
-        if layout == Layout::Flow {
+        if layout == CollectionStyle::Flow {
             let ranges: Vec<_> = pairs
                 .iter()
                 .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
@@ -342,10 +351,10 @@ impl Editor<'_> {
     /// Removes and inserts items; those before and after them stay.
     fn block_list(
         &mut self,
-        (syntax, items): (&Syntax, &[Syntax]),
+        (syntax, items): (&SyntaxNode, &[SyntaxNode]),
         (old, new): (&[Value], &[Value]),
         parent: &Parent<'_>,
-    ) -> Result<(), Refused> {
+    ) -> Result<(), EditError> {
         let Parent::Key(key, _) = parent else {
             return Err(refused(syntax));
         };
@@ -377,7 +386,7 @@ impl Editor<'_> {
         Ok(())
     }
 
-    fn drop_item(&mut self, item: &Syntax, dash: usize) -> Result<(), Refused> {
+    fn drop_item(&mut self, item: &SyntaxNode, dash: usize) -> Result<(), EditError> {
         if let Some(marked) = item.marked() {
             return Err(refused(marked));
         }
@@ -404,7 +413,7 @@ impl Editor<'_> {
 
     /// How many columns a list is indented from its key.
     fn list_step(&self, pair: &Pair) -> Option<usize> {
-        let Shape::Sequence(Layout::Block, items) = &pair.value.shape else {
+        let SyntaxKind::Sequence(CollectionStyle::Block, items) = &pair.value.shape else {
             return None;
         };
         let dash = *self.lines.dashes(&pair.key, items)?.first()?;
@@ -413,13 +422,13 @@ impl Editor<'_> {
         column.checked_sub(key)
     }
 
-    fn writing<'b>(&self, beside: &Syntax, order: &'b [String], list_step: usize) -> Writing<'b>
+    fn writing<'b>(&self, beside: &SyntaxNode, order: &'b [String], list_step: usize) -> YamlEmitter<'b>
     where
         Self: 'b,
     {
-        let is_json = matches!(&beside.shape, Shape::Scalar { is_quoted: true, .. })
+        let is_json = matches!(&beside.shape, SyntaxKind::Scalar { is_quoted: true, .. })
             && self.text.as_bytes().get(beside.range.start) == Some(&b'"');
-        Writing {
+        YamlEmitter {
             line_break: self.lines.line_break(),
             list_step,
             order,
@@ -446,13 +455,13 @@ impl Editor<'_> {
 }
 
 /// The keys of a mapping, in the order they are written.
-fn keys(syntax: &Syntax) -> Vec<String> {
+fn keys(syntax: &SyntaxNode) -> Vec<String> {
     match &syntax.shape {
-        Shape::Mapping(_, pairs) => pairs
+        SyntaxKind::Mapping(_, pairs) => pairs
             .iter()
             .filter_map(|pair| pair.key.text().map(str::to_owned))
             .collect(),
-        Shape::Sequence(..) | Shape::Scalar { .. } => Vec::new(),
+        SyntaxKind::Sequence(..) | SyntaxKind::Scalar { .. } => Vec::new(),
     }
 }
 

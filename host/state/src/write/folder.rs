@@ -12,11 +12,11 @@ use std::time::Duration;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
-use super::edit::{self, Place};
+use super::edit::{self, ObjectPosition};
 use super::value;
-use super::{Error, Key, Kind, Stored, Version, forget_version};
-use crate::SetAside;
-use crate::directory::{self, Draft};
+use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, forget_version};
+use crate::InvalidObject;
+use crate::directory::{self, FileOverlay};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::yaml;
 
@@ -25,11 +25,11 @@ mod land;
 mod several;
 
 pub(crate) use journal::for_load;
-use land::Landing;
+use land::FileChange;
 
 /// How often to wait for another writer, and how long each time: 10 s in all.
-const TRIES: u32 = 200;
-const PAUSE: Duration = Duration::from_millis(50);
+const LOCK_ATTEMPTS: u32 = 200;
+const LOCK_RETRY_INTERVAL: Duration = Duration::from_millis(50);
 
 /// A folder of Kubernetes objects.
 #[derive(Clone, Debug)]
@@ -41,15 +41,15 @@ pub struct Folder {
 
 /// An object that was found, and its place.
 #[derive(Debug)]
-struct Found {
+struct LocatedObject {
     path: PathBuf,
     text: Arc<str>,
-    place: Place,
-    stored: Stored,
+    place: ObjectPosition,
+    stored: StoredObject,
 }
 
 /// An object with its namespace and name.
-type Named = ((String, String), Found);
+type NamedObject = ((String, String), LocatedObject);
 
 impl Folder {
     /// The folder at `root`; `namespace` is the control plane's.
@@ -61,12 +61,12 @@ impl Folder {
     }
 
     /// The object as its file has it. Blocks.
-    pub(super) fn read(&self, key: &Key) -> Result<Stored, Error> {
+    pub(super) fn read(&self, key: &ObjectKey) -> Result<StoredObject, Error> {
         self.find(key).map(|found| found.stored)
     }
 
     /// Every object of a kind in a namespace, by name. Blocks.
-    pub(super) fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<Stored>, Error> {
+    pub(super) fn list(&self, kind: Kind, namespace: &str) -> Result<Vec<StoredObject>, Error> {
         let mut all = self.scan(kind, None)?;
         all.retain(|(name, _)| name.0 == namespace);
         all.sort_by(|a, b| a.0.cmp(&b.0));
@@ -74,11 +74,16 @@ impl Folder {
     }
 
     /// Blocks.
-    pub(super) fn replace(&self, key: &Key, wanted: &Value, based_on: &Version) -> Result<Stored, Error> {
+    pub(super) fn replace(
+        &self,
+        key: &ObjectKey,
+        wanted: &Value,
+        based_on: &ResourceVersion,
+    ) -> Result<StoredObject, Error> {
         let _lock = self.lock()?;
         let found = self.current(key, based_on)?;
         let wanted = unversioned(wanted, &found)?;
-        let text = edit::replace(&found.text, found.place, &wanted).map_err(|refused| Error::Layout {
+        let text = edit::replace(&found.text, found.place, &wanted).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
             line: refused.line,
             why: refused.why,
@@ -91,7 +96,7 @@ impl Folder {
     }
 
     /// Blocks.
-    pub(super) fn create(&self, key: &Key, object: &Value) -> Result<Stored, Error> {
+    pub(super) fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
         let _lock = self.lock()?;
         match self.find(key) {
             Ok(_) => return Err(Error::Exists(key.clone())),
@@ -110,17 +115,17 @@ impl Folder {
     }
 
     /// The file for a new object.
-    fn new_file(&self, key: &Key) -> PathBuf {
+    fn new_file(&self, key: &ObjectKey) -> PathBuf {
         let kind = key.kind.as_str().to_lowercase();
         self.root
             .join(format!("{kind}-{}-{}.yaml", key.name.namespace, key.name.name))
     }
 
     /// Blocks.
-    pub(super) fn delete(&self, key: &Key, based_on: &Version) -> Result<(), Error> {
+    pub(super) fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
         let _lock = self.lock()?;
         let found = self.current(key, based_on)?;
-        let text = edit::remove(&found.text, found.place).map_err(|refused| Error::Layout {
+        let text = edit::remove(&found.text, found.place).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
             line: refused.line,
             why: refused.why,
@@ -130,7 +135,7 @@ impl Folder {
     }
 
     /// The object, if it has that version.
-    fn current(&self, key: &Key, based_on: &Version) -> Result<Found, Error> {
+    fn current(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<LocatedObject, Error> {
         let found = self.find(key)?;
         if found.stored.version == *based_on {
             return Ok(found);
@@ -142,7 +147,7 @@ impl Folder {
         })
     }
 
-    fn find(&self, key: &Key) -> Result<Found, Error> {
+    fn find(&self, key: &ObjectKey) -> Result<LocatedObject, Error> {
         let mut all = self.scan(key.kind, Some(&key.name.name))?.into_iter();
         let mut same = all.by_ref().filter(|(name, _)| {
             let (namespace, name) = name;
@@ -153,7 +158,7 @@ impl Folder {
         };
         match same.next() {
             None => Ok(found),
-            Some((_, second)) => Err(Error::Twice {
+            Some((_, second)) => Err(Error::DefinedTwice {
                 key: key.clone(),
                 first: found.path.display().to_string(),
                 second: second.path.display().to_string(),
@@ -162,7 +167,7 @@ impl Folder {
     }
 
     /// Finds objects of a kind, all or those with a name, with namespace and name.
-    fn scan(&self, kind: Kind, name: Option<&str>) -> Result<Vec<Named>, Error> {
+    fn scan(&self, kind: Kind, name: Option<&str>) -> Result<Vec<NamedObject>, Error> {
         let mut all = Vec::new();
         for path in directory::files(&self.root) {
             // The load reports files that cannot be read.
@@ -177,7 +182,7 @@ impl Folder {
         Ok(all)
     }
 
-    fn objects(&self, kind: Kind, (path, text): (&Path, &Arc<str>), all: &mut Vec<Named>) {
+    fn objects(&self, kind: Kind, (path, text): (&Path, &Arc<str>), all: &mut Vec<NamedObject>) {
         let parsed = yaml::parse(text);
         if !parsed.problems.is_empty() {
             return;
@@ -195,7 +200,7 @@ impl Folder {
                 if name.0 != *self.namespace && kind == Kind::AppProject {
                     continue;
                 }
-                let found = Found {
+                let found = LocatedObject {
                     path: path.to_owned(),
                     text: Arc::clone(text),
                     place,
@@ -207,8 +212,8 @@ impl Folder {
     }
 
     /// Replaces a file's text, or deletes the file.
-    fn land(&self, key: &Key, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
-        let landing = Landing {
+    fn land(&self, key: &ObjectKey, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
+        let landing = FileChange {
             key: key.clone(),
             path: path.to_owned(),
             old: old.map(Arc::from),
@@ -218,8 +223,8 @@ impl Folder {
     }
 
     /// Refuses texts that would add mistakes to the folder.
-    fn validate(&self, landings: &[Landing]) -> Result<(), Error> {
-        let drafts: Vec<Draft<'_>> = landings.iter().map(Landing::draft).collect();
+    fn validate(&self, landings: &[FileChange]) -> Result<(), Error> {
+        let drafts: Vec<FileOverlay<'_>> = landings.iter().map(FileChange::draft).collect();
         let after = directory::load_with(&self.root, &self.namespace, &drafts);
         if let Some(after) = after.value {
             return self.set_aside_anew(after.set_aside);
@@ -239,19 +244,19 @@ impl Folder {
         if new.is_empty() {
             Ok(())
         } else {
-            Err(Error::Refused(new))
+            Err(Error::InvalidState(new))
         }
     }
 
     /// Refuses changes that would set aside an object that is not set aside yet.
-    fn set_aside_anew(&self, mut after: Vec<SetAside>) -> Result<(), Error> {
+    fn set_aside_anew(&self, mut after: Vec<InvalidObject>) -> Result<(), Error> {
         if after.is_empty() {
             return Ok(());
         }
         let before = directory::load(&self.root, &self.namespace).value;
         let before = before.map(|before| before.set_aside).unwrap_or_default();
         after.retain(|object| {
-            let is_same = |known: &SetAside| {
+            let is_same = |known: &InvalidObject| {
                 (known.kind, &known.name, &known.mistake) == (object.kind, &object.name, &object.mistake)
             };
             !before.iter().any(is_same)
@@ -261,7 +266,7 @@ impl Folder {
         }
         let findings = after.into_iter();
         let findings = findings.map(|object| Diagnostic::error(object.location, object.mistake));
-        Err(Error::Refused(findings.collect()))
+        Err(Error::InvalidState(findings.collect()))
     }
 
     /// Makes this process the only writer of the folder. A batch whose writer died is completed
@@ -272,13 +277,13 @@ impl Folder {
             source,
         };
         let folder = File::open(&self.root).map_err(io)?;
-        for _ in 0..TRIES {
+        for _ in 0..LOCK_ATTEMPTS {
             match folder.try_lock() {
                 Ok(()) => {
                     journal::recover(&self.root).map_err(io)?;
                     return Ok(folder);
                 }
-                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+                Err(fs::TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_INTERVAL),
                 Err(fs::TryLockError::Error(error)) => return Err(io(error)),
             }
         }
@@ -287,13 +292,13 @@ impl Folder {
 }
 
 /// Objects of a kind in a document: the document itself, or items of a list.
-fn places(document: usize, root: &Value, kind: Kind) -> Vec<(Place, &Value)> {
+fn places(document: usize, root: &Value, kind: Kind) -> Vec<(ObjectPosition, &Value)> {
     let is = |object: &Value, kind: &str, version: &str| {
         object.get("kind").and_then(Value::as_str) == Some(kind)
             && object.get("apiVersion").and_then(Value::as_str) == Some(version)
     };
     let Some(items) = root.get("items").and_then(Value::as_array) else {
-        let place = Place { document, item: None };
+        let place = ObjectPosition { document, item: None };
         return is(root, kind.as_str(), kind.api_version())
             .then_some((place, root))
             .into_iter()
@@ -311,13 +316,13 @@ fn places(document: usize, root: &Value, kind: Kind) -> Vec<(Place, &Value)> {
     });
     of.map(|(item, object)| {
         let item = Some(item);
-        (Place { document, item }, object)
+        (ObjectPosition { document, item }, object)
     })
     .collect()
 }
 
 /// The object with its version, and with the kind and API version that its list gives it.
-fn stored(object: &Value, kind: Kind, version: &Version) -> Stored {
+fn stored(object: &Value, kind: Kind, version: &ResourceVersion) -> StoredObject {
     let mut object = object.clone();
     if let Some(members) = object.as_object_mut() {
         members.entry("kind").or_insert_with(|| kind.as_str().into());
@@ -327,19 +332,19 @@ fn stored(object: &Value, kind: Kind, version: &Version) -> Stored {
         metadata.insert("resourceVersion".to_owned(), version.as_str().into());
         metadata.remove("managedFields");
     }
-    Stored {
+    StoredObject {
         object,
         version: version.clone(),
     }
 }
 
 /// `wanted` as the file would have it, without what [`stored`] added.
-fn unversioned(wanted: &Value, found: &Found) -> Result<Value, Error> {
+fn unversioned(wanted: &Value, found: &LocatedObject) -> Result<Value, Error> {
     let parsed = yaml::parse(&found.text);
     let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
-    let old = edit::at(&documents, found.place).ok_or(Error::Broken)?;
+    let old = edit::at(&documents, found.place).ok_or(Error::Interrupted)?;
     let mut wanted = wanted.clone();
-    let members = wanted.as_object_mut().ok_or(Error::Broken)?;
+    let members = wanted.as_object_mut().ok_or(Error::Interrupted)?;
     for key in ["kind", "apiVersion"] {
         if old.get(key).is_none() {
             members.remove(key);
@@ -357,10 +362,10 @@ fn unversioned(wanted: &Value, found: &Found) -> Result<Value, Error> {
 }
 
 /// The version of a file's text: a digest of its bytes.
-pub(crate) fn version(bytes: &[u8]) -> Version {
+pub(crate) fn version(bytes: &[u8]) -> ResourceVersion {
     let digest = Sha256::digest(bytes);
     let text: String = digest.iter().take(16).map(|byte| format!("{byte:02x}")).collect();
-    Version::new(&text)
+    ResourceVersion::new(&text)
 }
 
 /// SECURITY: a link leads out of the folder, or to a file that is replaced together with its whole
@@ -375,7 +380,7 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
         }
         let is_link = fs::symlink_metadata(&reached).is_ok_and(|metadata| metadata.is_symlink());
         if is_link {
-            return Err(Error::Link { path: reached });
+            return Err(Error::SymbolicLink { path: reached });
         }
     }
     // git-sync: a link somewhere above leads into its folder of checkouts, each of which has the
@@ -390,7 +395,7 @@ fn refuse_links(root: &Path, path: &Path) -> Result<(), Error> {
         .windows(2)
         .any(|pair| matches!(pair, [folder, name] if folder == ".worktrees" && is_commit(name)));
     if is_checkout {
-        return Err(Error::Link {
+        return Err(Error::SymbolicLink {
             path: root.to_path_buf(),
         });
     }

@@ -6,7 +6,7 @@ use serde_json::{Map, Value};
 
 /// Which differences between an object's fields count.
 #[derive(Debug)]
-pub struct Rules {
+pub struct EquivalenceRules {
     /// Fields whose absence differs from their zero value: Argo CD has pointers there.
     pub distinct: &'static [&'static str],
     /// Fields with keys of the user's own, in which every value counts.
@@ -16,7 +16,7 @@ pub struct Rules {
 }
 
 /// The rules for Applications.
-const APPLICATION: Rules = Rules {
+const APPLICATION: EquivalenceRules = EquivalenceRules {
     distinct: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
     opaque: &[
         "labels",
@@ -45,7 +45,7 @@ pub fn is_nothing(key: &str, value: &Value) -> bool {
     APPLICATION.is_nothing(key, value)
 }
 
-impl Rules {
+impl EquivalenceRules {
     /// Whether two values of one field mean the same.
     pub fn fields(&self, key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
         match (a, b) {

@@ -11,20 +11,20 @@ const NESTING: usize = 64;
 
 /// A value and its bytes.
 #[derive(Debug)]
-pub(super) struct Syntax {
+pub(super) struct SyntaxNode {
     /// From its first character to after its last, without tag and anchor.
     pub(super) range: Range<usize>,
     /// Line of its first character, from 1.
     pub(super) line: usize,
     /// Whether it has an anchor or a tag, or is an alias.
-    pub(super) mark: Mark,
+    pub(super) mark: NodeProperty,
     /// What it is.
-    pub(super) shape: Shape,
+    pub(super) shape: SyntaxKind,
 }
 
 /// What ties a value to others of its document.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Mark {
+pub(super) enum NodeProperty {
     /// Nothing.
     None,
     /// `&name`: aliases may repeat it.
@@ -37,7 +37,7 @@ pub(super) enum Mark {
 
 /// How collections are written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Layout {
+pub(super) enum CollectionStyle {
     /// One line for each item.
     Block,
     /// In brackets.
@@ -46,7 +46,7 @@ pub(super) enum Layout {
 
 /// The kinds of values.
 #[derive(Debug)]
-pub(super) enum Shape {
+pub(super) enum SyntaxKind {
     /// A scalar, or an alias.
     Scalar {
         /// Its text, used for keys.
@@ -55,30 +55,30 @@ pub(super) enum Shape {
         is_quoted: bool,
     },
     /// A list.
-    Sequence(Layout, Vec<Syntax>),
+    Sequence(CollectionStyle, Vec<SyntaxNode>),
     /// A mapping; `<<` is one of its keys.
-    Mapping(Layout, Vec<Pair>),
+    Mapping(CollectionStyle, Vec<Pair>),
 }
 
 /// A key and its value.
 #[derive(Debug)]
 pub(super) struct Pair {
     /// The key.
-    pub(super) key: Syntax,
+    pub(super) key: SyntaxNode,
     /// The value.
-    pub(super) value: Syntax,
+    pub(super) value: SyntaxNode,
 }
 
-impl Syntax {
+impl SyntaxNode {
     /// The first anchor, alias or tag in it.
     pub(super) fn marked(&self) -> Option<&Self> {
-        if self.mark != Mark::None {
+        if self.mark != NodeProperty::None {
             return Some(self);
         }
         match &self.shape {
-            Shape::Scalar { .. } => None,
-            Shape::Sequence(_, items) => items.iter().find_map(Self::marked),
-            Shape::Mapping(_, pairs) => pairs
+            SyntaxKind::Scalar { .. } => None,
+            SyntaxKind::Sequence(_, items) => items.iter().find_map(Self::marked),
+            SyntaxKind::Mapping(_, pairs) => pairs
                 .iter()
                 .find_map(|pair| pair.key.marked().or_else(|| pair.value.marked())),
         }
@@ -87,8 +87,8 @@ impl Syntax {
     /// Its text, if it is a scalar.
     pub(super) fn text(&self) -> Option<&str> {
         match &self.shape {
-            Shape::Scalar { text, .. } => Some(text),
-            Shape::Sequence(..) | Shape::Mapping(..) => None,
+            SyntaxKind::Scalar { text, .. } => Some(text),
+            SyntaxKind::Sequence(..) | SyntaxKind::Mapping(..) => None,
         }
     }
 }
@@ -96,7 +96,7 @@ impl Syntax {
 /// The documents of `text`, without empty ones, as the loader counts them.
 ///
 /// `None` if the text has a mistake.
-pub(super) fn documents(text: &str) -> Option<Vec<Syntax>> {
+pub(super) fn documents(text: &str) -> Option<Vec<SyntaxNode>> {
     let options = options! {
         emit_comments: false,
         block_nesting_limit: NESTING,
@@ -114,55 +114,55 @@ pub(super) fn documents(text: &str) -> Option<Vec<Syntax>> {
 
 #[derive(Default)]
 struct Builder {
-    documents: Vec<Syntax>,
+    documents: Vec<SyntaxNode>,
     open: Vec<Open>,
 }
 
 struct Open {
     start: Span,
-    mark: Mark,
+    mark: NodeProperty,
     kind: OpenKind,
 }
 
 enum OpenKind {
-    Sequence(Layout, Vec<Syntax>),
-    Mapping(Layout, Vec<Pair>, Option<Syntax>),
+    Sequence(CollectionStyle, Vec<SyntaxNode>),
+    Mapping(CollectionStyle, Vec<Pair>, Option<SyntaxNode>),
 }
 
 fn bytes(span: Span) -> Option<Range<usize>> {
     Some(span.start.byte_offset()?..span.end.byte_offset()?)
 }
 
-fn layout(style: StructureStyle) -> Layout {
+fn layout(style: StructureStyle) -> CollectionStyle {
     match style {
-        StructureStyle::Block => Layout::Block,
-        StructureStyle::Flow => Layout::Flow,
+        StructureStyle::Block => CollectionStyle::Block,
+        StructureStyle::Flow => CollectionStyle::Flow,
     }
 }
 
 impl Builder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
         let mark = |anchor: usize, is_tagged: bool| match (anchor, is_tagged) {
-            (0, false) => Mark::None,
-            (0, true) => Mark::Tag,
-            (_, _) => Mark::Anchor,
+            (0, false) => NodeProperty::None,
+            (0, true) => NodeProperty::Tag,
+            (_, _) => NodeProperty::Anchor,
         };
         match event {
             Event::Scalar(text, style, anchor, tag) => {
                 use serde_saphyr::granit_parser::ScalarStyle;
                 let is_quoted = matches!(style, ScalarStyle::SingleQuoted | ScalarStyle::DoubleQuoted);
-                let shape = Shape::Scalar {
+                let shape = SyntaxKind::Scalar {
                     text: text.into_owned(),
                     is_quoted,
                 };
                 self.place(leaf(span, mark(anchor, tag.is_some()), shape)?);
             }
             Event::Alias(_) => {
-                let shape = Shape::Scalar {
+                let shape = SyntaxKind::Scalar {
                     text: String::new(),
                     is_quoted: false,
                 };
-                self.place(leaf(span, Mark::Alias, shape)?);
+                self.place(leaf(span, NodeProperty::Alias, shape)?);
             }
             Event::SequenceStart(style, anchor, tag) => self.open.push(Open {
                 start: span,
@@ -188,20 +188,20 @@ impl Builder {
             OpenKind::Sequence(layout, items) => {
                 let first = items.first().map(|item| item.range.start);
                 let last = items.last().map(|item| item.range.end);
-                (Shape::Sequence(layout, items), layout, first, last)
+                (SyntaxKind::Sequence(layout, items), layout, first, last)
             }
             OpenKind::Mapping(layout, pairs, _) => {
                 let first = pairs.first().map(|pair| pair.key.range.start);
                 let last = pairs.last().map(|pair| pair.value.range.end);
-                (Shape::Mapping(layout, pairs), layout, first, last)
+                (SyntaxKind::Mapping(layout, pairs), layout, first, last)
             }
         };
         let range = match layout {
-            Layout::Flow => opened.start..bytes(end)?.end,
+            CollectionStyle::Flow => opened.start..bytes(end)?.end,
             // The parser ends a block where the next thing starts, which is too late.
-            Layout::Block => first.unwrap_or(opened.start)..last.unwrap_or(opened.start),
+            CollectionStyle::Block => first.unwrap_or(opened.start)..last.unwrap_or(opened.start),
         };
-        self.place(Syntax {
+        self.place(SyntaxNode {
             range,
             line: open.start.start.line(),
             mark: open.mark,
@@ -210,10 +210,10 @@ impl Builder {
         Some(())
     }
 
-    fn place(&mut self, value: Syntax) {
+    fn place(&mut self, value: SyntaxNode) {
         match self.open.last_mut().map(|open| &mut open.kind) {
             None => {
-                let is_null = matches!(&value.shape, Shape::Scalar { text, is_quoted: false } if is_null(text));
+                let is_null = matches!(&value.shape, SyntaxKind::Scalar { text, is_quoted: false } if is_null(text));
                 if !is_null {
                     self.documents.push(value);
                 }
@@ -231,8 +231,8 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-fn leaf(span: Span, mark: Mark, shape: Shape) -> Option<Syntax> {
-    Some(Syntax {
+fn leaf(span: Span, mark: NodeProperty, shape: SyntaxKind) -> Option<SyntaxNode> {
+    Some(SyntaxNode {
         range: bytes(span)?,
         line: span.start.line(),
         mark,

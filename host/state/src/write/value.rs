@@ -6,16 +6,16 @@ use std::borrow::Cow;
 
 use serde_json::{Map, Number, Value};
 
-use tollgate_core::yaml::{Content, Meaning, Node, Scalar};
+use tollgate_core::yaml::{Content, Node, Scalar, ScalarType};
 
 /// The JSON value that a node means.
 pub(crate) fn json(node: &Node) -> Value {
     match &node.content {
         Content::Scalar(scalar) => match scalar.meaning() {
-            Meaning::Null => Value::Null,
-            Meaning::Boolean(value) => Value::Bool(value),
-            Meaning::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),
-            Meaning::Text => Value::String(scalar.text.to_string()),
+            ScalarType::Null => Value::Null,
+            ScalarType::Boolean(value) => Value::Bool(value),
+            ScalarType::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),
+            ScalarType::Text => Value::String(scalar.text.to_string()),
         },
         Content::Sequence(items) => Value::Array(items.iter().map(|item| json(item)).collect()),
         Content::Mapping(entries) => {
@@ -93,7 +93,7 @@ pub fn merge(target: &mut Value, patch: &Value) {
 
 /// How a value is written next to others in a text.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Writing<'a> {
+pub(super) struct YamlEmitter<'a> {
     /// The line break.
     pub(super) line_break: &'a str,
     /// Number of columns by which lists are indented from their key.
@@ -103,11 +103,11 @@ pub(super) struct Writing<'a> {
     /// Which texts are in double quotes.
     pub(super) quotes: Quotes,
     /// Replaces each text before it is written; `None` writes it unchanged.
-    pub(super) texts: Option<Texts>,
+    pub(super) texts: Option<TextTransform>,
 }
 
 /// A function that gives what is written in place of a text.
-pub(crate) type Texts = for<'t> fn(&'t str) -> Cow<'t, str>;
+pub(crate) type TextTransform = for<'t> fn(&'t str) -> Cow<'t, str>;
 
 /// Which texts are in double quotes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,7 +118,7 @@ pub(super) enum Quotes {
     Always,
 }
 
-impl Writing<'_> {
+impl YamlEmitter<'_> {
     /// The lines of an item of a block list whose dashes stand at `indent`; the last ends with a
     /// line break.
     pub(super) fn item(&self, value: &Value, indent: &str) -> String {
@@ -285,7 +285,7 @@ fn is_plain(text: &str) -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Quotes, Writing, json as meaning, merge_patch};
+    use super::{Quotes, YamlEmitter, json as meaning, merge_patch};
     use tollgate_core::yaml;
 
     fn read(text: &str) -> Value {
@@ -312,7 +312,7 @@ mod tests {
             "x: y": "line\nbreak",
         });
         for (quotes, list_step) in [(Quotes::WhereNeeded, 0), (Quotes::WhereNeeded, 2), (Quotes::Always, 2)] {
-            let writing = Writing {
+            let writing = YamlEmitter {
                 line_break: "\n",
                 list_step,
                 order: &["b".to_owned()],

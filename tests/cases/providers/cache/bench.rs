@@ -13,9 +13,9 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tollgate_plugin::credential::cache::backoff::Jitter;
 use tollgate_plugin::credential::cache::clock::{Clock, Moment};
-use tollgate_plugin::credential::cache::key::{Key, Parts, Tenancy};
+use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
 use tollgate_plugin::credential::cache::{Cache, Settings, Slot};
-use tollgate_plugin::credential::{Class, Credential, Mint, MintError, MintRequest, Token};
+use tollgate_plugin::credential::{Credential, Mint, MintError, MintErrorClass, MintRequest, Token};
 
 /// What a provider does next.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -25,12 +25,17 @@ pub(super) enum Answer {
     /// The last token again, with so many seconds left.
     Same(f64),
     /// An error, and the seconds the provider asks to wait.
-    Failure(Class, Option<f64>),
+    Failure(MintErrorClass, Option<f64>),
 }
 
 /// `retryable`, `denied`, ...; `same token, remaining N s`; `new token`.
 pub(super) fn answer(text: &str, lifetime: Option<f64>, retry_after: Option<f64>) -> Result<Answer, String> {
-    let classes = [Class::Retryable, Class::Denied, Class::Config, Class::Permanent];
+    let classes = [
+        MintErrorClass::Retryable,
+        MintErrorClass::Denied,
+        MintErrorClass::Config,
+        MintErrorClass::Permanent,
+    ];
     if let Some(class) = classes.into_iter().find(|class| class.as_str() == text) {
         return Ok(Answer::Failure(class, retry_after));
     }
@@ -125,13 +130,13 @@ impl Bench {
     }
 
     /// The slot of a key.
-    pub(super) fn slot_of(&self, key: Key) -> Arc<Slot> {
+    pub(super) fn slot_of(&self, key: CredentialKey) -> Arc<Slot> {
         self.cache.slot(key, Arc::new(Provider(Arc::clone(&self.hands))))
     }
 
     /// The one slot of cases with one.
     pub(super) fn slot(&self) -> Arc<Slot> {
-        self.slot_of(Key::of(&Parts {
+        self.slot_of(CredentialKey::of(&KeyInputs {
             abi: "1",
             plugin: "case",
             config: &json!({}),

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use serde_json::Value;
-use tollgate_plugin::credential::cache::key::{Key, Parts, SecretVersion, Tenancy};
+use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, SecretVersion, Tenancy};
 
 use super::bench::{Answer, Bench};
 use crate::suite::same;
@@ -62,7 +62,7 @@ impl Inputs {
         }
     }
 
-    pub(super) fn key(&self) -> Key {
+    pub(super) fn key(&self) -> CredentialKey {
         let version = self.resource_version.to_string();
         let secrets: Vec<_> = self
             .secret
@@ -78,7 +78,7 @@ impl Inputs {
                 },
             })
             .collect();
-        Key::of(&Parts {
+        CredentialKey::of(&KeyInputs {
             abi: &self.abi.to_string(),
             plugin: &format!("{} {}", self.plugin, self.plugin_digest),
             config: &self.config,

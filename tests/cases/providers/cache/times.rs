@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
-use tollgate_plugin::credential::Class;
+use tollgate_plugin::credential::MintErrorClass;
 use tollgate_plugin::credential::cache::{Error, Slot};
 
 use super::bench::{Answer, Bench, answer, later, settle};
@@ -215,7 +215,7 @@ struct FailuresExpected {
 
 /// One failing request, and how long the next mint then waits; that it waits so
 /// long is tried.
-async fn failure(bench: &Bench, slot: &Arc<Slot>, class: Class) -> Result<f64, String> {
+async fn failure(bench: &Bench, slot: &Arc<Slot>, class: MintErrorClass) -> Result<f64, String> {
     let before = bench.mints();
     let wait = match slot.get(later()).await {
         Err(Error::Mint(error)) => {

@@ -10,7 +10,7 @@ use std::str::Chars;
 
 /// A parsed pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Pattern(Vec<Token>);
+pub(super) struct DirectoryPattern(Vec<Token>);
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Token {
@@ -24,7 +24,7 @@ enum Token {
     Class { ranges: Vec<(char, char)>, negated: bool },
 }
 
-impl Pattern {
+impl DirectoryPattern {
     /// Parses a pattern.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl Pattern {
     }
 }
 
-impl Pattern {
+impl DirectoryPattern {
     /// Whether it may match a path below a directory.
     pub(super) fn reaches_below(&self, directory: &str) -> bool {
         let mut alive = BTreeSet::from([0]);
@@ -152,7 +152,7 @@ fn bound(symbols: &mut Peekable<Chars<'_>>) -> Option<char> {
 
 #[cfg(test)]
 mod tests {
-    use super::Pattern;
+    use super::DirectoryPattern;
 
     #[test]
     fn patterns_match_as_go_has_them() {
@@ -196,7 +196,7 @@ mod tests {
             ("", "a", false),
         ] {
             assert_eq!(
-                Pattern::new(pattern).unwrap().matches(path),
+                DirectoryPattern::new(pattern).unwrap().matches(path),
                 expected,
                 "{pattern} {path}"
             );
@@ -220,7 +220,7 @@ mod tests {
             ("vendor[^a]x", "vendor", true),
             ("", "vendor", false),
         ] {
-            let found = Pattern::new(pattern).unwrap().reaches_below(directory);
+            let found = DirectoryPattern::new(pattern).unwrap().reaches_below(directory);
             assert_eq!(found, expected, "{pattern} {directory}");
         }
     }
@@ -230,14 +230,14 @@ mod tests {
         for pattern in [
             "[", "[]", "[]a]", "[-]", "[x-]", "[-x]", "[a-b-c]", "a[", "a\\", "[^", "[^bc", "[\\",
         ] {
-            let error = Pattern::new(pattern).unwrap_err();
+            let error = DirectoryPattern::new(pattern).unwrap_err();
             assert!(error.contains("syntax error in pattern"), "{pattern}: {error}");
         }
     }
 
     #[test]
     fn many_stars_take_time_by_the_product_of_the_lengths() {
-        let pattern = Pattern::new(&"a*".repeat(2000)).unwrap();
+        let pattern = DirectoryPattern::new(&"a*".repeat(2000)).unwrap();
         assert!(!pattern.matches(&format!("{}/b", "a".repeat(4000))));
     }
 }

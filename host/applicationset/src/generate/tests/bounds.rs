@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::{Error, World, list, matrix};
 use crate::generate::generate;
 use crate::inputs::Metadata;
-use crate::{Budget, ClusterInput, Exceeded};
+use crate::{ClusterInput, Exceeded, GenerationBudget};
 use tollgate_config::GenerationLimits;
 
 fn world(limits: GenerationLimits) -> World {
@@ -182,7 +182,7 @@ fn copies_of_the_template_for_each_generator_are_counted() {
             bytes: 1024 * 1024,
             ..GenerationLimits::default()
         };
-        generate(&set(generators), &world.inputs(), &Budget::new(limits))
+        generate(&set(generators), &world.inputs(), &GenerationBudget::new(limits))
     };
     assert!(generated(10).unwrap().is_empty());
     assert!(matches!(generated(20), Err(Error::Exceeded(Exceeded::Bytes { .. }))));
@@ -233,7 +233,7 @@ fn five_thousand_plain_applications_fit() {
             "template": template("{{.app}}-{{.name}}", "{{.path}}", "{{.server}}"),
         }),
     ] {
-        let budget = Budget::new(GenerationLimits::default());
+        let budget = GenerationBudget::new(GenerationLimits::default());
         let made = generate(&World::set(spec), &world.inputs(), &budget).unwrap();
         assert_eq!(made.len(), 5000);
     }

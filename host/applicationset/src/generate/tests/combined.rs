@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::{World, cluster, list, matrix, merge, parameters};
-use crate::{ApplicationSet, Budget};
+use crate::{ApplicationSet, GenerationBudget};
 
 fn fails(made: Result<Vec<Value>, super::Error>) -> String {
     made.unwrap_err().to_string()
@@ -201,7 +201,7 @@ fn keys_do_not_become_generators_by_templates() {
     assert!(ApplicationSet::read(object.clone()).is_err());
     let stored = ApplicationSet::read_stored(object).unwrap();
     let world = World::default();
-    let error = parameters(&stored.spec, &world.inputs(), &Budget::new(world.limits)).unwrap_err();
+    let error = parameters(&stored.spec, &world.inputs(), &GenerationBudget::new(world.limits)).unwrap_err();
     let error = error.to_string();
     assert!(error.contains("child generator generated no parameters"), "{error}");
 }

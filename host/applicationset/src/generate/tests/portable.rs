@@ -5,7 +5,7 @@
 use serde_json::{Value, json};
 
 use super::{Error, World, list, matrix};
-use crate::{Budget, generate, template};
+use crate::{GenerationBudget, generate, template};
 
 /// Each renders `dev` here and `prod` in some version of Argo CD.
 const ATTACKS: [&str; 12] = [
@@ -29,7 +29,7 @@ fn elements() -> Value {
 
 fn generated(spec: Value) -> Result<Vec<Value>, Error> {
     let world = World::default();
-    generate(&World::set(spec), &world.inputs(), &Budget::new(world.limits))
+    generate(&World::set(spec), &world.inputs(), &GenerationBudget::new(world.limits))
 }
 
 /// A set with a string at one place of its template.

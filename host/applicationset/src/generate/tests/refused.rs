@@ -2,9 +2,9 @@ use serde_json::json;
 
 use super::super::static_inputs;
 use super::{Error, World, cluster, list, matrix, own_cluster};
-use crate::{About, KindName};
+use crate::{GeneratorKind, RefusedResource};
 
-fn world(forbidden: Vec<About>) -> World {
+fn world(forbidden: Vec<RefusedResource>) -> World {
     World {
         clusters: vec![
             cluster("a", &[("env", "dev")], &[]),
@@ -25,17 +25,17 @@ fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
     let generators =
         json!([{"clusters": {}}, git, {"plugin": {}}, matrix(json!([list(json!([{"a": "1"}])), git])), {"merge": {}}]);
     let forbidden = vec![
-        About::Cluster("a".to_owned()),
-        About::Cluster("in-cluster".to_owned()),
-        About::Repository(repository),
-        About::Generator("plugin"),
+        RefusedResource::Cluster("a".to_owned()),
+        RefusedResource::Cluster("in-cluster".to_owned()),
+        RefusedResource::Repository(repository),
+        RefusedResource::Generator("plugin"),
     ];
     let world = world(forbidden.clone());
     // The error of the broken merge generator is not reported.
     let Err(Error::Refused(refused)) = world.made(json!({"generators": generators})) else {
         panic!("everything is forbidden");
     };
-    let about: Vec<About> = refused.into_iter().map(|refusal| refusal.about).collect();
+    let about: Vec<RefusedResource> = refused.into_iter().map(|refusal| refusal.about).collect();
     assert_eq!(about, forbidden);
     assert!(world.read.lock().unwrap().is_empty());
 }
@@ -43,10 +43,13 @@ fn everything_the_caller_may_not_read_is_told_at_once_and_not_read() {
 #[test]
 fn what_a_selector_leaves_out_is_not_asked_for() {
     let generator = json!({"clusters": {"selector": {"matchLabels": {"env": "dev"}}}});
-    let others = vec![About::Cluster("b".to_owned()), About::Cluster("in-cluster".to_owned())];
+    let others = vec![
+        RefusedResource::Cluster("b".to_owned()),
+        RefusedResource::Cluster("in-cluster".to_owned()),
+    ];
     assert_eq!(world(others).fast(generator.clone()).unwrap().len(), 1);
     assert!(matches!(
-        world(vec![About::Cluster("a".to_owned())]).fast(generator),
+        world(vec![RefusedResource::Cluster("a".to_owned())]).fast(generator),
         Err(Error::Refused(refused)) if refused.len() == 1
     ));
 }
@@ -56,7 +59,7 @@ fn repositories_named_by_parameters_are_asked_for_when_they_are_known() {
     let elements = json!([{"r": "mine"}, {"r": "theirs"}]);
     let git = json!({"git": {"repoURL": "https://git.example/{{r}}", "directories": [{"path": "apps"}]}});
     let generator = matrix(json!([list(elements), git]));
-    let theirs = About::Repository("https://git.example/theirs".to_owned());
+    let theirs = RefusedResource::Repository("https://git.example/theirs".to_owned());
     let refusing = world(vec![theirs.clone()]);
     assert!(matches!(
         refusing.fast(generator.clone()),
@@ -78,7 +81,7 @@ fn inputs_are_known_before_anything_runs() {
     ]}));
     let found = static_inputs(&set.spec).unwrap();
     assert_eq!(found.repositories, ["https://a/{{x}}", "https://b", "https://c"]);
-    assert_eq!(found.guests, [KindName::PullRequest, KindName::Plugin]);
+    assert_eq!(found.guests, [GeneratorKind::PullRequest, GeneratorKind::Plugin]);
     assert!(!found.more);
     let world = world(Vec::new());
     let names = |index: usize| -> Vec<&str> {

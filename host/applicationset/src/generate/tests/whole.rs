@@ -1,11 +1,11 @@
 use serde_json::{Value, json};
 
 use super::{Error, World, cluster, list, own_cluster};
-use crate::{Budget, Exceeded, generate};
+use crate::{Exceeded, GenerationBudget, generate};
 use tollgate_config::GenerationLimits;
 
 fn generated(world: &World, spec: Value) -> Result<Vec<Value>, Error> {
-    generate(&World::set(spec), &world.inputs(), &Budget::new(world.limits))
+    generate(&World::set(spec), &world.inputs(), &GenerationBudget::new(world.limits))
 }
 
 fn names(applications: &[Value]) -> Vec<&str> {
@@ -96,8 +96,12 @@ fn a_stored_generator_of_no_known_kind_generates_nothing_else_either() {
     let object = json!({"metadata": {"name": "s"}, "spec": {"generators": [list(json!([{"a": "b"}])), {}]}});
     let set = crate::ApplicationSet::read_stored(object).unwrap();
     let world = World::default();
-    let error = generate(&set, &world.inputs(), &Budget::new(GenerationLimits::default()))
-        .unwrap_err()
-        .to_string();
+    let error = generate(
+        &set,
+        &world.inputs(),
+        &GenerationBudget::new(GenerationLimits::default()),
+    )
+    .unwrap_err()
+    .to_string();
     assert_eq!(error, "`spec.generators[1]`: the kind of this generator is not known");
 }

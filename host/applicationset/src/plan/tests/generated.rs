@@ -2,12 +2,12 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Action, Change, Plan};
+use super::super::{Action, Plan, PlannedChange};
 use super::{existing, generated, owned, sent, set};
 use crate::ApplicationsSync;
 
 /// The change of `a`, which is stored in the project `shop`.
-fn change(rules: Value, sync: ApplicationsSync, wanted: Value) -> Change {
+fn change(rules: Value, sync: ApplicationsSync, wanted: Value) -> PlannedChange {
     let mut object = sent();
     object["spec"]["ignoreApplicationDifferences"] = rules;
     let mut plan = Plan::new(&set(&object, sync), existing(vec![owned("a")]), vec![wanted]);
@@ -21,7 +21,7 @@ fn moved() -> Value {
     wanted
 }
 
-fn project(change: &Change) -> Option<&Value> {
+fn project(change: &PlannedChange) -> Option<&Value> {
     change.generated.as_ref()?.pointer("/spec/project")
 }
 

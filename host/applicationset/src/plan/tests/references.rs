@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Action, Cascade, Existing, Owner, Plan, Problem, unlinked};
+use super::super::{Action, Cascade, Owner, Plan, PlanProblem, StoredState, unlinked};
 use super::{actions, existing, generated, owned, plan, reference, set, stored};
 use crate::ApplicationsSync;
 
@@ -32,7 +32,7 @@ fn applications_of_others_are_not_taken_over() {
     not_controller["metadata"]["ownerReferences"][0]["controller"] = json!(false);
     for before in [generated("a"), not_controller, earlier, other] {
         let taken = plan(existing(vec![before.clone()]), vec![generated("a")]);
-        let [problem @ Problem::Taken(change)] = &taken.problems[..] else {
+        let [problem @ PlanProblem::NameConflict(change)] = &taken.problems[..] else {
             panic!("{:?}", taken.problems)
         };
         // It shows what would be created, and nothing of the existing Application.
@@ -47,7 +47,7 @@ fn applications_of_others_are_not_taken_over() {
         assert!(plan.changes.is_empty() && plan.problems.is_empty());
     }
     // A set that is not stored owns nothing.
-    let unborn = Existing {
+    let unborn = StoredState {
         set: None,
         applications: vec![owned("a")],
     };

@@ -20,7 +20,7 @@ use tokio::time::Instant;
 use crate::Tree as _;
 use crate::fuzz::budget;
 use crate::repository::MAX_PATH_BYTES;
-use crate::repository::exchange::Exchange;
+use crate::repository::exchange::FetchContext;
 use crate::repository::fetch::write;
 use crate::repository::pack::needed;
 use crate::repository::tree::{CommitTree, open_options};
@@ -149,7 +149,7 @@ fn git_pack(data: &[u8]) {
     };
     *end = checksum(body);
     let time = Duration::from_secs(5);
-    let exchange = Exchange::new("https://git.example/app", (Instant::now() + time, time));
+    let exchange = FetchContext::new("https://git.example/app", (Instant::now() + time, time));
     let Ok(needed) = needed(&mut bytes.as_slice(), &exchange) else {
         return;
     };

@@ -7,7 +7,7 @@ use gix::odb::pack::data::entry::Header;
 use tokio::time::Instant;
 
 use super::{OBJECT_BYTES, needed};
-use crate::repository::exchange::Exchange;
+use crate::repository::exchange::FetchContext;
 use crate::repository::fuzz::objects::Pack;
 use crate::repository::{Error, MAX_DELTA_DEPTH, MAX_UNPACKED_BYTES, MAX_UNPACKING_BYTES};
 
@@ -60,9 +60,9 @@ fn copies(bytes: u64) -> Vec<u8> {
     all
 }
 
-fn exchange() -> Exchange {
+fn exchange() -> FetchContext {
     let time = Duration::from_secs(60);
-    Exchange::new("https://git.example/app", (Instant::now() + time, time))
+    FetchContext::new("https://git.example/app", (Instant::now() + time, time))
 }
 
 fn asked(pack: Pack) -> Result<u64, Error> {

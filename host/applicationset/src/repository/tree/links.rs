@@ -10,7 +10,7 @@ use std::rc::Rc;
 use gix::ObjectId;
 use gix::objs::tree::EntryKind;
 
-use super::reading::Reading;
+use super::reading::ReadCounter;
 use super::{CommitTree, Entry, count};
 use crate::inputs::InputError;
 use crate::repository::{MAX_LINKS, MAX_PATH_BYTES};
@@ -20,7 +20,7 @@ const NOTHING: &str = "is a symbolic link to nothing";
 
 impl CommitTree {
     /// A directory on the way of a link, read once.
-    fn passed(&self, id: ObjectId, path: &str, reading: &mut Reading<'_>) -> Result<Rc<[Entry]>, InputError> {
+    fn passed(&self, id: ObjectId, path: &str, reading: &mut ReadCounter<'_>) -> Result<Rc<[Entry]>, InputError> {
         if let Some(known) = reading.passed.get(&id) {
             return Ok(Rc::clone(known));
         }
@@ -31,7 +31,7 @@ impl CommitTree {
     }
 
     /// The file that a path leads to, with links followed within the tree.
-    pub(super) fn resolve(&self, path: &str, reading: &mut Reading<'_>) -> Result<ObjectId, InputError> {
+    pub(super) fn resolve(&self, path: &str, reading: &mut ReadCounter<'_>) -> Result<ObjectId, InputError> {
         let mut links = 0;
         let mut rest: Vec<String> = path.rsplit('/').map(str::to_owned).collect();
         let mut place: Vec<ObjectId> = Vec::new();
@@ -77,7 +77,7 @@ impl CommitTree {
     }
 
     /// The target of a link.
-    fn target(&self, link: ObjectId, path: &str, reading: &Reading<'_>) -> Result<String, InputError> {
+    fn target(&self, link: ObjectId, path: &str, reading: &ReadCounter<'_>) -> Result<String, InputError> {
         reading.time()?;
         let target = self.object(link, (path, count(MAX_PATH_BYTES)))?;
         let target = String::from_utf8_lossy(&target).into_owned();

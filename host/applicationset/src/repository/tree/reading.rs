@@ -6,15 +6,15 @@ use std::rc::Rc;
 use gix::ObjectId;
 
 use super::Entry;
-use crate::Budget;
+use crate::GenerationBudget;
 use crate::inputs::InputError;
 
 /// Number of steps between two checks of the deadline.
-const PACE: usize = 256;
+const STEPS_PER_DEADLINE_CHECK: usize = 256;
 
 /// What one query has read so far.
-pub(super) struct Reading<'b> {
-    budget: &'b Budget,
+pub(super) struct ReadCounter<'b> {
+    budget: &'b GenerationBudget,
     /// Directory entries; those read twice count twice.
     pub(super) entries: usize,
     /// Size of the directories, in bytes.
@@ -24,8 +24,8 @@ pub(super) struct Reading<'b> {
     pub(super) passed: HashMap<ObjectId, Rc<[Entry]>>,
 }
 
-impl<'b> Reading<'b> {
-    pub(super) fn new(budget: &'b Budget) -> Self {
+impl<'b> ReadCounter<'b> {
+    pub(super) fn new(budget: &'b GenerationBudget) -> Self {
         Self {
             budget,
             entries: 0,
@@ -38,7 +38,7 @@ impl<'b> Reading<'b> {
     /// Counts a step, and checks the deadline regularly.
     pub(super) fn step(&mut self) -> Result<(), InputError> {
         self.steps = self.steps.saturating_add(1);
-        if self.steps.is_multiple_of(PACE) {
+        if self.steps.is_multiple_of(STEPS_PER_DEADLINE_CHECK) {
             self.time()?;
         }
         Ok(())

@@ -5,7 +5,7 @@ use gix::objs::tree::{Entry, EntryKind};
 use gix::objs::{Commit, Tree as Object};
 
 use super::{CommitTree, open_options};
-use crate::{Budget, Tree as _};
+use crate::{GenerationBudget, Tree as _};
 use tollgate_config::GenerationLimits;
 
 /// A repository without checked-out files, for creating objects.
@@ -58,8 +58,8 @@ impl Forge {
     }
 }
 
-fn budget() -> Budget {
-    Budget::new(GenerationLimits::default())
+fn budget() -> GenerationBudget {
+    GenerationBudget::new(GenerationLimits::default())
 }
 
 /// SECURITY: a thousand directories with a thousand files each take only three objects.
@@ -87,7 +87,7 @@ fn paths_are_taken_from_the_budget() {
     let leaf = forge.tree([("x".to_owned(), EntryKind::Blob, file)]);
     let tree = forge.commit(forge.tree((0..100).map(|name| (format!("d{name:02}"), EntryKind::Tree, leaf))));
     let within = |bytes: u64| {
-        Budget::new(GenerationLimits {
+        GenerationBudget::new(GenerationLimits {
             bytes,
             ..GenerationLimits::default()
         })

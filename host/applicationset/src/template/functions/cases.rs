@@ -1,11 +1,11 @@
 //! Template functions for upper and lower case, words and names.
 
 use super::strings::{lower, upper};
-use super::{Args, Entry};
-use crate::template::Fault;
+use super::{Args, FunctionEntry};
+use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("title", 1, 1, |heap, args| ascii(heap, args, title)),
     ("untitle", 1, 1, |heap, args| ascii(heap, args, untitle)),
     ("initials", 1, 1, |heap, args| ascii(heap, args, initials)),
@@ -14,10 +14,10 @@ pub(super) const TABLE: &[Entry] = &[
     ("kebabcase", 1, 1, |heap, args| words(heap, args, '-')),
     ("camelcase", 1, 1, |heap, args| ascii(heap, args, pascal)),
     ("normalize", 1, 1, |heap, args| heap.text(normalize(args.text(0)?))),
-    ("slugify", 0, super::MANY, slugify),
+    ("slugify", 0, super::VARIADIC, slugify),
 ];
 
-fn ascii(heap: &mut Heap<'_>, args: &Args<'_>, change: fn(&str) -> String) -> Result<Value, Fault> {
+fn ascii(heap: &mut Heap<'_>, args: &Args<'_>, change: fn(&str) -> String) -> Result<Value, ExecError> {
     let text = args.ascii(heap, 0)?;
     heap.text(change(text))
 }
@@ -104,7 +104,7 @@ fn pascal(text: &str) -> String {
 
 /// The class of a run of characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Kind {
+enum CharClass {
     Nothing,
     Number,
     Upper,
@@ -119,32 +119,32 @@ fn punctuation(letter: char) -> bool {
     letter.is_ascii_punctuation() && !matches!(letter, '$' | '+' | '<' | '=' | '>' | '^' | '`' | '|' | '~')
 }
 
-fn kind(letter: char) -> Kind {
+fn kind(letter: char) -> CharClass {
     if connects(letter) {
-        Kind::Connector
+        CharClass::Connector
     } else if punctuation(letter) {
-        Kind::Punctuation
+        CharClass::Punctuation
     } else if letter.is_uppercase() {
-        Kind::Upper
+        CharClass::Upper
     } else if letter.is_alphabetic() {
-        Kind::Letters
+        CharClass::Letters
     } else if letter.is_numeric() {
-        Kind::Number
+        CharClass::Number
     } else {
-        Kind::Other
+        CharClass::Other
     }
 }
 
 /// The next run of characters of one class. `HTTPServer` gives `HTTP` and `Server`; `Server` is a
 /// single run.
-fn run(text: &str) -> (Kind, &str, &str) {
+fn run(text: &str) -> (CharClass, &str, &str) {
     let Some(first) = text.chars().next() else {
-        return (Kind::Nothing, "", "");
+        return (CharClass::Nothing, "", "");
     };
     let first_kind = kind(first);
     let second = text.chars().nth(1).map(kind);
     let wanted = match (first_kind, second) {
-        (Kind::Upper, Some(Kind::Letters)) => Kind::Letters,
+        (CharClass::Upper, Some(CharClass::Letters)) => CharClass::Letters,
         (kind, _) => kind,
     };
     let mut end = first.len_utf8();
@@ -153,7 +153,7 @@ fn run(text: &str) -> (Kind, &str, &str) {
         let this = kind(letter);
         if this != wanted {
             // The last capital before lower-case letters begins the next word.
-            if wanted == Kind::Upper && this == Kind::Letters {
+            if wanted == CharClass::Upper && this == CharClass::Letters {
                 end -= last;
             }
             break;
@@ -165,17 +165,17 @@ fn run(text: &str) -> (Kind, &str, &str) {
     (first_kind, word, rest)
 }
 
-fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, Fault> {
+fn words(heap: &mut Heap<'_>, args: &Args<'_>, connector: char) -> Result<Value, ExecError> {
     let text = args.ascii(heap, 0)?;
     heap.fits(text.len(), 8)?;
     heap.text(joined(text, connector))
 }
 
-fn push(made: &mut String, kind: Kind, word: &str, connector: char) {
+fn push(made: &mut String, kind: CharClass, word: &str, connector: char) {
     match kind {
-        Kind::Connector => made.extend(word.chars().map(|_| connector)),
-        Kind::Upper | Kind::Letters => made.extend(word.chars().map(lower)),
-        Kind::Nothing | Kind::Number | Kind::Punctuation | Kind::Other => made.push_str(word),
+        CharClass::Connector => made.extend(word.chars().map(|_| connector)),
+        CharClass::Upper | CharClass::Letters => made.extend(word.chars().map(lower)),
+        CharClass::Nothing | CharClass::Number | CharClass::Punctuation | CharClass::Other => made.push_str(word),
     }
 }
 
@@ -184,43 +184,45 @@ fn push(made: &mut String, kind: Kind, word: &str, connector: char) {
 fn joined(text: &str, connector: char) -> String {
     let mut made = String::with_capacity(text.len() + text.len() / 4);
     let (mut this, mut word, mut rest) = run(text);
-    let breaks = |kind: Kind| !matches!(kind, Kind::Connector | Kind::Punctuation);
+    let breaks = |kind: CharClass| !matches!(kind, CharClass::Connector | CharClass::Punctuation);
     while !rest.is_empty() {
-        if this != Kind::Connector {
+        if this != CharClass::Connector {
             push(&mut made, this, word, connector);
         }
         let (before, before_word) = (this, word);
         (this, word, rest) = run(rest);
         match before {
-            Kind::Number => {
-                while matches!(this, Kind::Letters | Kind::Number) {
+            CharClass::Number => {
+                while matches!(this, CharClass::Letters | CharClass::Number) {
                     push(&mut made, this, word, connector);
                     (this, word, rest) = run(rest);
                 }
-                if this != Kind::Nothing && breaks(this) {
+                if this != CharClass::Nothing && breaks(this) {
                     made.push(connector);
                 }
             }
-            Kind::Connector => push(&mut made, before, before_word, connector),
-            Kind::Punctuation => {}
-            Kind::Nothing | Kind::Upper | Kind::Letters | Kind::Other if this != Kind::Number => {
+            CharClass::Connector => push(&mut made, before, before_word, connector),
+            CharClass::Punctuation => {}
+            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other
+                if this != CharClass::Number =>
+            {
                 if breaks(this) {
                     made.push(connector);
                 }
             }
-            Kind::Nothing | Kind::Upper | Kind::Letters | Kind::Other if rest.is_empty() => {}
-            Kind::Nothing | Kind::Upper | Kind::Letters | Kind::Other => {
+            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other if rest.is_empty() => {}
+            CharClass::Nothing | CharClass::Upper | CharClass::Letters | CharClass::Other => {
                 let number = word;
                 (this, word, rest) = run(rest);
-                if this == Kind::Letters {
+                if this == CharClass::Letters {
                     made.push(connector);
                 }
-                push(&mut made, Kind::Number, number, connector);
-                while matches!(this, Kind::Letters | Kind::Number) {
+                push(&mut made, CharClass::Number, number, connector);
+                while matches!(this, CharClass::Letters | CharClass::Number) {
                     push(&mut made, this, word, connector);
                     (this, word, rest) = run(rest);
                 }
-                if this != Kind::Nothing && breaks(this) {
+                if this != CharClass::Nothing && breaks(this) {
                     made.push(connector);
                 }
             }
@@ -249,7 +251,7 @@ fn normalize(text: &str) -> String {
 }
 
 /// `slugify [longest] [whole words] text`.
-fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn slugify(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let last = args.values.len().saturating_sub(1);
     let text = if args.values.is_empty() { "" } else { args.text(last)? };
     let longest = if last > 0 { args.int(0)? } else { 50 };

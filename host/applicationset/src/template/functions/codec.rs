@@ -6,11 +6,11 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::super::value::{DEPTH, Of};
+use super::super::value::{DEPTH, ElementType};
 use super::json::{self, Style};
-use super::{Args, Entry, write_yaml};
+use super::{Args, FunctionEntry, write_yaml};
 use crate::template::value::{Heap, Value, size};
-use crate::template::{Fault, layout};
+use crate::template::{ExecError, layout};
 use crate::{json as counted, yaml};
 
 const COMPACT: Style = Style {
@@ -26,7 +26,7 @@ const RAW: Style = Style {
     html: false,
 };
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("b64enc", 1, 1, |heap, args| {
         let text = args.text(0)?;
         heap.fits(text.len(), 2)?;
@@ -67,12 +67,14 @@ pub(super) const TABLE: &[Entry] = &[
         Err(error) => Err(args.error(error)),
     }),
     ("toYaml", 1, 1, to_yaml),
-    ("fromYaml", 1, 1, |heap, args| from_yaml(heap, args, Wanted::Map)),
-    ("fromYamlArray", 1, 1, |heap, args| from_yaml(heap, args, Wanted::List)),
+    ("fromYaml", 1, 1, |heap, args| from_yaml(heap, args, ExpectedRoot::Map)),
+    ("fromYamlArray", 1, 1, |heap, args| {
+        from_yaml(heap, args, ExpectedRoot::List)
+    }),
 ];
 
 /// As in Argo CD, invalid input gives the error's message as the result.
-fn b64dec(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn b64dec(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let text: String = args
         .text(0)?
         .chars()
@@ -133,7 +135,7 @@ fn b32dec(text: &str) -> Result<Vec<u8>, usize> {
     Ok(bytes)
 }
 
-fn hash(heap: &mut Heap<'_>, args: &Args<'_>, algorithm: &'static digest::Algorithm) -> Result<Value, Fault> {
+fn hash(heap: &mut Heap<'_>, args: &Args<'_>, algorithm: &'static digest::Algorithm) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     heap.work(text.len())?;
     let mut hex = String::new();
@@ -151,23 +153,23 @@ fn adler32(bytes: &[u8]) -> u32 {
     high << 16 | low
 }
 
-fn strict(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, Fault> {
+fn strict(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, ExecError> {
     let text = json::write(heap, args, style)?;
     heap.text(text)
 }
 
 /// A value without a JSON form gives an empty string; exceeding a limit is still an error.
-fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, Fault> {
+fn lenient(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<Value, ExecError> {
     match strict(heap, args, style) {
-        Err(Fault::Message(_)) => heap.text(""),
+        Err(ExecError::Message(_)) => heap.text(""),
         other => other,
     }
 }
 
 /// A value as JSON, for writing YAML.
-fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, Fault> {
+fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::Value, ExecError> {
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     let indent = size(depth.saturating_mul(2));
     heap.charge(indent.saturating_add(64))?;
@@ -242,7 +244,7 @@ fn is_plain(value: &Value) -> bool {
 /// Quotes and spaces may make a string this many times longer.
 const GROWTH: usize = 4;
 
-fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let value = tree(heap, args.any(0), 0)?;
     let text = write_yaml::document(&value);
     heap.fits(text.len(), GROWTH)?;
@@ -250,16 +252,16 @@ fn to_yaml(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 }
 
 #[derive(Clone, Copy)]
-enum Wanted {
+enum ExpectedRoot {
     Map,
     List,
 }
 
-fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: Wanted) -> Result<Value, Fault> {
+fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: ExpectedRoot) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     heap.work(text.len().saturating_mul(64))?;
     let mut taken = 0_u64;
-    let read = yaml::read(text, yaml::Twice::Last, &mut |bytes| {
+    let read = yaml::read(text, yaml::DuplicateKeys::LastWins, &mut |bytes| {
         taken = taken.saturating_add(bytes);
         heap.room(taken)
     });
@@ -268,18 +270,20 @@ fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: Wanted) -> Result<Val
         yaml::Error::Bound(fault) => fault,
     })?;
     match (wanted, &value) {
-        (Wanted::Map, serde_json::Value::Null) => Ok(Value::Map(heap.map(Of::Any)?)),
-        (Wanted::List, serde_json::Value::Null) => heap.list(Of::Any, Vec::new()),
-        (Wanted::Map, serde_json::Value::Object(_)) | (Wanted::List, serde_json::Value::Array(_)) => heap.json(&value),
-        (Wanted::Map, _) => Err(args.error("the YAML is no map")),
-        (Wanted::List, _) => Err(args.error("the YAML is no list")),
+        (ExpectedRoot::Map, serde_json::Value::Null) => Ok(Value::Map(heap.map(ElementType::Any)?)),
+        (ExpectedRoot::List, serde_json::Value::Null) => heap.list(ElementType::Any, Vec::new()),
+        (ExpectedRoot::Map, serde_json::Value::Object(_)) | (ExpectedRoot::List, serde_json::Value::Array(_)) => {
+            heap.json(&value)
+        }
+        (ExpectedRoot::Map, _) => Err(args.error("the YAML is no map")),
+        (ExpectedRoot::List, _) => Err(args.error("the YAML is no list")),
     }
 }
 
 /// Parses a string; the inner error says what is wrong with it. The JSON value is dropped once it
 /// is converted to a value of the heap: there must be room for it, but it is not charged
 /// permanently.
-fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, Fault> {
+fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::Value, String>, ExecError> {
     let text = args.text(0)?;
     heap.work(text.len())?;
     let mut taken = 0_u64;

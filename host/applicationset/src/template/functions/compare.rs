@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 
-use super::{Args, Entry, MANY};
-use crate::template::Fault;
+use super::{Args, FunctionEntry, VARIADIC};
+use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
-    ("eq", 1, MANY, |_, args| equal(args).map(Value::Bool)),
+pub(super) const TABLE: &[FunctionEntry] = &[
+    ("eq", 1, VARIADIC, |_, args| equal(args).map(Value::Bool)),
     ("ne", 2, 2, |_, args| equal(args).map(|yes| Value::Bool(!yes))),
     ("lt", 2, 2, |_, args| {
         order(args).map(|order| Value::Bool(order == Some(Ordering::Less)))
@@ -21,12 +21,12 @@ pub(super) const TABLE: &[Entry] = &[
     }),
 ];
 
-fn at_most(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn at_most(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let order = order(args)?;
     Ok(Value::Bool(matches!(order, Some(Ordering::Less | Ordering::Equal))))
 }
 
-fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> Fault {
+fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> ExecError {
     args.error(format!(
         "incompatible types for comparison: {} and {}",
         left.type_name(),
@@ -34,7 +34,7 @@ fn incompatible(args: &Args<'_>, left: &Value, right: &Value) -> Fault {
     ))
 }
 
-fn equal(args: &Args<'_>) -> Result<bool, Fault> {
+fn equal(args: &Args<'_>) -> Result<bool, ExecError> {
     let left = args.any(0);
     if args.values.len() < 2 {
         return Err(args.error("missing argument for comparison"));
@@ -47,7 +47,7 @@ fn equal(args: &Args<'_>) -> Result<bool, Fault> {
     Ok(false)
 }
 
-fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, Fault> {
+fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, ExecError> {
     match (left, right) {
         (Value::Bool(left), Value::Bool(right)) => Ok(left == right),
         (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(left == right),
@@ -64,7 +64,7 @@ fn pair(args: &Args<'_>, left: &Value, right: &Value) -> Result<bool, Fault> {
 }
 
 /// `None` if the numbers have no order.
-fn order(args: &Args<'_>) -> Result<Option<Ordering>, Fault> {
+fn order(args: &Args<'_>) -> Result<Option<Ordering>, ExecError> {
     match (args.any(0), args.any(1)) {
         (Value::Int(left) | Value::Int64(left), Value::Int(right) | Value::Int64(right)) => Ok(Some(left.cmp(right))),
         (Value::Float(left), Value::Float(right)) => Ok(left.partial_cmp(right)),

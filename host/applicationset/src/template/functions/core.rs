@@ -1,27 +1,27 @@
 //! The functions of the template language itself.
 
-use super::{Args, Entry, MANY, print};
-use crate::template::Fault;
-use crate::template::value::{Heap, Of, Value, size};
+use super::{Args, FunctionEntry, VARIADIC, print};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value, size};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).truth()))),
     ("len", 1, 1, len),
-    ("index", 1, MANY, index),
-    ("call", 1, MANY, |_, args| {
+    ("index", 1, VARIADIC, index),
+    ("call", 1, VARIADIC, |_, args| {
         Err(args.error("there are no functions to call"))
     }),
-    ("print", 0, MANY, |heap, args| {
+    ("print", 0, VARIADIC, |heap, args| {
         let text = sprint(heap, args.values)?;
         heap.text(text)
     }),
-    ("println", 0, MANY, println),
-    ("html", 1, MANY, |heap, args| escaped(heap, args, html)),
-    ("js", 1, MANY, |heap, args| escaped(heap, args, js)),
-    ("urlquery", 1, MANY, |heap, args| escaped(heap, args, query)),
+    ("println", 0, VARIADIC, println),
+    ("html", 1, VARIADIC, |heap, args| escaped(heap, args, html)),
+    ("js", 1, VARIADIC, |heap, args| escaped(heap, args, js)),
+    ("urlquery", 1, VARIADIC, |heap, args| escaped(heap, args, query)),
 ];
 
-fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let length = match args.any(0) {
         Value::Text(text) => text.len(),
         Value::List(list) => list.items.len(),
@@ -31,7 +31,7 @@ fn len(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Int(i64::try_from(length).unwrap_or(i64::MAX)))
 }
 
-fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut value = args.any(0).clone();
     if value.is_nil() {
         return Err(args.error("index of untyped nil"));
@@ -52,7 +52,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
                 .ok_or_else(|| args.error(format!("index out of range: {at}")))?,
             (Value::Map(map), Value::Text(key)) => match map.get(key) {
                 Some(value) => value,
-                None if map.of == Of::Text => Value::Text("".into()),
+                None if map.of == ElementType::Text => Value::Text("".into()),
                 None => Value::Nil,
             },
             (from @ (Value::List(_) | Value::Text(_) | Value::Map(_)), key) => {
@@ -66,7 +66,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 }
 
 /// Concatenates values, with a space between two that are both not strings.
-pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, Fault> {
+pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, ExecError> {
     let mut text = String::new();
     let mut last_is_text = true;
     for (index, value) in values.iter().enumerate() {
@@ -81,7 +81,7 @@ pub(super) fn sprint(heap: &mut Heap<'_>, values: &[Value]) -> Result<String, Fa
     Ok(text)
 }
 
-fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut text = String::new();
     for (index, value) in args.values.iter().enumerate() {
         if index > 0 {
@@ -96,7 +96,7 @@ fn println(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 /// How many times longer escaping can make a string.
 const GROWTH: u64 = 6;
 
-fn escaped(heap: &mut Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, Fault> {
+fn escaped(heap: &mut Heap<'_>, args: &Args<'_>, escape: fn(&str) -> String) -> Result<Value, ExecError> {
     let values: Vec<Value> = args
         .values
         .iter()

@@ -5,11 +5,11 @@ use std::rc::Rc;
 use jiff::{SignedDuration, Timestamp, Zoned};
 
 use super::super::layout;
-use super::{Args, Entry};
-use crate::template::Fault;
+use super::{Args, FunctionEntry};
+use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("now", 0, 0, |_, _| Ok(time(layout::utc(Timestamp::now())))),
     ("date", 2, 2, |heap, args| {
         written(heap, args.text(0)?, (args.any(1), "UTC"))
@@ -82,17 +82,17 @@ fn moment(value: &Value) -> Zoned {
     }
 }
 
-fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, Fault> {
+fn written(heap: &mut Heap<'_>, format: &str, (value, zone): (&Value, &str)) -> Result<Value, ExecError> {
     heap.fits(format.len(), 64)?;
     let time = moment(value).with_time_zone(layout::time_zone(zone));
     heap.text(layout::format(&time, format))
 }
 
-fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn in_zone(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     written(heap, args.text(0)?, (args.any(1), args.text(2)?))
 }
 
-fn modified(args: &Args<'_>, must: bool) -> Result<Value, Fault> {
+fn modified(args: &Args<'_>, must: bool) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     let Value::Time(before) = args.any(1) else {
         return Err(args.wrong("time.Time", args.any(1)));

@@ -1,12 +1,12 @@
 //! Template functions for maps.
 
 use super::kinds::empty;
-use super::{Args, Entry, MANY, text_of};
-use crate::template::Fault;
-use crate::template::value::{DEPTH, Heap, Map, Of, Value};
+use super::{Args, FunctionEntry, VARIADIC, text_of};
+use crate::template::ExecError;
+use crate::template::value::{DEPTH, ElementType, Heap, Map, Value};
 
-pub(super) const TABLE: &[Entry] = &[
-    ("dict", 0, MANY, dict),
+pub(super) const TABLE: &[FunctionEntry] = &[
+    ("dict", 0, VARIADIC, dict),
     ("get", 2, 2, |heap, args| match args.map(0)?.get(args.text(1)?) {
         Some(value) => Ok(value),
         None => heap.text(""),
@@ -24,22 +24,28 @@ pub(super) const TABLE: &[Entry] = &[
     ("hasKey", 2, 2, |_, args| {
         Ok(Value::Bool(args.map(0)?.get(args.text(1)?).is_some()))
     }),
-    ("pluck", 1, MANY, pluck),
-    ("keys", 0, MANY, keys),
+    ("pluck", 1, VARIADIC, pluck),
+    ("keys", 0, VARIADIC, keys),
     ("values", 1, 1, values),
-    ("pick", 1, MANY, |heap, args| choose(heap, args, true)),
-    ("omit", 1, MANY, |heap, args| choose(heap, args, false)),
-    ("merge", 1, MANY, |heap, args| merge(heap, args, Which::First)),
-    ("mustMerge", 1, MANY, |heap, args| merge(heap, args, Which::First)),
-    ("mergeOverwrite", 1, MANY, |heap, args| merge(heap, args, Which::Last)),
-    ("mustMergeOverwrite", 1, MANY, |heap, args| {
-        merge(heap, args, Which::Last)
+    ("pick", 1, VARIADIC, |heap, args| choose(heap, args, true)),
+    ("omit", 1, VARIADIC, |heap, args| choose(heap, args, false)),
+    ("merge", 1, VARIADIC, |heap, args| {
+        merge(heap, args, MergePrecedence::First)
     }),
-    ("dig", 3, MANY, dig),
+    ("mustMerge", 1, VARIADIC, |heap, args| {
+        merge(heap, args, MergePrecedence::First)
+    }),
+    ("mergeOverwrite", 1, VARIADIC, |heap, args| {
+        merge(heap, args, MergePrecedence::Last)
+    }),
+    ("mustMergeOverwrite", 1, VARIADIC, |heap, args| {
+        merge(heap, args, MergePrecedence::Last)
+    }),
+    ("dig", 3, VARIADIC, dig),
 ];
 
-fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
-    let map = heap.map(Of::Any)?;
+fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
+    let map = heap.map(ElementType::Any)?;
     for pair in args.values.chunks(2) {
         let (key, value) = match pair {
             [key, value] => (key, value.clone()),
@@ -52,17 +58,17 @@ fn dict(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn pluck(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let key = args.text(0)?;
     let mut found = Vec::new();
     for index in 1..args.values.len() {
         found.extend(args.map(index)?.get(key));
     }
-    heap.list(Of::Any, found)
+    heap.list(ElementType::Any, found)
 }
 
 /// In the order of the keys; Go has no order.
-fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut keys = Vec::new();
     for index in 0..args.values.len() {
         let map = args.map(index)?;
@@ -72,18 +78,21 @@ fn keys(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.texts(keys)
 }
 
-fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn values(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = args.map(0)?;
     heap.fits(map.len(), 64)?;
-    heap.list(Of::Any, map.entries().into_iter().map(|(_, value)| value).collect())
+    heap.list(
+        ElementType::Any,
+        map.entries().into_iter().map(|(_, value)| value).collect(),
+    )
 }
 
-fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, Fault> {
+fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, ExecError> {
     let from = args.map(0)?;
     let names = (1..args.values.len())
         .map(|index| args.text(index))
         .collect::<Result<Vec<_>, _>>()?;
-    let chosen = heap.map(Of::Any)?;
+    let chosen = heap.map(ElementType::Any)?;
     for (key, value) in from.entries() {
         heap.work(names.len())?;
         if names.contains(&&key) == named {
@@ -95,12 +104,12 @@ fn choose(heap: &mut Heap<'_>, args: &Args<'_>, named: bool) -> Result<Value, Fa
 
 /// Whose value is used if both maps have a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Which {
+enum MergePrecedence {
     First,
     Last,
 }
 
-fn merge(heap: &mut Heap<'_>, args: &Args<'_>, which: Which) -> Result<Value, Fault> {
+fn merge(heap: &mut Heap<'_>, args: &Args<'_>, which: MergePrecedence) -> Result<Value, ExecError> {
     let target = args.map(0)?;
     for index in 1..args.values.len() {
         let source = args.map(index)?;
@@ -111,9 +120,14 @@ fn merge(heap: &mut Heap<'_>, args: &Args<'_>, which: Which) -> Result<Value, Fa
     Ok(Value::Map(target.clone()))
 }
 
-fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (Which, usize)) -> Result<(), Fault> {
+fn merge_into(
+    heap: &mut Heap<'_>,
+    target: &Map,
+    source: &Map,
+    (which, depth): (MergePrecedence, usize),
+) -> Result<(), ExecError> {
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     for (key, value) in source.entries() {
         heap.step()?;
@@ -124,7 +138,7 @@ fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (
                 }
             }
             // An empty value is replaced.
-            (Some(before), _) if which == Which::First && !empty(&before) => {}
+            (Some(before), _) if which == MergePrecedence::First && !empty(&before) => {}
             (_, value) => {
                 // As upstream, both maps share the same nested map from now on.
                 heap.put(target, key, value.clone())?;
@@ -134,7 +148,7 @@ fn merge_into(heap: &mut Heap<'_>, target: &Map, source: &Map, (which, depth): (
     Ok(())
 }
 
-fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let last = args.values.len().saturating_sub(1);
     let mut map = args.map(last)?.clone();
     let names = last.saturating_sub(1);
@@ -149,7 +163,7 @@ fn dig(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
             return Ok(value);
         }
         map = match value {
-            Value::Map(map) if map.of == Of::Any => map,
+            Value::Map(map) if map.of == ElementType::Any => map,
             other => return Err(args.wrong("map[string]interface {}", &other)),
         };
     }

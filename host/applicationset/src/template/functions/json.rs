@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::super::value::{DEPTH, Heap, Value, size};
-use super::super::{Fault, layout, print};
+use super::super::{ExecError, layout, print};
 use super::Args;
 
 /// Whether the output is indented, and whether `<`, `>` and `&` are escaped.
@@ -19,7 +19,7 @@ pub(super) struct Style {
 ///
 /// # Errors
 /// A number that JSON cannot represent.
-pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<String, Fault> {
+pub(super) fn write(heap: &mut Heap<'_>, args: &Args<'_>, style: Style) -> Result<String, ExecError> {
     let mut text = String::new();
     value(heap, args, &mut text, (args.any(0), style, 0))?;
     Ok(text)
@@ -30,9 +30,9 @@ fn value(
     args: &Args<'_>,
     text: &mut String,
     (value, style, depth): (&Value, Style, usize),
-) -> Result<(), Fault> {
+) -> Result<(), ExecError> {
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     heap.charge(4)?;
     match value {
@@ -76,7 +76,7 @@ fn cells_of(
     args: &Args<'_>,
     text: &mut String,
     (cells, [open, close], style, depth): (Cells, [char; 2], Style, usize),
-) -> Result<(), Fault> {
+) -> Result<(), ExecError> {
     text.push(open);
     let some = !cells.is_empty();
     for (index, (key, item)) in cells.into_iter().enumerate() {
@@ -97,7 +97,7 @@ fn cells_of(
     Ok(())
 }
 
-fn line(heap: &mut Heap<'_>, text: &mut String, style: Style, depth: usize) -> Result<(), Fault> {
+fn line(heap: &mut Heap<'_>, text: &mut String, style: Style, depth: usize) -> Result<(), ExecError> {
     if style.pretty {
         heap.charge(size(depth * 2 + 1))?;
         text.push('\n');
@@ -121,7 +121,7 @@ pub(super) fn number(number: f64) -> Option<String> {
     Some(format!("{sign}{}", print::plain(&digits, point)))
 }
 
-fn string(heap: &mut Heap<'_>, text: &mut String, inner: &str, style: Style) -> Result<(), Fault> {
+fn string(heap: &mut Heap<'_>, text: &mut String, inner: &str, style: Style) -> Result<(), ExecError> {
     heap.charge(size(inner.len()))?;
     let before = text.len();
     text.push('"');

@@ -1,11 +1,11 @@
 //! Template functions for the type of a value, and defaults for empty values.
 
-use super::{Args, Entry, MANY};
-use crate::template::Fault;
+use super::{Args, FunctionEntry, VARIADIC};
+use crate::template::ExecError;
 use crate::template::exec::message;
 use crate::template::value::{DEPTH, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("typeOf", 1, 1, |heap, args| heap.text(args.any(0).type_name())),
     ("typeIs", 2, 2, |_, args| {
         Ok(Value::Bool(&**args.text(0)? == args.any(1).type_name()))
@@ -21,12 +21,12 @@ pub(super) const TABLE: &[Entry] = &[
     ("deepEqual", 2, 2, |heap, args| {
         same(heap, args.any(0), args.any(1), 0).map(Value::Bool)
     }),
-    ("default", 1, MANY, |_, args| {
+    ("default", 1, VARIADIC, |_, args| {
         let given = args.any(1);
         Ok(if empty(given) { args.any(0) } else { given }.clone())
     }),
     ("empty", 1, 1, |_, args| Ok(Value::Bool(empty(args.any(0))))),
-    ("coalesce", 0, MANY, |_, args| {
+    ("coalesce", 0, VARIADIC, |_, args| {
         Ok(args
             .values
             .iter()
@@ -34,10 +34,10 @@ pub(super) const TABLE: &[Entry] = &[
             .cloned()
             .unwrap_or(Value::Nil))
     }),
-    ("all", 0, MANY, |_, args| {
+    ("all", 0, VARIADIC, |_, args| {
         Ok(Value::Bool(!args.values.iter().any(empty)))
     }),
-    ("any", 0, MANY, |_, args| {
+    ("any", 0, VARIADIC, |_, args| {
         Ok(Value::Bool(args.values.iter().any(|value| !empty(value))))
     }),
     ("ternary", 3, 3, |_, args| {
@@ -57,10 +57,10 @@ pub(super) fn empty(value: &Value) -> bool {
 }
 
 /// Equality as in `reflect.DeepEqual`: types count too.
-pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, Fault> {
+pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usize) -> Result<bool, ExecError> {
     heap.step()?;
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     Ok(match (left, right) {
         (left, right) if left.is_nil() && right.is_nil() => true,
@@ -104,7 +104,7 @@ pub(super) fn same(heap: &mut Heap<'_>, left: &Value, right: &Value, depth: usiz
     })
 }
 
-fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     if args.any(0).is_nil() {
         return Err(args.error("there is nothing to copy"));
     }
@@ -112,10 +112,10 @@ fn deep_copy(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 }
 
 /// A deep copy that shares no map with `value`.
-pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, Fault> {
+pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<Value, ExecError> {
     heap.step()?;
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     Ok(match value {
         Value::List(list) => {

@@ -5,13 +5,17 @@ use std::rc::Rc;
 use super::kinds::{empty, same};
 use super::numbers::whole;
 use super::strings::texts;
-use super::{Args, Entry, MANY, text_of};
-use crate::template::Fault;
-use crate::template::value::{Heap, Of, Value};
+use super::{Args, FunctionEntry, VARIADIC, text_of};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
-    ("list", 0, MANY, |heap, args| heap.list(Of::Any, args.values.to_vec())),
-    ("tuple", 0, MANY, |heap, args| heap.list(Of::Any, args.values.to_vec())),
+pub(super) const TABLE: &[FunctionEntry] = &[
+    ("list", 0, VARIADIC, |heap, args| {
+        heap.list(ElementType::Any, args.values.to_vec())
+    }),
+    ("tuple", 0, VARIADIC, |heap, args| {
+        heap.list(ElementType::Any, args.values.to_vec())
+    }),
     ("append", 2, 2, push),
     ("push", 2, 2, push),
     ("mustAppend", 2, 2, push),
@@ -44,13 +48,13 @@ pub(super) const TABLE: &[Entry] = &[
     ("mustCompact", 1, 1, |heap, args| pick(heap, args, compact)),
     ("uniq", 1, 1, uniq),
     ("mustUniq", 1, 1, uniq),
-    ("without", 1, MANY, without),
-    ("mustWithout", 1, MANY, without),
+    ("without", 1, VARIADIC, without),
+    ("mustWithout", 1, VARIADIC, without),
     ("has", 2, 2, has),
     ("mustHas", 2, 2, has),
-    ("slice", 1, MANY, slice),
-    ("mustSlice", 1, MANY, slice),
-    ("concat", 0, MANY, concat),
+    ("slice", 1, VARIADIC, slice),
+    ("mustSlice", 1, VARIADIC, slice),
+    ("concat", 0, VARIADIC, concat),
     ("chunk", 2, 2, chunk),
     ("mustChunk", 2, 2, chunk),
     ("sortAlpha", 1, 1, sort),
@@ -60,15 +64,15 @@ pub(super) const TABLE: &[Entry] = &[
 /// Memory that an element of a list takes before it has a value, in bytes.
 const SLOT_BYTES: usize = 32;
 
-fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
+fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     heap.fits(list.items.len(), SLOT_BYTES)?;
-    heap.list(Of::Any, choose(&list.items))
+    heap.list(ElementType::Any, choose(&list.items))
 }
 
 /// As [`pick`], but refuses an empty list where the result must equal Argo CD's: Argo CD gives
 /// `nil`, which JSON distinguishes from `[]`.
-fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, Fault> {
+fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
     let is_empty = args.list(0)?.items.is_empty();
     heap.differs(is_empty, || format!("`{}` of an empty list", args.name))?;
     pick(heap, args, choose)
@@ -89,21 +93,21 @@ fn compact(items: &[Value]) -> Vec<Value> {
     items.iter().filter(|item| !empty(item)).cloned().collect()
 }
 
-fn push(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn push(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     heap.fits(list.items.len() + 1, SLOT_BYTES)?;
     let items = list.items.iter().chain(args.rest(1)).cloned().collect();
-    heap.list(Of::Any, items)
+    heap.list(ElementType::Any, items)
 }
 
-fn prepend(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn prepend(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     heap.fits(list.items.len() + 1, SLOT_BYTES)?;
     let items = args.rest(1).iter().chain(&list.items).cloned().collect();
-    heap.list(Of::Any, items)
+    heap.list(ElementType::Any, items)
 }
 
-fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, Fault> {
+fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool, ExecError> {
     for item in items {
         if same(heap, item, wanted, 0)? {
             return Ok(true);
@@ -112,34 +116,34 @@ fn contains(heap: &mut Heap<'_>, items: &[Value], wanted: &Value) -> Result<bool
     Ok(false)
 }
 
-fn uniq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn uniq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut kept: Vec<Value> = Vec::new();
     for item in &args.list(0)?.items {
         if !contains(heap, &kept, item)? {
             kept.push(item.clone());
         }
     }
-    heap.list(Of::Any, kept)
+    heap.list(ElementType::Any, kept)
 }
 
-fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn without(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut kept = Vec::new();
     for item in &args.list(0)?.items {
         if !contains(heap, args.rest(1), item)? {
             kept.push(item.clone());
         }
     }
-    heap.list(Of::Any, kept)
+    heap.list(ElementType::Any, kept)
 }
 
-fn has(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn has(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     if args.any(1).is_nil() {
         return Ok(Value::Bool(false));
     }
     contains(heap, &args.list(1)?.items, args.any(0)).map(Value::Bool)
 }
 
-fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let list = args.list(0)?;
     if list.items.is_empty() {
         return Ok(Value::Nil);
@@ -153,13 +157,13 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let items = items.ok_or_else(|| args.error("slice bounds out of range"))?;
     heap.fits(items.len(), SLOT_BYTES)?;
     // Upstream, the result shares memory with the list.
-    if list.shared || list.of == Of::Text && Rc::strong_count(list) > 1 {
+    if list.shared || list.of == ElementType::Text && Rc::strong_count(list) > 1 {
         return heap.shared(list.of, items.to_vec());
     }
     heap.list(list.of, items.to_vec())
 }
 
-fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut items = Vec::new();
     for index in 0..args.values.len() {
         let list = args.list(index)?;
@@ -167,10 +171,10 @@ fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
         items.extend(list.items.iter().cloned());
     }
     heap.differs(items.is_empty(), || "`concat` of empty lists".to_owned())?;
-    heap.list(Of::Any, items)
+    heap.list(ElementType::Any, items)
 }
 
-fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let size = args.count(0)?;
     if size == 0 {
         return Err(args.error("chunks of 0 elements"));
@@ -178,27 +182,27 @@ fn chunk(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     let list = args.list(1)?;
     let mut chunks = Vec::new();
     for items in list.items.chunks(size) {
-        chunks.push(heap.list(Of::Any, items.to_vec())?);
+        chunks.push(heap.list(ElementType::Any, items.to_vec())?);
     }
-    heap.list(Of::List, chunks)
+    heap.list(ElementType::List, chunks)
 }
 
 /// As upstream, a list of strings is returned itself, not copied.
-fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let items = texts(heap, args.any(0))?;
     let Value::List(list) = args.any(0) else {
         return heap.texts(items);
     };
-    if list.of == Of::Text {
+    if list.of == ElementType::Text {
         return Ok(Value::List(Rc::clone(list)));
     }
     if list.shared {
-        return heap.shared(Of::Text, items.into_iter().map(Value::Text).collect());
+        return heap.shared(ElementType::Text, items.into_iter().map(Value::Text).collect());
     }
     heap.texts(items)
 }
 
-fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let Value::List(list) = args.any(0) else {
         let text = text_of(heap, args.any(0))?;
         return heap.texts([text]);
@@ -207,10 +211,10 @@ fn sort(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.work(items.len().saturating_mul(64))?;
     // SECURITY: upstream sorts strings in place, so any other holder of the list sees it sorted
     // there, and unsorted here.
-    let is_held = list.shared || list.of == Of::Text && Rc::strong_count(list) > 1;
+    let is_held = list.shared || list.of == ElementType::Text && Rc::strong_count(list) > 1;
     if is_held && !items.is_sorted() {
         let why = "`sortAlpha` would change a list that is used elsewhere too; sort a `concat` of it";
-        return Err(Fault::Divergent(why.to_owned()));
+        return Err(ExecError::Divergent(why.to_owned()));
     }
     items.sort_unstable();
     heap.texts(items)

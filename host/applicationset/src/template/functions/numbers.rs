@@ -1,11 +1,11 @@
 //! Template functions for arithmetic.
 
-use super::{Args, Entry, MANY, text_of};
-use crate::template::Fault;
+use super::{Args, FunctionEntry, VARIADIC, text_of};
+use crate::template::ExecError;
 use crate::template::print;
-use crate::template::value::{Heap, Of, Value};
+use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("atoi", 1, 1, |_, args| Ok(Value::Int(atoi(args.text(0)?)))),
     ("int64", 1, 1, |heap, args| {
         Ok(Value::Int64(bounded(heap, args.any(0))?))
@@ -19,7 +19,7 @@ pub(super) const TABLE: &[Entry] = &[
     ("add1", 1, 1, |heap, args| {
         Ok(Value::Int64(bounded(heap, args.any(0))?.wrapping_add(1)))
     }),
-    ("add", 0, MANY, |heap, args| {
+    ("add", 0, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(0, i64::wrapping_add)))
     }),
     ("sub", 2, 2, |heap, args| {
@@ -29,41 +29,43 @@ pub(super) const TABLE: &[Entry] = &[
     }),
     ("div", 2, 2, |heap, args| divide(heap, args, i64::wrapping_div)),
     ("mod", 2, 2, |heap, args| divide(heap, args, i64::wrapping_rem)),
-    ("mul", 1, MANY, |heap, args| {
+    ("mul", 1, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().fold(1, i64::wrapping_mul)))
     }),
     ("add1f", 1, 1, |_, args| {
         exact(args, &[float(args.any(0)), 1.0], Operation::Add)
     }),
-    ("addf", 0, MANY, |_, args| {
+    ("addf", 0, VARIADIC, |_, args| {
         let numbers: Vec<f64> = std::iter::once(0.0).chain(args.values.iter().map(float)).collect();
         exact(args, &numbers, Operation::Add)
     }),
-    ("subf", 1, MANY, |_, args| {
+    ("subf", 1, VARIADIC, |_, args| {
         exact(args, &floats(args), Operation::Subtract)
     }),
-    ("mulf", 1, MANY, |_, args| {
+    ("mulf", 1, VARIADIC, |_, args| {
         exact(args, &floats(args), Operation::Multiply)
     }),
-    ("divf", 1, MANY, |_, args| exact(args, &floats(args), Operation::Divide)),
-    ("max", 1, MANY, |heap, args| {
+    ("divf", 1, VARIADIC, |_, args| {
+        exact(args, &floats(args), Operation::Divide)
+    }),
+    ("max", 1, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
     }),
-    ("biggest", 1, MANY, |heap, args| {
+    ("biggest", 1, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().max().unwrap_or(0)))
     }),
-    ("min", 1, MANY, |heap, args| {
+    ("min", 1, VARIADIC, |heap, args| {
         Ok(Value::Int64(wholes(heap, args)?.into_iter().min().unwrap_or(0)))
     }),
-    ("maxf", 1, MANY, |_, args| {
+    ("maxf", 1, VARIADIC, |_, args| {
         Ok(Value::Float(extreme(args, |best, next| next > best)))
     }),
-    ("minf", 1, MANY, |_, args| {
+    ("minf", 1, VARIADIC, |_, args| {
         Ok(Value::Float(extreme(args, |best, next| next < best)))
     }),
     ("ceil", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).ceil()))),
     ("floor", 1, 1, |_, args| Ok(Value::Float(float(args.any(0)).floor()))),
-    ("round", 2, MANY, round),
+    ("round", 2, VARIADIC, round),
     ("until", 1, 1, |heap, args| {
         let count = args.int(0)?;
         let step = if count < 0 { -1 } else { 1 };
@@ -73,7 +75,7 @@ pub(super) const TABLE: &[Entry] = &[
         let steps = (args.int(0)?, args.int(1)?, args.int(2)?);
         numbers(heap, args, steps)
     }),
-    ("seq", 0, MANY, seq),
+    ("seq", 0, VARIADIC, seq),
 ];
 
 /// A value as an integer; anything that is not a number counts as 0.
@@ -93,13 +95,13 @@ const WHOLE_FLOATS: f64 = 9_223_372_036_854_775_808.0;
 
 /// As [`whole`]. SECURITY: the result for numbers beyond 64 bits depends on the machine that Argo
 /// CD runs on.
-fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, Fault> {
+fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, ExecError> {
     let is_beyond = matches!(value, Value::Float(number) if number.is_nan() || number.abs() >= WHOLE_FLOATS);
     heap.differs(is_beyond, || "a number beyond 64 bits".to_owned())?;
     Ok(whole(value))
 }
 
-fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, Fault> {
+fn wholes(heap: &Heap<'_>, args: &Args<'_>) -> Result<Vec<i64>, ExecError> {
     args.values.iter().map(|value| bounded(heap, value)).collect()
 }
 
@@ -184,7 +186,7 @@ fn floats(args: &Args<'_>) -> Vec<f64> {
     args.values.iter().map(float).collect()
 }
 
-fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, Fault> {
+fn divide(heap: &Heap<'_>, args: &Args<'_>, by: fn(i64, i64) -> i64) -> Result<Value, ExecError> {
     match (bounded(heap, args.any(0))?, bounded(heap, args.any(1))?) {
         (_, 0) => Err(args.error("integer divide by zero")),
         (left, right) => Ok(Value::Int64(by(left, right))),
@@ -205,7 +207,7 @@ fn extreme(args: &Args<'_>, better: fn(f64, f64) -> bool) -> f64 {
         .unwrap_or(0.0)
 }
 
-fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let on = match args.any(2) {
         Value::Nil => 0.5,
         Value::Float(number) => *number,
@@ -225,7 +227,7 @@ fn round(_: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
 }
 
 /// The numbers from `start` up to, but not including, `stop`.
-fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64)) -> Result<Vec<i64>, Fault> {
+fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64)) -> Result<Vec<i64>, ExecError> {
     let down = stop < start;
     if (down && step >= 0) || (!down && step <= 0) {
         return Ok(Vec::new());
@@ -243,12 +245,12 @@ fn steps(heap: &Heap<'_>, args: &Args<'_>, (start, stop, step): (i64, i64, i64))
     Ok(numbers)
 }
 
-fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, Fault> {
+fn numbers(heap: &mut Heap<'_>, args: &Args<'_>, range: (i64, i64, i64)) -> Result<Value, ExecError> {
     let items = steps(heap, args, range)?.into_iter().map(Value::Int).collect();
-    heap.list(Of::Int, items)
+    heap.list(ElementType::Int, items)
 }
 
-fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn seq(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let given = (0..args.values.len())
         .map(|index| args.int(index))
         .collect::<Result<Vec<_>, _>>()?;
@@ -289,7 +291,7 @@ const PRECISION: i32 = 16;
 
 /// Computes with decimals, so that 0.1 and 0.2 make 0.3; with binary floating point if decimals
 /// would need more than 38 digits.
-fn exact(args: &Args<'_>, numbers: &[f64], operation: Operation) -> Result<Value, Fault> {
+fn exact(args: &Args<'_>, numbers: &[f64], operation: Operation) -> Result<Value, ExecError> {
     let Some((first, rest)) = numbers.split_first() else {
         return Ok(Value::Float(0.0));
     };

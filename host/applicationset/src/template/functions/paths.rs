@@ -1,10 +1,10 @@
 //! Template functions for paths and URLs.
 
-use super::{Args, Entry};
-use crate::template::Fault;
-use crate::template::value::{Heap, Of, Value};
+use super::{Args, FunctionEntry};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("base", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
     ("osBase", 1, 1, |heap, args| heap.text(base(args.text(0)?))),
     ("dir", 1, 1, |heap, args| heap.text(dir(args.text(0)?))),
@@ -133,7 +133,7 @@ fn decoded(text: &str) -> Option<String> {
         .map(std::borrow::Cow::into_owned)
 }
 
-fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let text = args.text(0)?;
     let wrong = || args.error(format!("unable to parse url: `{text}`"));
     let parts = take_apart(text).ok_or_else(wrong)?;
@@ -143,7 +143,7 @@ fn parse(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
         Some((inner, _)) => inner,
         None => parts.host.rsplit_once(':').map_or(parts.host, |(name, _)| name),
     };
-    let map = heap.map(Of::Any)?;
+    let map = heap.map(ElementType::Any)?;
     let fields = [
         ("scheme", parts.scheme.as_str()),
         ("host", parts.host),
@@ -184,7 +184,7 @@ const PATH: &percent_encoding::AsciiSet = &percent_encoding::NON_ALPHANUMERIC
 /// Characters that a fragment may contain unencoded.
 const FRAGMENT: &percent_encoding::AsciiSet = &PATH.remove(b'?');
 
-fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let map = args.map(0)?;
     let part = |key: &str| match map.get(key) {
         None => Ok(String::new()),

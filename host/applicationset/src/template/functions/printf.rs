@@ -7,10 +7,10 @@ use std::iter::Peekable;
 use std::str::Chars;
 
 use super::super::value::{DEPTH, Heap, Value};
-use super::super::{Fault, print};
-use super::{Args, Entry};
+use super::super::{ExecError, print};
+use super::{Args, FunctionEntry};
 
-pub(super) const TABLE: &[Entry] = &[("printf", 1, super::MANY, printf)];
+pub(super) const TABLE: &[FunctionEntry] = &[("printf", 1, super::VARIADIC, printf)];
 
 /// The largest width or precision that Go accepts.
 const TOO_LARGE: i64 = 1_000_000;
@@ -45,7 +45,7 @@ impl<'v> Cursor<'v> {
     }
 }
 
-fn printf(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn printf(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let format = args.text(0)?;
     let mut cursor = Cursor {
         values: args.rest(1),
@@ -70,7 +70,7 @@ fn printf(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(text)
 }
 
-fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(), Fault> {
+fn extra(heap: &mut Heap<'_>, text: &mut String, values: &[Value]) -> Result<(), ExecError> {
     text.push_str("%!(EXTRA ");
     for (index, value) in values.iter().enumerate() {
         if index > 0 {
@@ -90,7 +90,7 @@ fn directive(
     heap: &mut Heap<'_>,
     text: &mut String,
     (letters, cursor): (&mut Peekable<Chars<'_>>, &mut Cursor<'_>),
-) -> Result<(), Fault> {
+) -> Result<(), ExecError> {
     let mut flags = Flags::default();
     while let Some(flag) = letters.next_if(|letter| "+-# 0".contains(*letter)) {
         match flag {
@@ -185,9 +185,9 @@ fn size(letters: &mut Peekable<Chars<'_>>, cursor: &mut Cursor<'_>) -> Size {
 
 type Verb = (char, Flags, usize);
 
-fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), Fault> {
+fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
     if depth > DEPTH {
-        return Err(Fault::Depth { allowed: DEPTH });
+        return Err(ExecError::Depth { allowed: DEPTH });
     }
     heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
@@ -256,7 +256,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
 }
 
 /// A value that does not support the verb is shown with `v` and the flags.
-fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), Fault> {
+fn bad(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, depth): Verb) -> Result<(), ExecError> {
     let _ = write!(text, "%!{verb}({}=", value.type_name());
     shown(heap, text, value, ('v', flags, depth))?;
     text.push(')');

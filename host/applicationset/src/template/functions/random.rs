@@ -4,11 +4,11 @@ use aws_lc_rs::rand;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Args, Entry};
-use crate::template::Fault;
+use super::{Args, FunctionEntry};
+use crate::template::ExecError;
 use crate::template::value::{Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("randAlphaNum", 1, 1, |heap, args| {
         letters(heap, args, |byte| byte.is_ascii_alphanumeric())
     }),
@@ -46,18 +46,18 @@ pub(super) const TABLE: &[Entry] = &[
     }),
 ];
 
-fn random(args: &Args<'_>, count: usize) -> Result<Vec<u8>, Fault> {
+fn random(args: &Args<'_>, count: usize) -> Result<Vec<u8>, ExecError> {
     let mut bytes = vec![0; count];
     rand::fill(&mut bytes).map_err(|_| args.error("no random bytes"))?;
     Ok(bytes)
 }
 
-fn number(args: &Args<'_>) -> Result<u64, Fault> {
+fn number(args: &Args<'_>) -> Result<u64, ExecError> {
     let bytes: [u8; 8] = random(args, 8)?.try_into().map_err(|_| args.error("no random bytes"))?;
     Ok(u64::from_le_bytes(bytes))
 }
 
-fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, Fault> {
+fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Result<Value, ExecError> {
     let count = args.count(0)?;
     heap.fits(count, 2)?;
     let mut text = String::with_capacity(count);
@@ -70,7 +70,7 @@ fn letters(heap: &mut Heap<'_>, args: &Args<'_>, wanted: fn(&u8) -> bool) -> Res
     heap.text(text)
 }
 
-fn shuffle(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn shuffle(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut letters: Vec<char> = args.text(0)?.chars().collect();
     heap.fits(letters.len(), 16)?;
     for last in (1..letters.len()).rev() {

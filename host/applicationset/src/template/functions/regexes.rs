@@ -8,11 +8,11 @@ use std::rc::Rc;
 use regex::{Captures, Match, Regex, RegexBuilder};
 
 use super::super::versions::{Version, satisfies};
-use super::{Args, Entry};
-use crate::template::Fault;
-use crate::template::value::{Heap, Of, Value};
+use super::{Args, FunctionEntry};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("regexMatch", 2, 2, |heap, args| {
         let pattern = expression(heap, args)?;
         let text = args.text(1)?;
@@ -79,7 +79,7 @@ const SEARCH_BYTES: usize = 256 * 1024;
 ///
 /// # Errors
 /// The pattern or the text exceeds a limit.
-fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, Fault> {
+fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>, ExecError> {
     let (pattern, text) = (args.text(0)?, args.text(1)?);
     for (what, observed, allowed) in [
         ("expression", pattern.len(), PATTERN_BYTES),
@@ -87,7 +87,7 @@ fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>,
     ] {
         if observed > allowed {
             let text = format!("the {what} has {observed} bytes, at most {allowed} are allowed");
-            return Err(Fault::Bound(args.error(text).to_string()));
+            return Err(ExecError::Bound(args.error(text).to_string()));
         }
     }
     heap.work(text.len().saturating_mul(4))?;
@@ -112,7 +112,7 @@ fn expression(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Option<Rc<Regex>>,
                 text.len(),
                 LARGE.text
             );
-            Err(Fault::Bound(args.error(text).to_string()))
+            Err(ExecError::Bound(args.error(text).to_string()))
         }
         Err(_) => Ok(None),
     }
@@ -125,7 +125,7 @@ fn built(pattern: &str, size: &Size) -> Result<Regex, regex::Error> {
         .build()
 }
 
-fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, Fault> {
+fn compiled(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Rc<Regex>, ExecError> {
     let wrong = |pattern: &str| args.error(format!("`{pattern}` is no regular expression, or too large a one"));
     expression(heap, args)?.ok_or_else(|| wrong(args.text(0).map_or("", |pattern| pattern)))
 }
@@ -194,17 +194,17 @@ fn escape(made: &mut String, letters: &mut std::iter::Peekable<std::str::Chars<'
     }
 }
 
-fn find(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn find(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     heap.text(pattern.find(args.text(1)?).map_or("", |found| found.as_str()))
 }
 
 /// Maximum number of matches; a negative argument means no maximum.
-fn most(args: &Args<'_>) -> Result<usize, Fault> {
+fn most(args: &Args<'_>) -> Result<usize, ExecError> {
     Ok(usize::try_from(args.int(2)?).unwrap_or(usize::MAX))
 }
 
-fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     let (text, most) = (args.text(1)?, most(args)?);
     let mut texts = Vec::new();
@@ -213,10 +213,10 @@ fn find_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
         heap.time()?;
         texts.push(heap.text(found.as_str())?);
     }
-    heap.list(Of::Text, texts)
+    heap.list(ElementType::Text, texts)
 }
 
-fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, Fault> {
+fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     let (text, with) = (args.text(1)?, args.text(2)?);
     // Each `$` may insert the match once more.
@@ -248,7 +248,7 @@ fn replace(heap: &mut Heap<'_>, args: &Args<'_>, literal: bool) -> Result<Value,
     heap.text(made)
 }
 
-fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let pattern = compiled(heap, args)?;
     let (text, most) = (args.text(1)?, most(args)?);
     if most == 0 {
@@ -272,5 +272,5 @@ fn split(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     if end != text.len() {
         parts.push(heap.text(text.get(begin..).unwrap_or_default())?);
     }
-    heap.list(Of::Text, parts)
+    heap.list(ElementType::Text, parts)
 }

@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use super::{Args, Entry, MANY, text_of};
-use crate::template::Fault;
-use crate::template::value::{Heap, Of, Value};
+use super::{Args, FunctionEntry, VARIADIC, text_of};
+use crate::template::ExecError;
+use crate::template::value::{ElementType, Heap, Value};
 
-pub(super) const TABLE: &[Entry] = &[
+pub(super) const TABLE: &[FunctionEntry] = &[
     ("trim", 1, 1, |heap, args| heap.text(args.text(0)?.trim())),
     ("upper", 1, 1, |heap, args| {
         let text = latin(heap, args)?;
@@ -44,13 +44,13 @@ pub(super) const TABLE: &[Entry] = &[
     ("hasSuffix", 2, 2, |_, args| {
         Ok(Value::Bool(args.text(1)?.ends_with(&**args.text(0)?)))
     }),
-    ("quote", 0, MANY, |heap, args| {
+    ("quote", 0, VARIADIC, |heap, args| {
         quotes(heap, args, (super::printf::quoted, true))
     }),
-    ("squote", 0, MANY, |heap, args| {
+    ("squote", 0, VARIADIC, |heap, args| {
         quotes(heap, args, (|text| format!("'{text}'"), false))
     }),
-    ("cat", 0, MANY, cat),
+    ("cat", 0, VARIADIC, cat),
     ("indent", 2, 2, |heap, args| indent(heap, args, "")),
     ("nindent", 2, 2, |heap, args| indent(heap, args, "\n")),
     ("replace", 3, 3, replace),
@@ -105,12 +105,12 @@ pub(super) const TABLE: &[Entry] = &[
 ];
 
 /// The end of the range of letters whose case is the same in all versions of Unicode.
-const LATIN: char = '\u{17f}';
+const LAST_STABLE_CASE: char = '\u{17f}';
 
 /// A string with the same upper and lower case in Argo CD.
-fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, Fault> {
+fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, ExecError> {
     let text = args.text(0)?;
-    heap.differs(text.chars().any(|letter| letter > LATIN), || {
+    heap.differs(text.chars().any(|letter| letter > LAST_STABLE_CASE), || {
         format!("`{}` of letters beyond U+017F", args.name)
     })?;
     Ok(text)
@@ -134,20 +134,24 @@ pub(super) fn lower(letter: char) -> char {
     }
 }
 
-fn repeat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn repeat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (count, text) = (args.count(0)?, args.text(1)?);
     heap.fits(count, text.len())?;
     heap.text(text.repeat(if text.is_empty() { 0 } else { count }))
 }
 
-fn trim_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn trim_all(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (letters, text) = (args.text(0)?, args.text(1)?);
     heap.work(letters.len().saturating_mul(text.len()))?;
     heap.text(text.trim_matches(|letter| letters.contains(letter)))
 }
 
 /// - `escapes`: whether unprintable characters are escaped.
-fn quotes(heap: &mut Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> String, bool)) -> Result<Value, Fault> {
+fn quotes(
+    heap: &mut Heap<'_>,
+    args: &Args<'_>,
+    (quote, escapes): (fn(&str) -> String, bool),
+) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
     for value in args.values.iter().filter(|value| !value.is_nil()) {
         let text = text_of(heap, value)?;
@@ -160,7 +164,7 @@ fn quotes(heap: &mut Heap<'_>, args: &Args<'_>, (quote, escapes): (fn(&str) -> S
     heap.text(texts.join(" "))
 }
 
-fn cat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn cat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let mut texts = Vec::new();
     for value in args.values.iter().filter(|value| !value.is_nil()) {
         texts.push(text_of(heap, value)?);
@@ -168,7 +172,7 @@ fn cat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.text(texts.join(" "))
 }
 
-fn indent(heap: &mut Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, Fault> {
+fn indent(heap: &mut Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, ExecError> {
     let (spaces, text) = (args.count(0)?, args.text(1)?);
     let lines = text.bytes().filter(|byte| *byte == b'\n').count() + 1;
     heap.fits(lines, spaces)?;
@@ -177,14 +181,14 @@ fn indent(heap: &mut Heap<'_>, args: &Args<'_>, before: &str) -> Result<Value, F
     heap.text(format!("{before}{padding}{text}"))
 }
 
-fn replace(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn replace(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (from, to, text) = (args.text(0)?, args.text(1)?, args.text(2)?);
     heap.work(text.len())?;
     heap.fits(text.matches(&**from).count(), to.len())?;
     heap.text(text.replace(&**from, to))
 }
 
-fn trunc(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn trunc(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (count, text) = (args.int(0)?, args.text(1)?);
     let bytes = text.as_bytes();
     let kept = match usize::try_from(count) {
@@ -197,7 +201,7 @@ fn trunc(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
     heap.bytes(kept.unwrap_or(bytes))
 }
 
-fn substr(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn substr(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (start, end, text) = (args.int(0)?, args.int(1)?, args.text(2)?);
     let bytes = text.as_bytes();
     let end = usize::try_from(end).ok();
@@ -243,7 +247,7 @@ fn abbreviate(text: &[u8], offset: i64, width: i64) -> Option<Vec<u8>> {
 }
 
 /// Wraps the lines of a text at spaces; words longer than a line are only broken if `hard`.
-fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, Fault> {
+fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, bool)) -> Result<Value, ExecError> {
     let width = usize::try_from(args.int(0)?.max(1)).unwrap_or(usize::MAX);
     heap.fits(text.len() / width + 1, line.len().saturating_add(width.min(text.len())))?;
     let mut wrapped: Vec<u8> = Vec::with_capacity(text.len());
@@ -273,7 +277,7 @@ fn wrap(heap: &mut Heap<'_>, args: &Args<'_>, (line, text, hard): (&str, &str, b
 }
 
 /// Splits a text into at most this many pieces; an empty separator splits between characters.
-fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) -> Result<Vec<&'t str>, Fault> {
+fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) -> Result<Vec<&'t str>, ExecError> {
     let most = most.unwrap_or(usize::MAX);
     if !by.is_empty() {
         heap.fits(text.matches(by).count() + 1, 64)?;
@@ -294,8 +298,8 @@ fn split<'t>(heap: &Heap<'_>, by: &str, (text, most): (&'t str, Option<usize>)) 
     Ok(pieces)
 }
 
-fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, Fault> {
-    let map = heap.map(Of::Text)?;
+fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, ExecError> {
+    let map = heap.map(ElementType::Text)?;
     for (index, part) in parts.into_iter().enumerate() {
         let part = heap.text(part)?;
         heap.put(&map, format!("_{index}"), part)?;
@@ -303,14 +307,14 @@ fn parts(heap: &mut Heap<'_>, parts: Vec<&str>) -> Result<Value, Fault> {
     Ok(Value::Map(map))
 }
 
-fn splitn(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn splitn(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let (by, count, text) = (args.text(0)?, args.int(1)?, args.text(2)?);
     let pieces = split(heap, by, (text, usize::try_from(count).ok()))?;
     parts(heap, pieces)
 }
 
 /// Elements as strings, without those that are nil.
-pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, Fault> {
+pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, ExecError> {
     match value {
         Value::List(list) => {
             heap.fits(list.items.len(), 64)?;
@@ -325,7 +329,7 @@ pub(super) fn texts(heap: &mut Heap<'_>, value: &Value) -> Result<Vec<Rc<str>>, 
     }
 }
 
-fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, Fault> {
+fn join(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     let by = args.text(0)?;
     let items = texts(heap, args.any(1))?;
     heap.fits(items.len(), by.len())?;

@@ -1,16 +1,16 @@
 //! Tests of what a string that a decision depends on may contain.
 
 use super::super::go::Go;
-use super::super::{Error, Role};
+use super::super::{AuthorizationImpact, Error};
 use crate::MissingKey;
 
-fn parsed(text: &str, role: Role) -> Result<(), Error> {
+fn parsed(text: &str, role: AuthorizationImpact) -> Result<(), Error> {
     Go::new(text, MissingKey::Default, role).map(|_| ())
 }
 
 /// The error for a string that is refused.
 fn refused(text: &str) -> String {
-    match parsed(text, Role::Judged) {
+    match parsed(text, AuthorizationImpact::Direct) {
         Err(Error::Divergent { what, .. }) => what,
         other => panic!("{text}: {other:?}"),
     }
@@ -35,7 +35,7 @@ fn what_both_read_alike_is_taken() {
         "{{ \"é\" }}{{ printf \"%5s|%-5s|%02d|%.3s\" .a .b .c .d }}{{ toYaml .a | nindent 4 }}",
         "{{\n\t.a\n}}{{ .a|lower }}{{ (.a) }}{{ ( .a ).b.c }}{{ $.a.b }}",
     ] {
-        assert_eq!(parsed(text, Role::Judged), Ok(()), "{text}");
+        assert_eq!(parsed(text, AuthorizationImpact::Direct), Ok(()), "{text}");
     }
 }
 
@@ -154,7 +154,7 @@ fn texts_beside_may_not_change_what_is_judged() {
         "{{ $d := dict }}{{ $_ := set $d \"a\" \"b\" }}{{ $d.a }}",
         "offset {{ .offset }} applicationset {{ semver .a }}",
     ] {
-        assert_eq!(parsed(text, Role::Beside), Ok(()), "{text}");
+        assert_eq!(parsed(text, AuthorizationImpact::Indirect), Ok(()), "{text}");
     }
     for text in [
         "{{ if eq (len \"\\xff\") 1 }}{{ $_ := set . \"p\" \"prod\" }}{{ end }}",
@@ -162,8 +162,8 @@ fn texts_beside_may_not_change_what_is_judged() {
         "{{ if eq (int 1.0) 1 }}{{ $_ := sortAlpha .path.segments }}{{ end }}",
         "{{- /* set */}} b {{ .a }}",
     ] {
-        let outcome = parsed(text, Role::Beside);
+        let outcome = parsed(text, AuthorizationImpact::Indirect);
         assert!(matches!(outcome, Err(Error::Divergent { .. })), "{text}: {outcome:?}");
-        assert_eq!(parsed(text, Role::Alone), Ok(()), "{text}");
+        assert_eq!(parsed(text, AuthorizationImpact::None), Ok(()), "{text}");
     }
 }

@@ -4,11 +4,11 @@
 
 use serde_json::{Value, json};
 
-use super::{Changing, changing};
-use crate::{ApplicationSet, KindName};
+use super::{Nondeterminism, changing};
+use crate::{ApplicationSet, GeneratorKind};
 
 /// What makes the projects of such a set change.
-fn found(go: bool, project: &str, generators: Value) -> Vec<Changing> {
+fn found(go: bool, project: &str, generators: Value) -> Vec<Nondeterminism> {
     of(json!({
         "goTemplate": go,
         "generators": generators,
@@ -16,7 +16,7 @@ fn found(go: bool, project: &str, generators: Value) -> Vec<Changing> {
     }))
 }
 
-fn of(spec: Value) -> Vec<Changing> {
+fn of(spec: Value) -> Vec<Nondeterminism> {
     let set = ApplicationSet::read_stored(json!({"metadata": {"name": "web", "namespace": "argocd"}, "spec": spec}));
     changing(&set.unwrap().spec)
 }
@@ -33,15 +33,15 @@ fn matrix(one: Value, other: Value) -> Value {
     json!({"matrix": {"generators": [one, other]}})
 }
 
-fn read(path: &str, kind: KindName) -> Changing {
-    Changing::Generator {
+fn read(path: &str, kind: GeneratorKind) -> Nondeterminism {
+    Nondeterminism::Generator {
         path: path.to_owned(),
         kind,
     }
 }
 
-fn made(path: &str) -> Changing {
-    Changing::Parameters { path: path.to_owned() }
+fn made(path: &str) -> Nondeterminism {
+    Nondeterminism::Parameters { path: path.to_owned() }
 }
 
 #[test]
@@ -78,14 +78,14 @@ fn what_others_write_changes() {
     assert_eq!(
         found(false, "{{p}}", generators),
         [
-            read("spec.generators[1].git", KindName::Git),
-            read("spec.generators[2].clusters", KindName::Clusters),
-            read("spec.generators[3].matrix.generators[1].git", KindName::Git),
+            read("spec.generators[1].git", GeneratorKind::Git),
+            read("spec.generators[2].clusters", GeneratorKind::Clusters),
+            read("spec.generators[3].matrix.generators[1].git", GeneratorKind::Git),
             read(
                 "spec.generators[4].merge.generators[1].matrix.generators[0].git",
-                KindName::Git
+                GeneratorKind::Git
             ),
-            read("spec.generators[5].plugin", KindName::Plugin),
+            read("spec.generators[5].plugin", GeneratorKind::Plugin),
         ]
     );
 }
@@ -98,7 +98,7 @@ fn the_template_of_a_generator_counts() {
         generator["git"]["template"] = json!({"metadata": {}, "spec": {"project": project}});
         json!([generator])
     };
-    let path = [read("spec.generators[0].git", KindName::Git)];
+    let path = [read("spec.generators[0].git", GeneratorKind::Git)];
     assert_eq!(found(false, "dev", with(json!("{{path.basename}}"))), path);
     assert_eq!(found(false, "{{path.basename}}", with(json!("dev"))), []);
     assert_eq!(found(false, "{{path.basename}}", with(json!(""))), path);
@@ -125,7 +125,11 @@ fn clocks_and_chance_change() {
         ("{{ genPrivateKey \"rsa\" }}", "genPrivateKey"),
         ("{{ slugify 20 .p }}", "slugify"),
     ] {
-        assert_eq!(found(true, project, lists()), [Changing::Function(name)], "{project}");
+        assert_eq!(
+            found(true, project, lists()),
+            [Nondeterminism::Function(name)],
+            "{project}"
+        );
         // Without Go templates it is an unknown parameter.
         assert_eq!(found(false, project, lists()), [], "{project}");
     }
@@ -153,7 +157,7 @@ fn names_by_the_clock_or_by_chance_change() {
             "templatePatch": patch,
         }))
     };
-    let by = |function, place| Changing::Name { function, place };
+    let by = |function, place| Nondeterminism::Name { function, place };
     let name = "{{ if eq (now | date \"2006\") \"2026\" }}mine{{ else }}payments{{ end }}";
     let (at, patch) = ("spec.template.metadata.name", "spec.templatePatch");
     assert_eq!(with(true, name, "{}"), [by("now", at)]);

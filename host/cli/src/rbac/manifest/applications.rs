@@ -12,11 +12,11 @@ use super::{ManifestArgs, ModeArg, used};
 use crate::format::Format;
 use crate::rbac::Error;
 use tollgate_config::raw;
-use tollgate_gateway::self_check::accounts::{Needs, by_cluster};
-use tollgate_gateway::self_check::manifest::applications::{Accounts, Check, classic, constrained};
-use tollgate_gateway::self_check::manifest::{Reach, Subject};
+use tollgate_gateway::self_check::accounts::{NeededAccounts, by_cluster};
+use tollgate_gateway::self_check::manifest::applications::{AccountsByNamespace, ExistenceCheck, classic, constrained};
+use tollgate_gateway::self_check::manifest::{ConstrainedPermissions, Subject};
 use tollgate_policy::applications::Applications;
-use tollgate_policy::impersonate::service_account::{Account, RESERVED_NAMESPACES, Rules};
+use tollgate_policy::impersonate::service_account::{Account, ImpersonationRules, RESERVED_NAMESPACES};
 use tollgate_state::{Cluster, source};
 
 /// What every output begins with.
@@ -31,7 +31,7 @@ const HEADER: &str = "\
 pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn Write) -> Result<u8, Error> {
     let (needs, keys) = args.of_applications()?;
     let cluster = name(&needs.cluster);
-    let accounts: Accounts = needs.accounts.keys().collect();
+    let accounts: AccountsByNamespace = needs.accounts.keys().collect();
     complain(&accounts, &args.subject, complaints)?;
     if accounts.is_empty() {
         writeln!(
@@ -41,11 +41,11 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
         return Ok(0);
     }
     let check = if args.with_account_check {
-        Check::With
+        ExistenceCheck::With
     } else {
-        Check::Without
+        ExistenceCheck::Without
     };
-    let reach = Reach {
+    let reach = ConstrainedPermissions {
         verbs: args.verbs.clone(),
         resources: args.resources.clone(),
         urls: args.urls.clone(),
@@ -89,7 +89,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
 }
 
 /// What the roles leave out, and what an administrator should look at twice.
-fn complain(accounts: &Accounts, subject: &Subject, complaints: &mut dyn Write) -> Result<(), Error> {
+fn complain(accounts: &AccountsByNamespace, subject: &Subject, complaints: &mut dyn Write) -> Result<(), Error> {
     for Account { namespace, name } in accounts.impossible() {
         writeln!(
             complaints,
@@ -114,22 +114,22 @@ fn complain(accounts: &Accounts, subject: &Subject, complaints: &mut dyn Write) 
 
 impl ManifestArgs {
     /// What the one cluster that is meant needs, and the keys of `extra`.
-    fn of_applications(&self) -> Result<(Needs, Vec<String>), Error> {
+    fn of_applications(&self) -> Result<(NeededAccounts, Vec<String>), Error> {
         let config = used(raw::load(&self.config))?;
         let Some(settings) = config.applications else {
             return Err(Error::Failed("the settings have no `applications`".to_owned()));
         };
         let resources = used(source::load_once(&config))?;
         let folder = config.policies_directory.join("applications");
-        let rules = used(Rules::load(&folder, settings.semantics))?;
+        let rules = used(ImpersonationRules::load(&folder, settings.semantics))?;
         let applications = Applications::build(&resources, &rules, settings.mode, None);
         let keys = rules.extra_keys().map(str::to_owned).collect();
         let needed = by_cluster(&applications, &resources.clusters).into_values().collect();
         Ok((self.one_cluster(needed, &resources.clusters)?, keys))
     }
 
-    fn one_cluster(&self, mut needed: Vec<Needs>, clusters: &[Cluster]) -> Result<Needs, Error> {
-        let names = |needed: &[Needs]| {
+    fn one_cluster(&self, mut needed: Vec<NeededAccounts>, clusters: &[Cluster]) -> Result<NeededAccounts, Error> {
+        let names = |needed: &[NeededAccounts]| {
             let names: Vec<&str> = needed.iter().map(|needs| name(&needs.cluster)).collect();
             names.join(", ")
         };
@@ -153,7 +153,7 @@ impl ManifestArgs {
             [] => Err(Error::Failed(format!("there is no cluster `{wanted}`"))),
             [only] => {
                 let found = needed.into_iter().find(|needs| needs.cluster.server == only.server);
-                Ok(found.unwrap_or_else(|| Needs {
+                Ok(found.unwrap_or_else(|| NeededAccounts {
                     cluster: Arc::new((*only).clone()),
                     accounts: BTreeMap::new(),
                 }))

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use crate::{Ambient, EksPodIdentity, KubernetesApi};
 
 /// Where Kubernetes mounts the files of a pod's own ServiceAccount.
-const ACCOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
+const SERVICE_ACCOUNT_DIR: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// Addresses of the EKS Pod Identity agent. No other host may be asked over plain HTTP.
 /// Source: eks-pod-identity-agent, its link-local addresses.
-const AGENTS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::23]/"];
+const EKS_AGENT_URLS: [&str; 2] = ["http://169.254.170.23/", "http://[fd00:ec2::23]/"];
 
 /// The pod's identities, as far as the environment has them.
 pub(super) fn ambient() -> Ambient {
@@ -36,14 +36,14 @@ fn kubernetes() -> Option<KubernetesApi> {
     let host = if host.contains(':') { format!("[{host}]") } else { host };
     Some(KubernetesApi {
         server: format!("https://{host}:{port}"),
-        token_file: Path::new(ACCOUNT).join("token"),
-        ca_file: Path::new(ACCOUNT).join("ca.crt"),
+        token_file: Path::new(SERVICE_ACCOUNT_DIR).join("token"),
+        ca_file: Path::new(SERVICE_ACCOUNT_DIR).join("ca.crt"),
     })
 }
 
 fn eks() -> Option<EksPodIdentity> {
     let url = variable("AWS_CONTAINER_CREDENTIALS_FULL_URI")?;
     let token_file = PathBuf::from(variable("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE")?);
-    let known = AGENTS.iter().any(|agent| url.starts_with(agent));
+    let known = EKS_AGENT_URLS.iter().any(|agent| url.starts_with(agent));
     known.then_some(EksPodIdentity { url, token_file })
 }

@@ -15,12 +15,12 @@
 //! where a file is.
 
 use std::sync::Arc;
-use tollgate_policy::application_request::Access;
+use tollgate_policy::application_request::ReadOrWrite;
 
-use crate::discovery::{Kind, Scope};
+use crate::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
-use tollgate_policy::application_request::Whom;
+use tollgate_policy::application_request::ActingIdentity;
 use tollgate_state::{Cluster, Project, destination};
 
 mod kept;
@@ -30,9 +30,9 @@ mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use kept::Kept;
-pub use lists::List;
-pub use name::{Format, Name, name_in_body};
+pub use kept::RestrictionsCache;
+pub use lists::ResourceList;
+pub use name::{BodyFormat, BodyName, name_in_body};
 
 use lists::{GroupKind, Lists};
 
@@ -41,13 +41,13 @@ const WRITES: [&str; 5] = ["create", "update", "patch", "delete", "deletecollect
 /// Verbs that only read them.
 const READS: [&str; 3] = ["get", "list", "watch"];
 /// First path segments of documents that describe what a cluster serves.
-const DOCUMENTS: [&str; 3] = ["api", "apis", "openapi"];
+const DISCOVERY_PREFIXES: [&str; 3] = ["api", "apis", "openapi"];
 /// Most bytes of each text chosen by the caller that a refusal repeats.
 const SHOWN_BYTES: usize = 256;
 
 /// Why a request is not permitted. The text is for the caller.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum Violation {
     /// The verb is unknown, or comes from the path.
     #[error("requests of this method and path are not permitted; a watch is `?watch=true`")]
     Verb,
@@ -69,32 +69,32 @@ pub enum Refusal {
     },
     /// The kind is unknown, or is not that of the request.
     #[error("it is not known what kind resource {resource} is")]
-    NoKind {
+    UnknownKind {
         /// Plural, with its group.
         resource: String,
     },
     /// A list of the project refuses the resource.
     #[error("resource {resource} is not permitted in project {project}: {list}")]
-    Listed {
-        /// `group/Kind`, or `Kind` of the core group.
+    DeniedByList {
+        /// `group/Kind`, or `ResourceKind` of the core group.
         resource: String,
         /// The project.
         project: String,
         /// The list.
-        list: List,
+        list: ResourceList,
     },
     /// A list of the project depends on the name, which is not known.
     #[error(
         "resource {resource} is permitted by name in project {project}, and the request has none that can be read: \
          {list}"
     )]
-    Unnamed {
+    NameRequired {
         /// `group/Kind`.
         resource: String,
         /// The project.
         project: String,
         /// The list.
-        list: List,
+        list: ResourceList,
     },
     /// A write in all namespaces at once.
     #[error("resource {resource} is in namespaces, and project {project} permits one namespace at a time")]
@@ -139,7 +139,7 @@ pub enum Refusal {
 
 /// The destination of an Application.
 #[derive(Clone, Copy, Debug)]
-pub struct Place<'a> {
+pub struct TargetCluster<'a> {
     /// The cluster.
     pub cluster: &'a Cluster,
     /// All known clusters: a project may permit only its own.
@@ -148,14 +148,14 @@ pub struct Place<'a> {
 
 /// What a request is about, with what is known of it.
 #[derive(Clone, Copy, Debug)]
-pub struct About<'a> {
+pub struct RequestObject<'a> {
     /// What it asks.
     pub attributes: &'a Attributes,
     /// The result of [`crate::discovery::Discovery::find`] for [`resource`]. `None` if there is
     /// none.
-    pub kind: Option<&'a Kind>,
+    pub kind: Option<&'a ResourceKind>,
     /// The name in its body. `None` unless [`Restrictions::needs_name`].
-    pub name: Option<&'a Name>,
+    pub name: Option<&'a BodyName>,
 }
 
 /// What a project permits, compiled.
@@ -163,7 +163,7 @@ pub struct About<'a> {
 pub struct Restrictions {
     project: Arc<Project>,
     lists: Lists,
-    places: destination::Places,
+    places: destination::CompiledDestinations,
 }
 
 /// Group, version and resource whose kind a request is about. `None` if it is not about a
@@ -176,48 +176,53 @@ pub fn resource(attributes: &Attributes) -> Option<(&str, &str, &str)> {
 
 impl Restrictions {
     /// Compiles the lists and destinations of `project`, merged with global projects.
-    /// Takes some microseconds for tens of rules; keep it by [`Kept`].
+    /// Takes some microseconds for tens of rules; keep it by [`RestrictionsCache`].
     pub fn of(project: &Arc<Project>) -> Self {
         Self {
             lists: Lists::compile(&project.resources),
-            places: destination::Places::of(project),
+            places: destination::CompiledDestinations::of(project),
             project: Arc::clone(project),
         }
     }
 
     /// Whether the decision depends on the name in a request's body, so that it has to be read
     /// with [`name_in_body`] before [`Self::check_write`].
-    pub fn needs_name(&self, attributes: &Attributes, kind: &Kind) -> bool {
+    pub fn needs_name(&self, attributes: &Attributes, kind: &ResourceKind) -> bool {
         let creates = attributes.verb == "create" && attributes.name.is_none();
         creates && self.lists.needs_name(kind.scope, GroupKind::of(kind))
     }
 
-    /// Whether a request that is [`Access::Write`] is permitted.
+    /// Whether a request that is [`ReadOrWrite::Write`] is permitted.
     ///
     /// - `whom`: the identity that would write. The gateway's own identity has more rights than
     ///   the caller should have, so it hands out no stored Secret and no token.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn check_write(&self, place: Place<'_>, about: About<'_>, whom: &Whom) -> Result<(), Refusal> {
+    /// [`Violation`].
+    pub fn check_write(
+        &self,
+        place: TargetCluster<'_>,
+        about: RequestObject<'_>,
+        whom: &ActingIdentity,
+    ) -> Result<(), Violation> {
         let attributes = about.attributes;
         if resource(attributes).is_none() {
-            return Err(Refusal::NoResource {
+            return Err(Violation::NoResource {
                 path: shown(&attributes.path),
                 project: self.project.name.clone(),
             });
         }
         if !WRITES.contains(&attributes.verb.as_str()) || attributes.has_verb_in_path() {
-            return Err(Refusal::Verb);
+            return Err(Violation::Verb);
         }
         match whom {
-            Whom::Controller => check_disclosure(attributes)?,
-            Whom::Account(_) => {}
+            ActingIdentity::Gateway => check_disclosure(attributes)?,
+            ActingIdentity::Account(_) => {}
         }
         self.check_object(place, about)
     }
 
-    /// Whether a request that is [`Access::Read`] is permitted: objects as in
+    /// Whether a request that is [`ReadOrWrite::Read`] is permitted: objects as in
     /// [`Self::check_write`], because Argo CD's resource tree has no others, and documents that
     /// describe what the cluster serves.
     ///
@@ -225,53 +230,58 @@ impl Restrictions {
     ///   asks nothing about itself.
     ///
     /// # Errors
-    /// [`Refusal`].
-    pub fn check_read(&self, place: Place<'_>, about: About<'_>, whom: &Whom) -> Result<(), Refusal> {
+    /// [`Violation`].
+    pub fn check_read(
+        &self,
+        place: TargetCluster<'_>,
+        about: RequestObject<'_>,
+        whom: &ActingIdentity,
+    ) -> Result<(), Violation> {
         let attributes = about.attributes;
         if !attributes.resource_request {
             return match is_document(attributes) {
                 true => Ok(()),
-                false => Err(Refusal::Path {
+                false => Err(Violation::Path {
                     path: shown(&attributes.path),
                     project: self.project.name.clone(),
                 }),
             };
         }
-        if Access::of(attributes) == Access::Read && attributes.verb == "create" {
+        if ReadOrWrite::of(attributes) == ReadOrWrite::Read && attributes.verb == "create" {
             return match whom {
-                Whom::Controller => Err(Refusal::Review),
-                Whom::Account(_) => Ok(()),
+                ActingIdentity::Gateway => Err(Violation::Review),
+                ActingIdentity::Account(_) => Ok(()),
             };
         }
-        if !READS.contains(&attributes.verb.as_str()) || Access::of(attributes) != Access::Read {
-            return Err(Refusal::Verb);
+        if !READS.contains(&attributes.verb.as_str()) || ReadOrWrite::of(attributes) != ReadOrWrite::Read {
+            return Err(Violation::Verb);
         }
         // SECURITY: Argo CD shows nobody the content of a Secret.
         match whom {
-            Whom::Controller if is_of_core(attributes, "secrets") => return Err(Refusal::Secret),
-            Whom::Controller | Whom::Account(_) => {}
+            ActingIdentity::Gateway if is_of_core(attributes, "secrets") => return Err(Violation::Secret),
+            ActingIdentity::Gateway | ActingIdentity::Account(_) => {}
         }
         self.check_object(place, about)
     }
 
-    fn check_object(&self, place: Place<'_>, about: About<'_>) -> Result<(), Refusal> {
+    fn check_object(&self, place: TargetCluster<'_>, about: RequestObject<'_>) -> Result<(), Violation> {
         let attributes = about.attributes;
         let kind = kind_of(about)?;
         let asked = GroupKind::of(kind);
         match kind.scope {
-            Scope::Cluster => {
+            ResourceScope::Cluster => {
                 let name = self.name_in_cluster(about, asked)?;
-                self.check_lists(Scope::Cluster, asked, name)
+                self.check_lists(ResourceScope::Cluster, asked, name)
             }
-            Scope::Namespaced => {
+            ResourceScope::Namespaced => {
                 let namespace = attributes.namespace.as_deref();
-                let namespace = namespace.ok_or_else(|| Refusal::AllNamespaces {
+                let namespace = namespace.ok_or_else(|| Violation::AllNamespaces {
                     resource: asked.to_string(),
                     project: self.project.name.clone(),
                 })?;
-                self.check_lists(Scope::Namespaced, asked, None)?;
+                self.check_lists(ResourceScope::Namespaced, asked, None)?;
                 if let Some(also) = written_besides(asked) {
-                    self.check_lists(Scope::Namespaced, also, None)?;
+                    self.check_lists(ResourceScope::Namespaced, also, None)?;
                 }
                 self.check_namespace(place, namespace)
             }
@@ -279,34 +289,38 @@ impl Restrictions {
     }
 
     /// The name of a cluster-scoped object, as far as it is known.
-    fn name_in_cluster<'a>(&self, about: About<'a>, asked: GroupKind<'_>) -> Result<Option<&'a str>, Refusal> {
+    fn name_in_cluster<'a>(
+        &self,
+        about: RequestObject<'a>,
+        asked: GroupKind<'_>,
+    ) -> Result<Option<&'a str>, Violation> {
         let attributes = about.attributes;
         let is_namespace = asked.group.is_empty() && attributes.resource.as_deref() == Some("namespaces");
         match (&attributes.namespace, &attributes.name) {
             (None, Some(name)) => Ok(Some(name)),
-            (None, None) if attributes.verb == "create" => Ok(about.name.and_then(Name::known)),
+            (None, None) if attributes.verb == "create" => Ok(about.name.and_then(BodyName::known)),
             (None, None) => Ok(None),
             // kube-apiserver reports a namespace as being in itself.
             (Some(namespace), Some(name)) if is_namespace && namespace == name => Ok(Some(name)),
-            (Some(_), _) => Err(Refusal::NotNamespaced {
+            (Some(_), _) => Err(Violation::NotNamespaced {
                 resource: asked.to_string(),
             }),
         }
     }
 
-    fn check_lists(&self, scope: Scope, asked: GroupKind<'_>, name: Option<&str>) -> Result<(), Refusal> {
+    fn check_lists(&self, scope: ResourceScope, asked: GroupKind<'_>, name: Option<&str>) -> Result<(), Violation> {
         let Some(list) = self.lists.refusing(scope, asked, name) else {
             return Ok(());
         };
         let (resource, project) = (asked.to_string(), self.project.name.clone());
         let unnamed = name.is_none() && self.lists.needs_name(scope, asked);
         Err(match unnamed {
-            true => Refusal::Unnamed {
+            true => Violation::NameRequired {
                 resource,
                 project,
                 list,
             },
-            false => Refusal::Listed {
+            false => Violation::DeniedByList {
                 resource,
                 project,
                 list,
@@ -314,11 +328,11 @@ impl Restrictions {
         })
     }
 
-    fn check_namespace(&self, place: Place<'_>, namespace: &str) -> Result<(), Refusal> {
+    fn check_namespace(&self, place: TargetCluster<'_>, namespace: &str) -> Result<(), Violation> {
         if self.places.permit(place.cluster, namespace, place.clusters) {
             return Ok(());
         }
-        Err(Refusal::Namespace {
+        Err(Violation::Namespace {
             namespace: shown(namespace),
             project: self.project.name.clone(),
         })
@@ -326,7 +340,7 @@ impl Restrictions {
 }
 
 impl<'a> GroupKind<'a> {
-    fn of(kind: &'a Kind) -> Self {
+    fn of(kind: &'a ResourceKind) -> Self {
         Self {
             group: &kind.group,
             kind: &kind.kind,
@@ -344,10 +358,10 @@ impl std::fmt::Display for GroupKind<'_> {
 }
 
 /// The kind, if it matches the request.
-fn kind_of(about: About<'_>) -> Result<&Kind, Refusal> {
+fn kind_of(about: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
     let asked = resource(about.attributes);
-    let same = |kind: &&Kind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
-    about.kind.filter(same).ok_or_else(|| Refusal::NoKind {
+    let same = |kind: &&ResourceKind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
+    about.kind.filter(same).ok_or_else(|| Violation::UnknownKind {
         resource: asked.map_or_else(String::new, |(group, _, resource)| {
             shown(&format!("{resource}.{group}")).trim_end_matches('.').to_owned()
         }),
@@ -367,21 +381,21 @@ fn is_of_core(attributes: &Attributes, resource: &str) -> bool {
 /// Refuses writes whose answer contains what the caller did not send.
 // SECURITY: a patch, its dry run and a deletion are answered with the stored Secret. A creation is
 // answered with what was sent.
-fn check_disclosure(attributes: &Attributes) -> Result<(), Refusal> {
+fn check_disclosure(attributes: &Attributes) -> Result<(), Violation> {
     let subresource = attributes.subresource.as_deref();
     if is_of_core(attributes, "serviceaccounts") && subresource == Some("token") {
-        return Err(Refusal::Token);
+        return Err(Violation::Token);
     }
     let creates = attributes.verb == "create" && attributes.name.is_none() && subresource.is_none();
     match is_of_core(attributes, "secrets") && !creates {
-        true => Err(Refusal::StoredSecret),
+        true => Err(Violation::StoredSecret),
         false => Ok(()),
     }
 }
 
 /// Whether a path that is not a resource describes which resources exist.
 fn is_document(attributes: &Attributes) -> bool {
-    if Access::of(attributes) != Access::Read {
+    if ReadOrWrite::of(attributes) != ReadOrWrite::Read {
         return false;
     }
     let path = attributes.path.trim_start_matches('/');
@@ -391,7 +405,7 @@ fn is_document(attributes: &Attributes) -> bool {
     }
     let mut segments = path.split('/');
     let plain = |segment: &str| !matches!(segment, "" | "." | "..");
-    segments.clone().all(plain) && segments.next().is_some_and(|first| DOCUMENTS.contains(&first))
+    segments.clone().all(plain) && segments.next().is_some_and(|first| DISCOVERY_PREFIXES.contains(&first))
 }
 
 fn shown(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! Caches [`Standing`]: what follows from a caller and an Application alone. The cache lives as
+//! Caches [`ApplicationEvaluation`]: what follows from a caller and an Application alone. The cache lives as
 //! long as its snapshot.
 //!
 //! Security: an entry belongs to one caller and one snapshot.
@@ -14,33 +14,33 @@ use crate::snapshot::{ApplicationsFront, Snapshot};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
-use tollgate_identity::authenticate::{Principal, REMEMBERED};
-use tollgate_policy::application_request::Need;
-use tollgate_policy::application_request::Whom;
-use tollgate_policy::applications::{Applications, Governed};
+use tollgate_identity::authenticate::{Principal, VERIFIED_TOKEN_TTL};
+use tollgate_policy::application_request::ActingIdentity;
+use tollgate_policy::application_request::ExtraPermission;
+use tollgate_policy::applications::{Applications, IndexedApplication};
 use tollgate_policy::impersonate;
-use tollgate_policy::impersonate::service_account::{self, Human, Rules};
-use tollgate_policy::rbac::{Outcome, Rbac, Tuple, object_name};
-use tollgate_policy::rego::{ApplicationFacts, ApplicationKnown, ApplicationVerdicts};
-use tollgate_proxy::record::Check;
+use tollgate_policy::impersonate::service_account::{self, ImpersonationRules, PrincipalInfo};
+use tollgate_policy::rbac::{Outcome, Rbac, RbacRequest, object_name};
+use tollgate_policy::rego::{ApplicationDetails, ApplicationFacts, ApplicationVerdicts};
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
 /// Size of the cache in KiB, approximately.
-const STANDINGS: u64 = 50_000;
+const CACHE_KIB: u64 = 50_000;
 
 /// Standings by the addresses of caller and Application. One cache for each snapshot.
 #[derive(Debug)]
-pub struct Standings(moka::sync::Cache<(usize, usize), Arc<Standing>, FxBuildHasher>);
+pub struct ApplicationEvaluationCache(moka::sync::Cache<(usize, usize), Arc<ApplicationEvaluation>, FxBuildHasher>);
 
-impl Default for Standings {
+impl Default for ApplicationEvaluationCache {
     fn default() -> Self {
         // Nobody chooses an address, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
-                .weigher(|_, standing: &Arc<Standing>| standing.weight)
-                .max_capacity(STANDINGS)
+                .weigher(|_, standing: &Arc<ApplicationEvaluation>| standing.weight)
+                .max_capacity(CACHE_KIB)
                 // Callers are verified again every few minutes, which makes a new one.
-                .time_to_live(REMEMBERED)
+                .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
         )
     }
@@ -48,28 +48,28 @@ impl Default for Standings {
 
 /// One caller, one Application, and what follows from the two.
 #[derive(Debug)]
-pub(super) struct Standing {
+pub(super) struct ApplicationEvaluation {
     pub(super) caller: Arc<Caller>,
-    pub(super) governed: Arc<Governed>,
+    pub(super) governed: Arc<IndexedApplication>,
     /// The RBAC object of the Application.
     object: String,
     /// RBAC's verdicts on [`PERMISSIONS`], in the same order.
     allowed: [bool; 5],
     /// The relevant verdicts in the form of records: for most requests, for those for logs, and
     /// for those that run programs.
-    checks: [Arc<[Check]>; 3],
+    checks: [Arc<[CheckRecord]>; 3],
     weight: u32,
-    pub(super) outcome: Result<Arc<Ready>, Obstacle>,
+    pub(super) outcome: Result<Arc<ResolvedApplication>, DenyReason>,
 }
 
 /// An Application that somebody can act for.
 #[derive(Debug)]
-pub(super) struct Ready {
+pub(super) struct ResolvedApplication {
     pub(super) project: Arc<Project>,
     pub(super) cluster: Arc<Cluster>,
     /// Whether the project permits cluster and namespace of the destination.
     pub(super) permitted: bool,
-    pub(super) whom: Whom,
+    pub(super) whom: ActingIdentity,
     /// The `extra` about the caller that is sent along.
     pub(super) extra: Arc<[(String, Vec<String>)]>,
     pub(super) facts: ApplicationFacts,
@@ -77,11 +77,11 @@ pub(super) struct Ready {
 
 /// Why nobody can act for an Application.
 #[derive(Debug)]
-pub(super) enum Obstacle {
+pub(super) enum DenyReason {
     Project,
     Destination(destination::Error),
     /// The gateway's own identity would act, but the settings forbid it.
-    Gateway,
+    GatewayRefused,
     Identity(service_account::Error),
     Extra(impersonate::Error),
 }
@@ -91,24 +91,24 @@ const PERMISSIONS: [(&str, &str); 5] = [
     ("applications", "get"),
     ("applications", "sync"),
     ("applications", "override"),
-    Need::Logs.rbac(),
-    Need::Exec.rbac(),
+    ExtraPermission::Logs.rbac(),
+    ExtraPermission::Exec.rbac(),
 ];
 
 /// What standings are computed from.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Ground<'a> {
+pub(super) struct Evaluator<'a> {
     pub(super) rbac: &'a Rbac,
     pub(super) index: &'a Applications,
-    pub(super) rules: &'a Rules,
+    pub(super) rules: &'a ImpersonationRules,
     pub(super) clusters: &'a [Cluster],
     pub(super) control_plane_namespace: &'a str,
     /// Whether the gateway acts as itself if no account does.
     pub(super) gateway_identity: GatewayIdentity,
-    pub(super) standings: &'a Standings,
+    pub(super) standings: &'a ApplicationEvaluationCache,
 }
 
-impl<'a> Ground<'a> {
+impl<'a> Evaluator<'a> {
     pub(super) fn of(snapshot: &'a Snapshot, front: &'a ApplicationsFront) -> Self {
         Self {
             rbac: &snapshot.rbac,
@@ -122,7 +122,7 @@ impl<'a> Ground<'a> {
     }
 
     /// What is known of `caller` and the Application `name`. `None` if it does not exist.
-    pub(super) fn standing(&self, caller: &Arc<Caller>, name: &ObjectName) -> Option<Arc<Standing>> {
+    pub(super) fn standing(&self, caller: &Arc<Caller>, name: &ObjectName) -> Option<Arc<ApplicationEvaluation>> {
         let governed = self.index.find(&name.namespace, &name.name)?;
         let key = (Arc::as_ptr(caller) as usize, Arc::as_ptr(governed) as usize);
         // INVARIANT: an entry keeps caller and Application alive, so no others can
@@ -138,7 +138,7 @@ impl<'a> Ground<'a> {
         Some(standing)
     }
 
-    fn find_out(&self, caller: &Arc<Caller>, governed: &Arc<Governed>) -> Standing {
+    fn find_out(&self, caller: &Arc<Caller>, governed: &Arc<IndexedApplication>) -> ApplicationEvaluation {
         let application = &governed.application;
         let object = object_name(
             self.control_plane_namespace,
@@ -151,7 +151,7 @@ impl<'a> Ground<'a> {
         let outcome = self.ready(caller, governed, &lookups).map(Arc::new);
         let allowed = lookups.each_ref().map(Lookup::is_allowed);
         let [get, sync, may_override, logs, exec] = lookups.map(Lookup::into_check);
-        Standing {
+        ApplicationEvaluation {
             caller: Arc::clone(caller),
             governed: Arc::clone(governed),
             allowed,
@@ -166,28 +166,33 @@ impl<'a> Ground<'a> {
         }
     }
 
-    fn ready(&self, caller: &Caller, governed: &Governed, lookups: &[Lookup; 5]) -> Result<Ready, Obstacle> {
-        let project = governed.project.as_ref().ok_or(Obstacle::Project)?;
+    fn ready(
+        &self,
+        caller: &Caller,
+        governed: &IndexedApplication,
+        lookups: &[Lookup; 5],
+    ) -> Result<ResolvedApplication, DenyReason> {
+        let project = governed.project.as_ref().ok_or(DenyReason::Project)?;
         let cluster = governed.destination.as_ref();
-        let cluster = cluster.map_err(|error| Obstacle::Destination(error.clone()))?;
+        let cluster = cluster.map_err(|error| DenyReason::Destination(error.clone()))?;
         let whom = whom(self.index.mode, governed)?;
         match (&whom, self.gateway_identity) {
             // SECURITY: the gateway's identity may do more in the cluster than the Application
             // should.
-            (Whom::Controller, GatewayIdentity::Refused) => return Err(Obstacle::Gateway),
-            (Whom::Controller, GatewayIdentity::Allowed) | (Whom::Account(_), _) => {}
+            (ActingIdentity::Gateway, GatewayIdentity::Refused) => return Err(DenyReason::GatewayRefused),
+            (ActingIdentity::Gateway, GatewayIdentity::Allowed) | (ActingIdentity::Account(_), _) => {}
         }
         let extra = match &whom {
-            Whom::Controller => Vec::new(),
-            Whom::Account(_) => {
+            ActingIdentity::Gateway => Vec::new(),
+            ActingIdentity::Account(_) => {
                 let human = human(&caller.principal);
                 let extra = self.rules.extra(&human, &governed.application);
-                extra.map_err(Obstacle::Extra)?
+                extra.map_err(DenyReason::Extra)?
             }
         };
         let namespace = &governed.application.destination.namespace;
         let permitted = destination::permitted(project, cluster, namespace, self.clusters);
-        let known = ApplicationKnown {
+        let known = ApplicationDetails {
             governed,
             project,
             cluster,
@@ -203,7 +208,7 @@ impl<'a> Ground<'a> {
             logs_get: logs.verdict(),
             exec_create: exec.verdict(),
         };
-        Ok(Ready {
+        Ok(ResolvedApplication {
             facts: ApplicationFacts::new(&caller.policy, &known, &verdicts),
             project: Arc::clone(project),
             cluster: Arc::clone(cluster),
@@ -215,18 +220,18 @@ impl<'a> Ground<'a> {
 }
 
 /// Determines who acts.
-fn whom(mode: ImpersonationMode, governed: &Governed) -> Result<Whom, Obstacle> {
+fn whom(mode: ImpersonationMode, governed: &IndexedApplication) -> Result<ActingIdentity, DenyReason> {
     match (mode, &governed.acting) {
-        (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(Whom::Controller),
-        (ImpersonationMode::Enforce, Err(error)) => Err(Obstacle::Identity(error.clone())),
+        (ImpersonationMode::Off | ImpersonationMode::Audit, _) => Ok(ActingIdentity::Gateway),
+        (ImpersonationMode::Enforce, Err(error)) => Err(DenyReason::Identity(error.clone())),
         (ImpersonationMode::Enforce, Ok(acting)) => match &acting.account {
-            Some(_) => Ok(Whom::Account(Arc::clone(&acting.impersonation))),
-            None => Ok(Whom::Controller),
+            Some(_) => Ok(ActingIdentity::Account(Arc::clone(&acting.impersonation))),
+            None => Ok(ActingIdentity::Gateway),
         },
     }
 }
 
-impl Standing {
+impl ApplicationEvaluation {
     /// Whether RBAC lets the caller see the Application.
     pub(super) fn may_get(&self) -> bool {
         let [get, ..] = self.allowed;
@@ -247,7 +252,7 @@ impl Standing {
 
     /// Whether RBAC lets the caller do something else with the Application.
     pub(super) fn decides(&self, rbac: &Rbac, action: &str) -> bool {
-        let tuple = Tuple {
+        let tuple = RbacRequest {
             resource: "applications",
             action,
             object: &self.object,
@@ -259,27 +264,27 @@ impl Standing {
     }
 
     /// Whether RBAC grants the additional right that some requests need.
-    pub(super) fn may(&self, need: Need) -> bool {
+    pub(super) fn may(&self, need: ExtraPermission) -> bool {
         let [.., logs, exec] = self.allowed;
         match need {
-            Need::Logs => logs,
-            Need::Exec => exec,
+            ExtraPermission::Logs => logs,
+            ExtraPermission::Exec => exec,
         }
     }
 
     /// The verdicts that matter to a request, in the form of records.
-    pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[Check]> {
+    pub(super) fn checks(&self, attributes: &Attributes) -> Arc<[CheckRecord]> {
         let [most, logs, run] = &self.checks;
-        Arc::clone(match Need::of(attributes) {
+        Arc::clone(match ExtraPermission::of(attributes) {
             None => most,
-            Some(Need::Logs) => logs,
-            Some(Need::Exec) => run,
+            Some(ExtraPermission::Logs) => logs,
+            Some(ExtraPermission::Exec) => run,
         })
     }
 }
 
 /// Memory a standing holds and keeps alive, approximately, in KiB.
-fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
+fn weigh(caller: &Caller, governed: &IndexedApplication, checks: [&CheckRecord; 5]) -> u32 {
     let texts = checks.map(|check| {
         // Twice for records, once for the policy.
         3 * (check.object.len() + check.rule.as_ref().map_or(0, String::len))
@@ -295,8 +300,8 @@ fn weigh(caller: &Caller, governed: &Governed, checks: [&Check; 5]) -> u32 {
 }
 
 /// What expressions can read of a verified caller.
-fn human(principal: &Principal) -> Human<'_> {
-    Human {
+fn human(principal: &Principal) -> PrincipalInfo<'_> {
+    PrincipalInfo {
         username: principal.username(),
         groups: principal.groups(),
         issuer: principal.issuer(),

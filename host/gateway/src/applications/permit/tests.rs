@@ -4,21 +4,23 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::applications::permit::standing::Ground;
+use crate::applications::permit::standing::Evaluator;
 use crate::applications::permit::{
-    ApplicationAccess, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS, Standings, enter,
+    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS, enter,
 };
-use crate::caller::{Caller, Callers};
+use crate::caller::{Caller, CallerCache};
 use tollgate_config::GatewayIdentity;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::upgrade::Protocol;
-use tollgate_identity::authenticate::{Presented, Principal};
-use tollgate_policy::application_request::{Access, Found, Listed, Operation, Owned, Whom};
+use tollgate_identity::authenticate::{CredentialTransport, Principal};
+use tollgate_policy::application_request::{
+    ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
+};
 use tollgate_policy::applications::Applications;
 use tollgate_policy::impersonate::Impersonation;
-use tollgate_policy::impersonate::service_account::Rules;
+use tollgate_policy::impersonate::service_account::ImpersonationRules;
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, Front, Source};
 use tollgate_state::{ObjectName, Resources, directory};
@@ -37,8 +39,8 @@ struct World {
     rbac: Rbac,
     index: Applications,
     policy: ApplicationsPolicy,
-    callers: Callers,
-    standings: Standings,
+    callers: CallerCache,
+    standings: ApplicationEvaluationCache,
     gateway_identity: GatewayIdentity,
 }
 
@@ -54,9 +56,9 @@ impl World {
     fn with_rules(mode: ImpersonationMode, rules: &str) -> Self {
         let loaded = directory::load_text(STATE, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
+        let source = PolicySource::from_resources(&resources, tollgate_config::RbacSemantics::Argocd);
         let rbac = Rbac::compile(&source.value.unwrap()).value.unwrap();
-        let rules = Rules::parse("impersonation.cel.yaml", rules, ServiceAccountSemantics::Strict);
+        let rules = ImpersonationRules::parse("impersonation.cel.yaml", rules, ServiceAccountSemantics::Strict);
         let rules = rules.value.unwrap_or_else(|| panic!("{:?}", rules.diagnostics));
         let index = Applications::build(&resources, &rules, Some(mode), None);
         assert!(
@@ -71,15 +73,15 @@ impl World {
             rbac,
             index,
             policy: ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), rules),
-            callers: Callers::default(),
-            standings: Standings::default(),
+            callers: CallerCache::default(),
+            standings: ApplicationEvaluationCache::default(),
             gateway_identity: GatewayIdentity::Allowed,
         }
     }
 
     fn caller(&self, claims: &Value) -> Arc<Caller> {
         let claims = claims.as_object().unwrap().clone();
-        let principal = Arc::new(Principal::for_test(claims, Presented::Bearer));
+        let principal = Arc::new(Principal::for_test(claims, CredentialTransport::Bearer));
         self.callers.of(&principal, &self.rbac)
     }
 
@@ -93,8 +95,8 @@ impl World {
         self.caller(&json!({"iss": "argocd", "sub": subject, "iat": 1_700_000_000, "jti": "1"}))
     }
 
-    fn ground(&self) -> Ground<'_> {
-        Ground {
+    fn ground(&self) -> Evaluator<'_> {
+        Evaluator {
             rbac: &self.rbac,
             index: &self.index,
             rules: &self.policy.rules,
@@ -129,14 +131,19 @@ impl World {
     ) -> Result<ApplicationPermit, Error> {
         let access = self.enter(caller, name, attributes)?;
         let owned = match access.asks_object() {
-            true => Owned::Permitted,
-            false => Owned::Unasked,
+            true => OwnershipCheck::Permitted,
+            false => OwnershipCheck::NotChecked,
         };
-        self.decide(access, &Listed::Permitted, &owned)
+        self.decide(access, &ProjectListCheck::Permitted, &owned)
     }
 
-    fn decide(&self, access: ApplicationAccess, listed: &Listed, owned: &Owned) -> Result<ApplicationPermit, Error> {
-        self.policy.decide(access, Found { listed, owned })
+    fn decide(
+        &self,
+        access: ApplicationAccess,
+        listed: &ProjectListCheck,
+        owned: &OwnershipCheck,
+    ) -> Result<ApplicationPermit, Error> {
+        self.policy.decide(access, ObjectChecks { listed, owned })
     }
 }
 

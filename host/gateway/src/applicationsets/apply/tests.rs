@@ -5,7 +5,9 @@ use std::path::Path;
 use serde_json::{Value, json};
 
 use crate::applicationsets::apply::{Error, Options, Outcome, carry_out};
-use tollgate_applicationset::plan::{Action, Cascade, Change, Existing, Owner, Plan, Problem, linked, unlinked};
+use tollgate_applicationset::plan::{
+    Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, StoredState, linked, unlinked,
+};
 use tollgate_identity::clock::Clock;
 use tollgate_state::write::{self, Folder, Kind, Writer};
 use tollgate_state::{ObjectName, directory};
@@ -29,8 +31,8 @@ impl World {
         Writer::Directory(Folder::new(self.path(), "argocd"))
     }
 
-    async fn existing(&self) -> Existing {
-        Existing::read(&self.writer(), &name("web")).await.unwrap()
+    async fn existing(&self) -> StoredState {
+        StoredState::read(&self.writer(), &name("web")).await.unwrap()
     }
 
     async fn apply(&self, plan: Plan) -> Result<Outcome, Error> {
@@ -52,7 +54,7 @@ impl World {
 
     /// The set and the Applications `a` and `b` of it, written.
     async fn with_two(&self) {
-        let plan = plan(Existing::default(), &[("a", Action::Create), ("b", Action::Create)]);
+        let plan = plan(StoredState::default(), &[("a", Action::Create), ("b", Action::Create)]);
         self.apply(plan).await.unwrap();
     }
 }
@@ -84,7 +86,7 @@ fn application(name: &str, revision: &str) -> Value {
 }
 
 /// A plan that does these things to Applications, and stores the set.
-fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
+fn plan(existing: StoredState, actions: &[(&str, Action)]) -> Plan {
     let owner = existing.set.as_ref().map(|set| Owner::of("web", set));
     let find = |name: &str| {
         let found = existing
@@ -103,7 +105,7 @@ fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
             }),
             Action::Delete | Action::Keep => None,
         };
-        Change {
+        PlannedChange {
             name: name(of),
             action: *action,
             before,
@@ -122,7 +124,7 @@ fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
     });
     set["spec"]["goTemplate"] = json!(existing.set.is_some());
     Plan {
-        set: Change {
+        set: PlannedChange {
             name: name("web"),
             action: if existing.set.is_some() {
                 Action::Update
@@ -140,7 +142,7 @@ fn plan(existing: Existing, actions: &[(&str, Action)]) -> Plan {
     }
 }
 
-fn deletion(existing: Existing, cascade: Cascade) -> Plan {
+fn deletion(existing: StoredState, cascade: Cascade) -> Plan {
     let mut made = plan(existing, &[]);
     made.set.action = Action::Delete;
     made.set.after = None;
@@ -246,7 +248,7 @@ async fn a_conflict_leaves_every_file_as_it_was() {
 #[tokio::test]
 async fn an_application_that_appeared_meanwhile_is_not_overwritten() {
     let world = World::new();
-    let plan = plan(Existing::default(), &[("a", Action::Create), ("b", Action::Create)]);
+    let plan = plan(StoredState::default(), &[("a", Action::Create), ("b", Action::Create)]);
     let other = format!("{:#}\n", application("b", "theirs"));
     std::fs::write(world.path().join("theirs.json"), other).unwrap();
     let before = world.files();
@@ -264,7 +266,10 @@ async fn a_link_in_the_place_of_one_file_stops_all() {
     let blocked = world.path().join("application-argocd-z.yaml");
     std::os::unix::fs::symlink("/nowhere/at/all", &blocked).unwrap();
     let error = world.apply(plan).await.unwrap_err();
-    assert!(matches!(error.write(), Some(write::Error::Link { .. })), "{error}");
+    assert!(
+        matches!(error.write(), Some(write::Error::SymbolicLink { .. })),
+        "{error}"
+    );
     assert!(error.to_string().contains("`z` was not written"), "{error}");
     std::fs::remove_file(blocked).unwrap();
     assert_eq!(world.files(), before);
@@ -294,8 +299,8 @@ async fn more_deletions_than_allowed_take_their_number() {
 #[tokio::test]
 async fn a_plan_with_problems_is_not_carried_out() {
     let world = World::new();
-    let mut plan = plan(Existing::default(), &[("a", Action::Create)]);
-    plan.problems = (0..7).map(|number| Problem::Unnamed { number }).collect();
+    let mut plan = plan(StoredState::default(), &[("a", Action::Create)]);
+    plan.problems = (0..7).map(|number| PlanProblem::Unnamed { number }).collect();
     let error = world.apply(plan).await.unwrap_err();
     let text = error.to_string();
     assert!(
@@ -315,7 +320,7 @@ async fn a_set_goes_with_its_applications_or_without() {
     plan.changes = existing
         .applications
         .iter()
-        .map(|before| Change {
+        .map(|before| PlannedChange {
             name: name(before["metadata"]["name"].as_str().unwrap()),
             action: Action::Update,
             before: Some(before.clone()),
@@ -341,7 +346,7 @@ async fn a_set_goes_with_its_applications_or_without() {
     plan.changes = existing
         .applications
         .iter()
-        .map(|before| Change {
+        .map(|before| PlannedChange {
             name: name(before["metadata"]["name"].as_str().unwrap()),
             action: Action::Delete,
             before: Some(before.clone()),

@@ -16,30 +16,30 @@ use tokio::time::{Instant, sleep_until};
 use uuid::Uuid;
 
 use crate::applicationsets::grpc::call::{Call, Transport};
-use crate::applicationsets::grpc::{Error, Message, frame};
+use crate::applicationsets::grpc::{EncodedMessage, Error, frame};
 use crate::applicationsets::request::Code;
-use crate::rejection::Answer;
+use crate::rejection::ErrorResponse;
 use tollgate_proxy::forward::Body;
 
 const STATUS: HeaderName = HeaderName::from_static("grpc-status");
 const MESSAGE: HeaderName = HeaderName::from_static("grpc-message");
 /// Names fields that a message cannot represent.
-const LEFT_OUT: HeaderName = HeaderName::from_static("tollgate-left-out");
+const OMITTED_FIELDS: HeaderName = HeaderName::from_static("tollgate-left-out");
 
 /// Longest status message, in bytes. Clients bound the size of heads.
-const SENTENCE_BYTES: usize = 4096;
+const MAX_STATUS_MESSAGE_BYTES: usize = 4096;
 
 /// Bytes that a status message must encode on the wire.
-const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
+const PERCENT_ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
 /// How a call ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum CallStatus {
     Ok,
     Failed(Code),
 }
 
-impl End {
+impl CallStatus {
     fn number(self) -> u8 {
         match self {
             Self::Ok => 0,
@@ -51,15 +51,15 @@ impl End {
 /// The answer to a unary call.
 ///
 /// - `decision`: id of the record that let the caller in.
-pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Response<Body> {
+pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> Response<Body> {
     let data = frame::data(transport, &message.bytes);
     let body = match transport {
         Transport::Grpc => {
-            let frames = [Frame::data(data), last(transport, End::Ok)];
+            let frames = [Frame::data(data), last(transport, CallStatus::Ok)];
             Body::made(stream::iter(frames), None, decision)
         }
         Transport::Web | Transport::WebText => {
-            let trailers = frame::trailers(transport, &trailers_text(End::Ok));
+            let trailers = frame::trailers(transport, &trailers_text(CallStatus::Ok));
             let mut content = BytesMut::with_capacity(data.len() + trailers.len());
             content.extend_from_slice(&data);
             content.extend_from_slice(&trailers);
@@ -70,7 +70,7 @@ pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Respons
     if !message.left_out.is_empty()
         && let Ok(value) = HeaderValue::try_from(message.left_out.join(", "))
     {
-        response.headers_mut().insert(LEFT_OUT, value);
+        response.headers_mut().insert(OMITTED_FIELDS, value);
     }
     response
 }
@@ -83,7 +83,7 @@ pub fn unary(transport: Transport, message: &Message, decision: Uuid) -> Respons
 pub fn stream<E: Send + 'static>(
     call: Call,
     events: BoxStream<'static, E>,
-    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
+    write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
     (expires_at, decision): (Option<Timestamp>, Uuid),
 ) -> Response<Body> {
     let frames = frames(call, events, write);
@@ -93,7 +93,7 @@ pub fn stream<E: Send + 'static>(
 fn frames<E: Send + 'static>(
     call: Call,
     events: BoxStream<'static, E>,
-    write: impl Fn(&E) -> Result<Message, Error> + Send + 'static,
+    write: impl Fn(&E) -> Result<EncodedMessage, Error> + Send + 'static,
 ) -> impl Stream<Item = Frame<Bytes>> + Send + 'static {
     stream::unfold(Some((events, write)), move |open| async move {
         let (mut events, write) = open?;
@@ -108,8 +108,8 @@ fn frames<E: Send + 'static>(
                 let data = Frame::data(frame::data(call.transport, &message.bytes));
                 (data, Some((events, write)))
             }
-            Ok(None) => (last(call.transport, End::Ok), None),
-            Err(error) => (last(call.transport, End::Failed(error.code())), None),
+            Ok(None) => (last(call.transport, CallStatus::Ok), None),
+            Err(error) => (last(call.transport, CallStatus::Failed(error.code())), None),
         })
     })
 }
@@ -125,7 +125,7 @@ async fn until(deadline: Option<Instant>) {
 }
 
 /// An answer that consists only of a status.
-pub fn refuse(transport: Transport, answer: &Answer) -> Response<Body> {
+pub fn refuse(transport: Transport, answer: &ErrorResponse) -> Response<Body> {
     let mut response = head(transport, Body::empty());
     let fields = response.headers_mut();
     fields.insert(STATUS, HeaderValue::from(u16::from(answer.grpc().number())));
@@ -136,12 +136,12 @@ pub fn refuse(transport: Transport, answer: &Answer) -> Response<Body> {
 }
 
 /// Everything that is refused, in one line, because clients print it as it is.
-fn sentence(answer: &Answer) -> String {
+fn sentence(answer: &ErrorResponse) -> String {
     let mut unsaid = answer.more_refusals;
     let mut sentence = String::new();
     for refusal in &answer.refusals {
         let text = refusal.to_string();
-        if !sentence.is_empty() && sentence.len() + text.len() > SENTENCE_BYTES / 2 {
+        if !sentence.is_empty() && sentence.len() + text.len() > MAX_STATUS_MESSAGE_BYTES / 2 {
             unsaid = unsaid.saturating_add(1);
             continue;
         }
@@ -165,8 +165,11 @@ fn encoded(sentence: &str) -> String {
     let mut characters = [0; 4];
     for character in sentence.chars() {
         let before = text.len();
-        text.extend(utf8_percent_encode(character.encode_utf8(&mut characters), ENCODED));
-        if text.len() > SENTENCE_BYTES {
+        text.extend(utf8_percent_encode(
+            character.encode_utf8(&mut characters),
+            PERCENT_ENCODED,
+        ));
+        if text.len() > MAX_STATUS_MESSAGE_BYTES {
             text.truncate(before);
             break;
         }
@@ -181,7 +184,7 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
 }
 
 /// The last frame of a stream.
-fn last(transport: Transport, end: End) -> Frame<Bytes> {
+fn last(transport: Transport, end: CallStatus) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {
             let status = HeaderValue::from(u16::from(end.number()));
@@ -191,7 +194,7 @@ fn last(transport: Transport, end: End) -> Frame<Bytes> {
     }
 }
 
-fn trailers_text(end: End) -> String {
+fn trailers_text(end: CallStatus) -> String {
     format!("grpc-status:{}\r\n", end.number())
 }
 
@@ -199,26 +202,30 @@ fn trailers_text(end: End) -> String {
 mod tests {
     use http::StatusCode;
 
-    use super::{SENTENCE_BYTES, encoded, refuse};
+    use super::{MAX_STATUS_MESSAGE_BYTES, encoded, refuse};
     use crate::applicationsets::grpc::Transport;
-    use crate::rejection::{Rejection, Voice};
-    use tollgate_applicationset::{About, Refusal};
+    use crate::rejection::{ErrorFormat, Rejection};
+    use tollgate_applicationset::{Refusal, RefusedResource};
 
     #[test]
     fn sentences_are_encoded_and_cut() {
         assert_eq!(encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
-        let long = encoded(&"ä".repeat(SENTENCE_BYTES));
-        assert!(long.len() <= SENTENCE_BYTES && long.ends_with("%A4"), "{}", long.len());
+        let long = encoded(&"ä".repeat(MAX_STATUS_MESSAGE_BYTES));
+        assert!(
+            long.len() <= MAX_STATUS_MESSAGE_BYTES && long.ends_with("%A4"),
+            "{}",
+            long.len()
+        );
     }
 
     #[test]
     fn all_that_is_refused_is_told() {
         let refusal = |name: &str| Refusal {
-            about: About::Application(name.to_owned()),
+            about: RefusedResource::Application(name.to_owned()),
             rule: Some("applications, create".to_owned()),
             reason: "not permitted".to_owned(),
         };
-        let mut answer = Rejection::NotFound.answer(Voice::House);
+        let mut answer = Rejection::NotFound.answer(ErrorFormat::Tollgate);
         answer.refusals = vec![refusal("one"), refusal("two")];
         answer.more_refusals = 3;
         let response = refuse(Transport::Web, &answer);
@@ -233,7 +240,10 @@ mod tests {
         answer.refusals = vec![refusal(&"n".repeat(100)); 100];
         let response = refuse(Transport::Grpc, &answer);
         let text = response.headers()["grpc-message"].to_str().expect("text");
-        assert!(text.len() <= SENTENCE_BYTES && text.ends_with(" more"), "{text}");
+        assert!(
+            text.len() <= MAX_STATUS_MESSAGE_BYTES && text.ends_with(" more"),
+            "{text}"
+        );
         answer.refusals.clear();
         let response = refuse(Transport::Grpc, &answer);
         assert_eq!(response.headers()["grpc-message"], "nothing is served here");

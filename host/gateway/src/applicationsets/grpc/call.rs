@@ -15,10 +15,10 @@ const TIMEOUT: HeaderName = HeaderName::from_static("grpc-timeout");
 const TOKEN: &str = "token";
 
 /// Longest duration of a call with one answer.
-const LONGEST: Duration = Duration::from_secs(300);
+const MAX_UNARY_DURATION: Duration = Duration::from_secs(300);
 
 /// Longest timeout a client may give. A longer one counts as none.
-const LONGEST_GIVEN: Duration = Duration::from_secs(7 * 24 * 3600);
+const MAX_CLIENT_TIMEOUT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// How frames are transported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -169,7 +169,7 @@ impl Call {
         let given = head.headers.get(TIMEOUT).map(timeout).transpose()?;
         let bound = match method {
             Method::Watch => given,
-            _ => Some(given.unwrap_or(LONGEST).min(LONGEST)),
+            _ => Some(given.unwrap_or(MAX_UNARY_DURATION).min(MAX_UNARY_DURATION)),
         };
         Ok(Self {
             method,
@@ -195,7 +195,7 @@ fn timeout(value: &HeaderValue) -> Result<Duration, Error> {
         "n" => Duration::from_nanos(number),
         _ => return Err(Error::Timeout),
     };
-    Ok(given.min(LONGEST_GIVEN))
+    Ok(given.min(MAX_CLIENT_TIMEOUT))
 }
 
 /// Moves the token of Argo CD's clients to `Authorization`, unless that field is present.

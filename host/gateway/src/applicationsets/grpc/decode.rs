@@ -8,7 +8,9 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::applicationsets::grpc::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape, Zero};
+use crate::applicationsets::grpc::schema::{
+    Field, FieldCardinality, JsonPlacement, Kind, Message, MessageId, Schema, Shape, Zero,
+};
 use crate::applicationsets::grpc::wire;
 use crate::applicationsets::grpc::wire::Payload;
 
@@ -34,7 +36,7 @@ pub enum Error {
     },
     /// A field that may occur once occurs again.
     #[error("`{field}` of `{message}` is there twice")]
-    Twice {
+    DuplicateField {
         /// The message.
         message: String,
         /// The field.
@@ -63,39 +65,39 @@ pub enum Error {
 ///
 /// # Errors
 /// [`Error`].
-pub(super) fn decode(schema: &Schema, id: Id, bytes: &[u8]) -> Result<Value, Error> {
-    let mut reader = Reader {
+pub(super) fn decode(schema: &Schema, id: MessageId, bytes: &[u8]) -> Result<Value, Error> {
+    let mut reader = Decoder {
         schema,
         left: MOST_VALUES,
     };
     Ok(reader.message(id, bytes)?.value)
 }
 
-struct Reader<'a> {
+struct Decoder<'a> {
     schema: &'a Schema,
     left: usize,
 }
 
 /// A value, and whether it is the one Go has if nothing was sent.
-struct Read {
+struct DecodedValue {
     value: Value,
     zero: bool,
 }
 
-impl Read {
+impl DecodedValue {
     fn new(value: Value, zero: bool) -> Self {
         Self { value, zero }
     }
 }
 
-impl Reader<'_> {
+impl Decoder<'_> {
     fn charge(&mut self, values: usize) -> Result<(), Error> {
         let left = self.left.checked_sub(values);
         self.left = left.ok_or(Error::Values { allowed: MOST_VALUES })?;
         Ok(())
     }
 
-    fn message(&mut self, id: Id, bytes: &[u8]) -> Result<Read, Error> {
+    fn message(&mut self, id: MessageId, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let malformed = || Error::Malformed { message: String::new() };
         let message = self.schema.message(id).ok_or_else(malformed)?;
         match message.shape {
@@ -106,7 +108,7 @@ impl Reader<'_> {
         }
     }
 
-    fn object(&mut self, message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+    fn object(&mut self, message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let mut object = Object {
             message,
             map: Map::new(),
@@ -129,12 +131,12 @@ impl Reader<'_> {
         for field in message.fields.values() {
             self.charge(fill(self.schema, &mut object, field))?;
         }
-        Ok(Read::new(Value::Object(object.map), object.zero))
+        Ok(DecodedValue::new(Value::Object(object.map), object.zero))
     }
 
     fn field(&mut self, object: &mut Object<'_>, field: &Field, payload: Payload<'_>) -> Result<(), Error> {
         match field.count {
-            Count::One => {
+            FieldCardinality::Singular => {
                 if object.seen.contains(&field.number) {
                     return Err(object.twice(field));
                 }
@@ -142,7 +144,7 @@ impl Reader<'_> {
                 let read = self.value(object.message, field, payload)?;
                 object.put(field, read);
             }
-            Count::Many => {
+            FieldCardinality::Repeated => {
                 let read = self.value(object.message, field, payload)?;
                 let list = object
                     .map
@@ -153,7 +155,7 @@ impl Reader<'_> {
                 }
                 object.zero = false;
             }
-            Count::Named => {
+            FieldCardinality::Named => {
                 let (name, read) = self.entry(object.message, field, payload)?;
                 let named = object
                     .map
@@ -171,7 +173,12 @@ impl Reader<'_> {
     }
 
     /// Reads an entry of a map: a message with the name as field 1 and the value as field 2.
-    fn entry(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<(String, Read), Error> {
+    fn entry(
+        &mut self,
+        message: &Message,
+        field: &Field,
+        payload: Payload<'_>,
+    ) -> Result<(String, DecodedValue), Error> {
         let Payload::Bytes(mut rest) = payload else {
             return Err(mistyped(message, field));
         };
@@ -185,23 +192,23 @@ impl Reader<'_> {
         }
         let value = match value {
             Some(value) => value,
-            None => Read::new(zero(self.schema, field.kind), true),
+            None => DecodedValue::new(zero(self.schema, field.kind), true),
         };
         Ok((name.unwrap_or_default(), value))
     }
 
-    fn value(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<Read, Error> {
+    fn value(&mut self, message: &Message, field: &Field, payload: Payload<'_>) -> Result<DecodedValue, Error> {
         Ok(match (field.kind, payload) {
             (Kind::Text, Payload::Bytes(bytes)) => {
                 let text = text(message, field, bytes)?;
                 let zero = text.is_empty();
-                Read::new(text.into(), zero)
+                DecodedValue::new(text.into(), zero)
             }
-            (Kind::Bool, Payload::Varint(value)) => Read::new((value != 0).into(), value == 0),
-            (Kind::Int64, Payload::Varint(value)) => Read::new(value.cast_signed().into(), value == 0),
+            (Kind::Bool, Payload::Varint(value)) => DecodedValue::new((value != 0).into(), value == 0),
+            (Kind::Int64, Payload::Varint(value)) => DecodedValue::new(value.cast_signed().into(), value == 0),
             (Kind::Int32, Payload::Varint(value)) => {
                 let value = int32(value).ok_or_else(|| mistyped(message, field))?;
-                Read::new(value.into(), value == 0)
+                DecodedValue::new(value.into(), value == 0)
             }
             (Kind::Message(id), Payload::Bytes(bytes)) => self.message(id, bytes)?,
             _ => return Err(mistyped(message, field)),
@@ -209,16 +216,16 @@ impl Reader<'_> {
     }
 
     /// Reads JSON in a field of bytes.
-    fn raw(&mut self, message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+    fn raw(&mut self, message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
         let text = bytes_of(message, bytes)?;
         let Some(text) = text.filter(|text| !text.is_empty()) else {
-            return Ok(Read::new(Value::Null, true));
+            return Ok(DecodedValue::new(Value::Null, true));
         };
         // Every value but the first follows one of these characters.
         let most = text.iter().filter(|byte| matches!(byte, b'{' | b'[' | b',')).count();
         self.charge(most)?;
         let value = serde_json::from_slice(text).map_err(|_| malformed(message))?;
-        Ok(Read::new(value, false))
+        Ok(DecodedValue::new(value, false))
     }
 }
 
@@ -231,14 +238,14 @@ struct Object<'a> {
 }
 
 impl Object<'_> {
-    fn put(&mut self, field: &Field, read: Read) {
+    fn put(&mut self, field: &Field, read: DecodedValue) {
         let kept = match field.zero {
             Zero::Kept => true,
             Zero::Dropped | Zero::Written => !read.zero,
         };
         self.zero &= !kept;
         match (field.place, read.value) {
-            (Place::Inline, Value::Object(inner)) => self.map.extend(inner),
+            (JsonPlacement::Inline, Value::Object(inner)) => self.map.extend(inner),
             // Go has a nil pointer here.
             (_, Value::Null) => {}
             (_, value) => {
@@ -250,7 +257,7 @@ impl Object<'_> {
     }
 
     fn twice(&self, field: &Field) -> Error {
-        Error::Twice {
+        Error::DuplicateField {
             message: self.message.name.clone(),
             field: field.name.clone(),
         }
@@ -261,16 +268,16 @@ impl Object<'_> {
 /// values that are.
 fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
     let value = match (field.place, field.zero, field.count) {
-        (Place::Named, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
-        (Place::Named, Zero::Written, Count::One) => zero(schema, field.kind),
-        (Place::Named, Zero::Written, Count::Many) => Value::Array(Vec::new()),
-        (Place::Named, Zero::Written, Count::Named) => Value::Object(Map::new()),
-        (Place::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
-        (Place::Named | Place::Inline, _, _) => return 0,
+        (JsonPlacement::Named, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
+        (JsonPlacement::Named, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
+        (JsonPlacement::Named, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
+        (JsonPlacement::Named, Zero::Written, FieldCardinality::Named) => Value::Object(Map::new()),
+        (JsonPlacement::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
+        (JsonPlacement::Named | JsonPlacement::Inline, _, _) => return 0,
     };
     match (field.place, value) {
         (_, Value::Null) => 0,
-        (Place::Inline, Value::Object(inner)) => {
+        (JsonPlacement::Inline, Value::Object(inner)) => {
             let filled = inner.len();
             object.map.extend(inner);
             filled
@@ -308,9 +315,9 @@ fn zero(schema: &Schema, kind: Kind) -> Value {
     }
 }
 
-fn time(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+fn time(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
     if bytes.is_empty() {
-        return Ok(Read::new(Value::Null, true));
+        return Ok(DecodedValue::new(Value::Null, true));
     }
     let mut rest = bytes;
     let (mut seconds, mut nanoseconds) = (0, 0);
@@ -327,10 +334,10 @@ fn time(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
         _ => (0, "%Y-%m-%dT%H:%M:%SZ"),
     };
     let at = Timestamp::new(seconds, nanoseconds).map_err(|_| malformed(message))?;
-    Ok(Read::new(at.strftime(format).to_string().into(), false))
+    Ok(DecodedValue::new(at.strftime(format).to_string().into(), false))
 }
 
-fn int_or_string(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
+fn int_or_string(message: &Message, bytes: &[u8]) -> Result<DecodedValue, Error> {
     let mut rest = bytes;
     let (mut is_text, mut number, mut text) = (false, 0, "");
     while !rest.is_empty() {
@@ -342,8 +349,8 @@ fn int_or_string(message: &Message, bytes: &[u8]) -> Result<Read, Error> {
         }
     }
     Ok(match is_text {
-        true => Read::new(text.into(), false),
-        false => Read::new(number.into(), number == 0),
+        true => DecodedValue::new(text.into(), false),
+        false => DecodedValue::new(number.into(), number == 0),
     })
 }
 

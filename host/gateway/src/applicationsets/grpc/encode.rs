@@ -6,11 +6,13 @@
 use jiff::Timestamp;
 use serde_json::{Map, Value};
 
-use crate::applicationsets::grpc::schema::{Count, Field, Id, Kind, Message, Place, Schema, Shape};
+use crate::applicationsets::grpc::schema::{
+    Field, FieldCardinality, JsonPlacement, Kind, Message, MessageId, Schema, Shape,
+};
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
 
 /// Most names of left-out fields that are reported.
-const MOST_NAMED: usize = 8;
+const MAX_REPORTED_FIELDS: usize = 8;
 
 /// JSON that does not fit the message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,12 +37,12 @@ pub(super) struct Encoded {
 ///
 /// # Errors
 /// [`Error`] for the first value of a wrong type.
-pub(super) fn encode(schema: &Schema, id: Id, value: &Value) -> Result<Encoded, Error> {
-    let mut writer = Writer {
+pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<Encoded, Error> {
+    let mut writer = Encoder {
         schema,
         left_out: Vec::new(),
     };
-    let root = Path { parent: None, name: "" };
+    let root = FieldPath { parent: None, name: "" };
     let mut bytes = Vec::new();
     writer.message((id, value), &root, &mut bytes)?;
     Ok(Encoded {
@@ -49,18 +51,18 @@ pub(super) fn encode(schema: &Schema, id: Id, value: &Value) -> Result<Encoded, 
     })
 }
 
-struct Writer<'a> {
+struct Encoder<'a> {
     schema: &'a Schema,
     left_out: Vec<String>,
 }
 
 /// Path of a value.
-struct Path<'a> {
+struct FieldPath<'a> {
     parent: Option<&'a Self>,
     name: &'a str,
 }
 
-impl Path<'_> {
+impl FieldPath<'_> {
     fn wants(&self, wanted: &'static str) -> Error {
         Error {
             path: self.text(),
@@ -77,8 +79,13 @@ impl Path<'_> {
     }
 }
 
-impl Writer<'_> {
-    fn message(&mut self, (id, value): (Id, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+impl Encoder<'_> {
+    fn message(
+        &mut self,
+        (id, value): (MessageId, &Value),
+        path: &FieldPath<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
         match message.shape {
             Shape::Object => {
@@ -102,9 +109,9 @@ impl Writer<'_> {
 
     /// Records the name of a field that its message does not have, except at the top level of an
     /// answer.
-    fn leave_out(&mut self, path: &Path<'_>, name: &str) {
-        if path.parent.is_some() && self.left_out.len() < MOST_NAMED {
-            let here = Path {
+    fn leave_out(&mut self, path: &FieldPath<'_>, name: &str) {
+        if path.parent.is_some() && self.left_out.len() < MAX_REPORTED_FIELDS {
+            let here = FieldPath {
                 parent: Some(path),
                 name,
             };
@@ -115,40 +122,40 @@ impl Writer<'_> {
     /// Whether a message's JSON form has a field of this name.
     fn is_known(&self, message: &Message, name: &str) -> bool {
         message.fields.values().any(|field| match (field.place, field.kind) {
-            (Place::Inline, Kind::Message(id)) => {
+            (JsonPlacement::Inline, Kind::Message(id)) => {
                 let inner = self.schema.message(id);
                 inner.is_some_and(|inner| self.is_known(inner, name))
             }
-            (Place::Named | Place::Inline, _) => field.name == name,
+            (JsonPlacement::Named | JsonPlacement::Inline, _) => field.name == name,
         })
     }
 
     fn object(
         &mut self,
         (message, object): (&Message, &Map<String, Value>),
-        path: &Path<'_>,
+        path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         for field in message.fields.values() {
-            if let (Place::Inline, Kind::Message(id)) = (field.place, field.kind) {
+            if let (JsonPlacement::Inline, Kind::Message(id)) = (field.place, field.kind) {
                 self.inline((field, id, object), path, out)?;
                 continue;
             }
             let Some(value) = object.get(&field.name).filter(|value| !value.is_null()) else {
                 continue;
             };
-            let here = Path {
+            let here = FieldPath {
                 parent: Some(path),
                 name: &field.name,
             };
             match field.count {
-                Count::One => self.value((field, value), &here, out)?,
-                Count::Many => {
+                FieldCardinality::Singular => self.value((field, value), &here, out)?,
+                FieldCardinality::Repeated => {
                     for value in value.as_array().ok_or_else(|| here.wants("a list"))? {
                         self.value((field, value), &here, out)?;
                     }
                 }
-                Count::Named => {
+                FieldCardinality::Named => {
                     for (name, value) in value.as_object().ok_or_else(|| here.wants("an object"))? {
                         self.entry((field, name, value), &here, out)?;
                     }
@@ -161,8 +168,8 @@ impl Writer<'_> {
     /// Writes a message whose fields are inlined in its parent's JSON, if one of them is present.
     fn inline(
         &mut self,
-        (field, id, object): (&Field, Id, &Map<String, Value>),
-        path: &Path<'_>,
+        (field, id, object): (&Field, MessageId, &Map<String, Value>),
+        path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
@@ -178,10 +185,10 @@ impl Writer<'_> {
     fn entry(
         &mut self,
         (field, name, value): (&Field, &str, &Value),
-        path: &Path<'_>,
+        path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let here = Path {
+        let here = FieldPath {
             parent: Some(path),
             name,
         };
@@ -192,14 +199,19 @@ impl Writer<'_> {
         Ok(())
     }
 
-    fn value(&mut self, (field, value): (&Field, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+    fn value(
+        &mut self,
+        (field, value): (&Field, &Value),
+        path: &FieldPath<'_>,
+        out: &mut Vec<u8>,
+    ) -> Result<(), Error> {
         self.scalar_or_message((field.number, field.kind, value), path, out)
     }
 
     fn scalar_or_message(
         &mut self,
         (number, kind, value): (u32, Kind, &Value),
-        path: &Path<'_>,
+        path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         match kind {
@@ -227,12 +239,12 @@ impl Writer<'_> {
 }
 
 /// A 32-bit number, which is encoded like a 64-bit one.
-fn int32(value: &Value, path: &Path<'_>) -> Result<i64, Error> {
+fn int32(value: &Value, path: &FieldPath<'_>) -> Result<i64, Error> {
     let value = value.as_i64().filter(|value| i32::try_from(*value).is_ok());
     value.ok_or_else(|| path.wants("a whole number of 32 bits"))
 }
 
-fn time((shape, value): (Shape, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn time((shape, value): (Shape, &Value), path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     // A `null` is a zero time in Go, in a list too.
     if value.is_null() {
         return Ok(());
@@ -248,7 +260,7 @@ fn time((shape, value): (Shape, &Value), path: &Path<'_>, out: &mut Vec<u8>) -> 
     Ok(())
 }
 
-fn int_or_string(value: &Value, path: &Path<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
+fn int_or_string(value: &Value, path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
     match value {
         Value::String(text) => {
             put_varint(out, 1, 1);

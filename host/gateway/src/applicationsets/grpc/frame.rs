@@ -13,7 +13,7 @@ use crate::applicationsets::grpc::Error;
 use crate::applicationsets::grpc::call::Transport;
 
 /// Longest message that clients accept, in bytes: the limit of Argo CD's.
-pub(super) const MOST_BYTES: usize = 200 * 1024 * 1024;
+pub(super) const MAX_MESSAGE_BYTES: usize = 200 * 1024 * 1024;
 
 /// A flag and a length.
 const HEAD_BYTES: usize = 5;

@@ -10,7 +10,7 @@ use tokio::time::timeout_at;
 
 use crate::applicationsets::grpc;
 use crate::applicationsets::grpc::{Call, Method, Transport};
-use crate::applicationsets::request::{Answer, Told};
+use crate::applicationsets::request::{ApiResponse, WatchEvent};
 use crate::front::RequestContext;
 use crate::pipeline::Gateway;
 use crate::rejection::Rejection;
@@ -35,7 +35,7 @@ impl Gateway {
         record.note(|record| record.front = "applicationsets");
         let call = Call::read(&head, transport)?;
         if call.method == Method::Version {
-            let content = body.whole(grpc::STRANGERS_BYTES).await?;
+            let content = body.whole(grpc::UNAUTHENTICATED_CONTENT_BYTES).await?;
             self.grpc.read(&call, &content)?;
             let message = self.grpc.write(call.method, &grpc::version())?;
             return Ok(Opened::Answered(grpc::unary(transport, &message, record.id())));
@@ -67,16 +67,16 @@ impl RequestContext<'_> {
         let message = api.read(&call, &content)?;
         let answer = match grpc::request(call.method, message)? {
             Some(request) => self.applicationset(request).await?,
-            None => Answer::Document(grpc::user_info(&principal)),
+            None => ApiResponse::Document(grpc::user_info(&principal)),
         };
         let response = match answer {
-            Answer::Document(document) => {
+            ApiResponse::Document(document) => {
                 let message = api.write(call.method, &document)?;
                 grpc::unary(call.transport, &message, decision)
             }
-            Answer::Events(events) => {
+            ApiResponse::Events(events) => {
                 let api = Arc::clone(api);
-                let write = move |event: &Told| {
+                let write = move |event: &WatchEvent| {
                     let event = json!({ "type": event.event, "applicationSet": event.set });
                     api.write(call.method, &event)
                 };

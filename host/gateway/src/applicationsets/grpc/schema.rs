@@ -36,12 +36,12 @@ pub enum Error {
 #[derive(Debug)]
 pub(super) struct Schema {
     messages: Vec<Message>,
-    names: BTreeMap<String, Id>,
+    names: BTreeMap<String, MessageId>,
 }
 
 /// Identifies a message of a [`Schema`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Id(usize);
+pub(super) struct MessageId(usize);
 
 /// A message.
 #[derive(Debug)]
@@ -62,9 +62,9 @@ pub(super) struct Field {
     /// Its name in JSON.
     pub(super) name: String,
     pub(super) kind: Kind,
-    pub(super) count: Count,
+    pub(super) count: FieldCardinality,
     pub(super) zero: Zero,
-    pub(super) place: Place,
+    pub(super) place: JsonPlacement,
 }
 
 /// The type of one value of a field.
@@ -74,14 +74,14 @@ pub(super) enum Kind {
     Bool,
     Int32,
     Int64,
-    Message(Id),
+    Message(MessageId),
 }
 
 /// How many values a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Count {
-    One,
-    Many,
+pub(super) enum FieldCardinality {
+    Singular,
+    Repeated,
     /// A map with text keys.
     Named,
 }
@@ -96,7 +96,7 @@ pub(super) enum Zero {
 
 /// Where JSON has the fields of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum JsonPlacement {
     /// Under the field's name.
     Named,
     /// In the parent object.
@@ -124,7 +124,7 @@ impl Schema {
         let mut described: Vec<MessageDescriptor> = pool.all_messages().collect();
         described.retain(|message| !message.is_map_entry() && !message.package_name().starts_with("google."));
         let name = |message: &MessageDescriptor| message.full_name().to_owned();
-        let names = described.iter().map(name).zip((0..).map(Id)).collect();
+        let names = described.iter().map(name).zip((0..).map(MessageId)).collect();
         let messages = described.iter().map(|message| options.message(message, &names));
         Ok(Self {
             messages: messages.collect::<Result<_, _>>()?,
@@ -136,13 +136,13 @@ impl Schema {
     ///
     /// # Errors
     /// [`Error::Missing`].
-    pub(super) fn id(&self, name: &str) -> Result<Id, Error> {
+    pub(super) fn id(&self, name: &str) -> Result<MessageId, Error> {
         let id = self.names.get(name).copied();
         id.ok_or_else(|| Error::Missing(name.to_owned()))
     }
 
     /// A message. `None` for an id of another schema.
-    pub(super) fn message(&self, id: Id) -> Option<&Message> {
+    pub(super) fn message(&self, id: MessageId) -> Option<&Message> {
         self.messages.get(id.0)
     }
 }
@@ -168,7 +168,7 @@ impl Options {
         })
     }
 
-    fn message(&self, message: &MessageDescriptor, names: &BTreeMap<String, Id>) -> Result<Message, Error> {
+    fn message(&self, message: &MessageDescriptor, names: &BTreeMap<String, MessageId>) -> Result<Message, Error> {
         let unsupported = || Error::Unsupported {
             field: message.full_name().to_owned(),
         };
@@ -195,7 +195,7 @@ impl Options {
         })
     }
 
-    fn field(&self, field: &FieldDescriptor, names: &BTreeMap<String, Id>) -> Result<Field, Error> {
+    fn field(&self, field: &FieldDescriptor, names: &BTreeMap<String, MessageId>) -> Result<Field, Error> {
         let unsupported = || Error::Unsupported {
             field: field.full_name().to_owned(),
         };
@@ -203,11 +203,11 @@ impl Options {
         let entry = declared.as_message().filter(|_| field.is_map());
         let (declared, count) = match (entry, field.cardinality()) {
             (Some(entry), _) => match entry.map_entry_key_field().kind() {
-                Declared::String => (entry.map_entry_value_field().kind(), Count::Named),
+                Declared::String => (entry.map_entry_value_field().kind(), FieldCardinality::Named),
                 _ => return Err(unsupported()),
             },
-            (None, Cardinality::Repeated) => (declared, Count::Many),
-            (None, Cardinality::Optional | Cardinality::Required) => (declared, Count::One),
+            (None, Cardinality::Repeated) => (declared, FieldCardinality::Repeated),
+            (None, Cardinality::Optional | Cardinality::Required) => (declared, FieldCardinality::Singular),
         };
         let kind = match &declared {
             Declared::String => Kind::Text,
@@ -221,7 +221,7 @@ impl Options {
             _ => return Err(unsupported()),
         };
         // Numbers in lists may be packed, which is not supported.
-        if count == Count::Many && !matches!(kind, Kind::Text | Kind::Message(_)) {
+        if count == FieldCardinality::Repeated && !matches!(kind, Kind::Text | Kind::Message(_)) {
             return Err(unsupported());
         }
         let options = field.options();
@@ -233,8 +233,8 @@ impl Options {
         };
         let inline = options.get_extension(&self.inline).as_bool() == Some(true);
         let place = match (inline, kind, count) {
-            (false, _, _) => Place::Named,
-            (true, Kind::Message(_), Count::One) => Place::Inline,
+            (false, _, _) => JsonPlacement::Named,
+            (true, Kind::Message(_), FieldCardinality::Singular) => JsonPlacement::Inline,
             (true, _, _) => return Err(unsupported()),
         };
         Ok(Field {
@@ -254,14 +254,14 @@ fn number(options: &DynamicMessage, extension: &ExtensionDescriptor) -> Option<i
 
 #[cfg(test)]
 mod tests {
-    use super::{Count, Kind, Place, Schema, Shape, Zero};
+    use super::{FieldCardinality, JsonPlacement, Kind, Schema, Shape, Zero};
 
     #[test]
     fn options_are_read() {
         let schema = Schema::new().expect("descriptors");
         let id = schema.id("argocd.KustomizeSelector").expect("a message");
         let inline = &schema.message(id).expect("a message").fields[&1];
-        assert_eq!(inline.place, Place::Inline);
+        assert_eq!(inline.place, JsonPlacement::Inline);
         let id = schema.id("kubernetes.Time").expect("a message");
         assert_eq!(schema.message(id).expect("a message").shape, Shape::Time);
         let id = schema.id("argocd.ApplicationSet").expect("a message");
@@ -271,7 +271,7 @@ mod tests {
         assert_eq!(set.fields[&3].zero, Zero::Dropped);
         let id = schema.id("kubernetes.ObjectMeta").expect("a message");
         let labels = &schema.message(id).expect("a message").fields[&11];
-        assert_eq!((labels.kind, labels.count), (Kind::Text, Count::Named));
+        assert_eq!((labels.kind, labels.count), (Kind::Text, FieldCardinality::Named));
         assert!(schema.id("argocd.Nothing").is_err());
     }
 }

@@ -6,7 +6,7 @@
 use serde_json::Value;
 
 use crate::applicationsets::grpc::{Error, Method};
-use crate::applicationsets::request::{Create, Delete, Filter, Named, Request, Run, Watch};
+use crate::applicationsets::request::{ApplicationSetRef, Create, Delete, Filter, Request, Watch, WriteMode};
 use tollgate_state::write::Kind;
 
 /// The request that a call makes about ApplicationSets. `None` if it is about something else.
@@ -29,7 +29,11 @@ pub fn request(method: Method, message: Value) -> Result<Option<Request>, Error>
         Method::Create => Request::Create(Create {
             set: fields.set("applicationset")?,
             upsert: fields.is_true("upsert"),
-            run: if fields.is_true("dryRun") { Run::Dry } else { Run::Real },
+            run: if fields.is_true("dryRun") {
+                WriteMode::DryRun
+            } else {
+                WriteMode::Commit
+            },
             deletions: None,
         }),
         Method::Generate => Request::Generate {
@@ -62,8 +66,8 @@ impl Fields {
         self.take(name) == Some(Value::Bool(true))
     }
 
-    fn named(&mut self) -> Named {
-        Named {
+    fn named(&mut self) -> ApplicationSetRef {
+        ApplicationSetRef {
             name: self.text("name"),
             namespace: self.text("appsetNamespace"),
         }
@@ -99,7 +103,7 @@ mod tests {
 
     use super::request;
     use crate::applicationsets::grpc::{Error, Method};
-    use crate::applicationsets::request::{Request, Run};
+    use crate::applicationsets::request::{Request, WriteMode};
 
     #[test]
     fn messages_are_requests() {
@@ -119,7 +123,7 @@ mod tests {
         let Ok(Some(Request::Create(create))) = request(Method::Create, create) else {
             panic!("no creation");
         };
-        assert_eq!((create.run, create.upsert), (Run::Dry, false));
+        assert_eq!((create.run, create.upsert), (WriteMode::DryRun, false));
         let set = json!({"apiVersion": "argoproj.io/v1alpha1", "kind": "ApplicationSet", "metadata": {"name": "a"}});
         assert_eq!(create.set, set);
     }

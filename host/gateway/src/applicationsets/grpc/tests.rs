@@ -15,17 +15,19 @@ use serde_json::{Map, Value, json};
 use crate::applicationsets::grpc::call::Call;
 use crate::applicationsets::grpc::decode::{Error, MOST_VALUES, decode};
 use crate::applicationsets::grpc::encode::encode;
-use crate::applicationsets::grpc::schema::{Count, DESCRIPTORS, Field, Id, Kind, Place, Schema, Shape};
+use crate::applicationsets::grpc::schema::{
+    DESCRIPTORS, Field, FieldCardinality, JsonPlacement, Kind, MessageId, Schema, Shape,
+};
 use crate::applicationsets::grpc::wire::{put_bytes, put_varint};
-use crate::applicationsets::grpc::{Api, Method, Transport, frame, version};
+use crate::applicationsets::grpc::{MessageCodec, Method, Transport, frame, version};
 
 fn schema() -> &'static Schema {
     static SCHEMA: LazyLock<Schema> = LazyLock::new(|| Schema::new().expect("descriptors"));
     &SCHEMA
 }
 
-fn api() -> &'static Api {
-    static API: LazyLock<Api> = LazyLock::new(|| Api::new().expect("descriptors"));
+fn api() -> &'static MessageCodec {
+    static API: LazyLock<MessageCodec> = LazyLock::new(|| MessageCodec::new().expect("descriptors"));
     &API
 }
 
@@ -34,14 +36,14 @@ fn pool() -> DescriptorPool {
 }
 
 /// JSON in which every field of a message is there and not zero.
-fn full(schema: &Schema, id: Id) -> Value {
+fn full(schema: &Schema, id: MessageId) -> Value {
     let message = schema.message(id).expect("a message");
     match message.shape {
         Shape::Object => {
             let mut object = Map::new();
             for field in message.fields.values() {
                 match (field.place, value_of(schema, field)) {
-                    (Place::Inline, Value::Object(inner)) => object.extend(inner),
+                    (JsonPlacement::Inline, Value::Object(inner)) => object.extend(inner),
                     (_, value) => {
                         object.insert(field.name.clone(), value);
                     }
@@ -65,9 +67,9 @@ fn value_of(schema: &Schema, field: &Field) -> Value {
         Kind::Message(id) => full(schema, id),
     };
     match field.count {
-        Count::One => one,
-        Count::Many => json!([one.clone(), one]),
-        Count::Named => json!({"a": one, "": one}),
+        FieldCardinality::Singular => one,
+        FieldCardinality::Repeated => json!([one.clone(), one]),
+        FieldCardinality::Named => json!({"a": one, "": one}),
     }
 }
 
@@ -281,7 +283,7 @@ fn nothing_is_lost_unsaid() {
             number: 99
         })
     );
-    let twice = |field: &str| Error::Twice {
+    let twice = |field: &str| Error::DuplicateField {
         message: message(),
         field: field.to_owned(),
     };

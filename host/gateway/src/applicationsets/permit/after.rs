@@ -13,55 +13,64 @@ use std::collections::BTreeSet;
 use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
-use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
 use crate::applicationsets::permit::judge::{Finding, note};
-use crate::applicationsets::permit::known::{Judged, Known};
-use crate::applicationsets::permit::rights::{Need, is_templated, needs, project_text};
-use crate::applicationsets::permit::{Cleared, Desk, Operation};
-use tollgate_applicationset::About;
-use tollgate_applicationset::plan::{Owner, Plan, Problem};
-use tollgate_config::SetChecks;
+use crate::applicationsets::permit::known::{PlacementChecker, PlacementVerdict};
+use crate::applicationsets::permit::rights::{RequiredPermission, is_templated, needs, project_text};
+use crate::applicationsets::permit::{Desk, Operation, SetPermit};
+use tollgate_applicationset::RefusedResource;
+use tollgate_applicationset::plan::{Owner, Plan, PlanProblem};
+use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::RuleId;
-use tollgate_policy::rego::{ApplicationPart, CheckFact, Fact, SetInput, Subject};
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
+use tollgate_proxy::record::CheckRecord;
 
 mod step;
 
-use step::{ACTIONS, Side, Step, recorded};
+use step::{ACTIONS, ChangeCheck, Side, recorded};
 
 const RESOURCE: &str = "applications";
 
 /// The result of judging a plan.
 #[derive(Debug, Default)]
-pub(super) struct Outcome {
+pub(super) struct PlanVerdict {
     /// Reasons to refuse the operation itself.
-    pub(super) set: Collected,
+    pub(super) set: RefusalCollector,
     /// Reasons to refuse the plan, including those for the operation.
-    pub(super) refused: Collected,
+    pub(super) refused: RefusalCollector,
     /// Projects of its Applications after the plan.
     pub(super) projects: Vec<String>,
 }
 
 /// What judging a change needs.
-struct Bench<'a> {
-    known: Known<'a>,
+struct PlanContext<'a> {
+    known: PlacementChecker<'a>,
     owner: Option<Owner>,
     rules: FxHashMap<RuleId, String>,
-    yes: Fact,
+    yes: CheckedFact,
 }
 
 impl Desk<'_> {
     /// Judges a plan that was generated from a cleared set.
-    pub(super) fn judge_plan(&self, cleared: &Cleared, plan: &Plan, checks: &mut Vec<Check>) -> Result<Outcome, Error> {
+    pub(super) fn judge_plan(
+        &self,
+        cleared: &SetPermit,
+        plan: &Plan,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<PlanVerdict, Error> {
         is_of(cleared, plan)?;
-        let mut outcome = Outcome::default();
+        let mut outcome = PlanVerdict::default();
         match self.settings.checks {
-            SetChecks::Generated => {}
-            SetChecks::Argocd if plan.changes.is_empty() && plan.problems.is_empty() => return Ok(outcome),
-            SetChecks::Argocd => return Err(Error::Unplanned),
+            ApplicationSetChecks::Generated => {}
+            ApplicationSetChecks::Argocd if plan.changes.is_empty() && plan.problems.is_empty() => return Ok(outcome),
+            ApplicationSetChecks::Argocd => return Err(Error::PlanMismatch),
         }
         let steps = self.steps(cleared, plan);
-        let projects: BTreeSet<String> = steps.iter().filter_map(Step::project).map(str::to_owned).collect();
+        let projects: BTreeSet<String> = steps
+            .iter()
+            .filter_map(ChangeCheck::project)
+            .map(str::to_owned)
+            .collect();
         if is_templated(&cleared.project) {
             self.rendered_rights((cleared, &projects), checks, &mut outcome)?;
         }
@@ -71,22 +80,22 @@ impl Desk<'_> {
         for problem in &plan.problems {
             self.problem(cleared, problem, &mut outcome.refused);
         }
-        let mut bench = Bench {
-            known: Known::new(self.resources, &cleared.name.namespace),
+        let mut bench = PlanContext {
+            known: PlacementChecker::new(self.resources, &cleared.name.namespace),
             owner: plan
                 .set
                 .before
                 .as_ref()
                 .map(|stored| Owner::of(&cleared.name.name, stored)),
             rules: FxHashMap::default(),
-            yes: Fact::new(None),
+            yes: CheckedFact::new(None),
         };
         let steps = self.look_up(steps);
         for step in &steps {
             self.judge_step((cleared, step), &mut bench, checks, &mut outcome.refused)?;
         }
         let written = steps.iter().filter(|step| step.side == Side::Written);
-        let written: BTreeSet<&str> = written.filter_map(Step::project).collect();
+        let written: BTreeSet<&str> = written.filter_map(ChangeCheck::project).collect();
         outcome.projects = written.into_iter().map(str::to_owned).collect();
         Ok(outcome)
     }
@@ -94,22 +103,22 @@ impl Desk<'_> {
     /// Judges a plan that is only previewed. Argo CD does not judge at all what a set generates.
     pub(super) fn judge_preview(
         &self,
-        cleared: &Cleared,
+        cleared: &SetPermit,
         plan: &Plan,
-        checks: &mut Vec<Check>,
-    ) -> Result<Outcome, Error> {
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<PlanVerdict, Error> {
         match self.settings.checks {
-            SetChecks::Generated => self.judge_plan(cleared, plan, checks),
-            SetChecks::Argocd => is_of(cleared, plan).map(|()| Outcome::default()),
+            ApplicationSetChecks::Generated => self.judge_plan(cleared, plan, checks),
+            ApplicationSetChecks::Argocd => is_of(cleared, plan).map(|()| PlanVerdict::default()),
         }
     }
 
     /// The rights on a set whose projects are known only after rendering.
     fn rendered_rights(
         &self,
-        (cleared, projects): (&Cleared, &BTreeSet<String>),
-        checks: &mut Vec<Check>,
-        outcome: &mut Outcome,
+        (cleared, projects): (&SetPermit, &BTreeSet<String>),
+        checks: &mut Vec<CheckRecord>,
+        outcome: &mut PlanVerdict,
     ) -> Result<(), Error> {
         let mut projects = projects.clone();
         if projects.is_empty() {
@@ -118,8 +127,8 @@ impl Desk<'_> {
         }
         let judged = needs(cleared.operation, &projects, &cleared.stored_projects);
         // The rights on the stored set alone were judged before.
-        let judged: Vec<Need> = judged.into_iter().filter(|need| !need.stored).collect();
-        let mut twice = Collected::default();
+        let judged: Vec<RequiredPermission> = judged.into_iter().filter(|need| !need.stored).collect();
+        let mut twice = RefusalCollector::default();
         let about = (&cleared.name, &cleared.facts, false);
         self.judge_set(about, &judged, checks, &mut outcome.set)?;
         self.judge_set(about, &judged, &mut Vec::new(), &mut twice)?;
@@ -128,7 +137,7 @@ impl Desk<'_> {
     }
 
     /// Looks up every right. The rows are narrowed down once for each action.
-    fn look_up<'b>(&self, mut steps: Vec<Step<'b>>) -> Vec<Step<'b>> {
+    fn look_up<'b>(&self, mut steps: Vec<ChangeCheck<'b>>) -> Vec<ChangeCheck<'b>> {
         for action in ACTIONS {
             let objects = steps.iter().flat_map(|step| step.objects(action));
             let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, action, objects);
@@ -143,17 +152,17 @@ impl Desk<'_> {
 
     fn judge_step(
         &self,
-        (cleared, step): (&Cleared, &Step<'_>),
-        bench: &mut Bench<'_>,
-        checks: &mut Vec<Check>,
-        refused: &mut Collected,
+        (cleared, step): (&SetPermit, &ChangeCheck<'_>),
+        bench: &mut PlanContext<'_>,
+        checks: &mut Vec<CheckRecord>,
+        refused: &mut RefusalCollector,
     ) -> Result<(), Error> {
         for right in &step.rights {
             if let Some(id) = right.verdict.and_then(|verdict| verdict.rule) {
                 bench.rules.entry(id).or_insert_with(|| self.rule_text(id));
             }
         }
-        let looked: Vec<CheckFact<'_>> = step.checks(&bench.rules);
+        let looked: Vec<RbacCheck<'_>> = step.checks(&bench.rules);
         let missing: Vec<Finding> = looked
             .iter()
             .filter(|check| !check.verdict.allow)
@@ -166,7 +175,7 @@ impl Desk<'_> {
             Some(Err(_)) | None => None,
         };
         let reason = missing.first().map(|finding| finding.reason().to_owned());
-        let part = ApplicationPart {
+        let part = ApplicationChange {
             namespace: &step.change.name.namespace,
             name: &step.change.name.name,
             project: step.project().unwrap_or_else(|| step.old_project()),
@@ -175,9 +184,9 @@ impl Desk<'_> {
             ownership: bench.fact(owned.as_ref()),
             placed: judged.as_ref().map(|judged| judged.placed.clone()),
         };
-        let input = SetInput {
+        let input = ApplicationSetInput {
             facts: &cleared.facts,
-            subject: Subject::Application(part),
+            subject: ApplicationSetStage::Application(part),
             checks: &looked,
             refused: reason.as_deref(),
         };
@@ -190,13 +199,13 @@ impl Desk<'_> {
 
     fn put(
         &self,
-        step: &Step<'_>,
-        (input, mut findings): (&SetInput<'_>, Vec<Finding>),
-        refused: &mut Collected,
+        step: &ChangeCheck<'_>,
+        (input, mut findings): (&ApplicationSetInput<'_>, Vec<Finding>),
+        refused: &mut RefusalCollector,
     ) -> Result<(), Error> {
         self.ask(input, &mut findings)?;
         for finding in findings {
-            finding.put(About::Application(step.about().to_owned()), refused);
+            finding.put(RefusedResource::Application(step.about().to_owned()), refused);
         }
         Ok(())
     }
@@ -210,11 +219,11 @@ impl Desk<'_> {
 
     /// Whether each existing object belongs to the set, or is deleted with it, and no object is
     /// expected that does not exist.
-    fn ownership(&self, (cleared, step): (&Cleared, &Step<'_>), owner: Option<&Owner>) -> Option<Finding> {
+    fn ownership(&self, (cleared, step): (&SetPermit, &ChangeCheck<'_>), owner: Option<&Owner>) -> Option<Finding> {
         let change = step.change;
         let is_deletion = cleared.operation == Operation::Delete;
         let is_own = match (step.side, &change.before) {
-            (Side::Taken, _) => false,
+            (Side::NameTaken, _) => false,
             (Side::Written | Side::Generated, Some(before)) => {
                 owner.is_some_and(|owner| owner.owns(before) || (is_deletion && owner.takes_along(before)))
             }
@@ -223,23 +232,23 @@ impl Desk<'_> {
         (!is_own).then(|| taken(&change.name.name))
     }
 
-    fn problem(&self, cleared: &Cleared, problem: &Problem, refused: &mut Collected) {
-        let sense = |reason: String| Finding::new(Lacks::Sense, None, reason);
+    fn problem(&self, cleared: &SetPermit, problem: &PlanProblem, refused: &mut RefusalCollector) {
+        let sense = |reason: String| Finding::new(FindingKind::Validity, None, reason);
         match problem {
-            Problem::Unnamed { .. } => self.put_about_set(cleared, sense(unnamed(&cleared.name.name)), refused),
-            Problem::Ignore { .. } => self.put_about_set(cleared, sense(problem.to_string()), refused),
-            Problem::Duplicate { name } => {
-                sense(duplicate(&cleared.name.name, name)).put(About::Application(name.clone()), refused);
+            PlanProblem::Unnamed { .. } => self.put_about_set(cleared, sense(unnamed(&cleared.name.name)), refused),
+            PlanProblem::InvalidIgnoreRule { .. } => self.put_about_set(cleared, sense(problem.to_string()), refused),
+            PlanProblem::Duplicate { name } => {
+                sense(duplicate(&cleared.name.name, name)).put(RefusedResource::Application(name.clone()), refused);
             }
             // SECURITY: this is judged like an Application that is created. Only callers who could
             // create it learn that one of this name exists: it may be in a project they know
             // nothing of.
-            Problem::Taken(_) => {}
+            PlanProblem::NameConflict(_) => {}
         }
     }
 
-    fn put_about_set(&self, cleared: &Cleared, finding: Finding, refused: &mut Collected) {
-        let set = About::Set(self.object(&cleared.project, &cleared.name));
+    fn put_about_set(&self, cleared: &SetPermit, finding: Finding, refused: &mut RefusalCollector) {
+        let set = RefusedResource::Set(self.object(&cleared.project, &cleared.name));
         finding.put(set, refused);
     }
 
@@ -261,17 +270,17 @@ impl Desk<'_> {
     }
 }
 
-impl Bench<'_> {
-    fn fact(&self, finding: Option<&Finding>) -> Fact {
+impl PlanContext<'_> {
+    fn fact(&self, finding: Option<&Finding>) -> CheckedFact {
         match finding {
             None => self.yes.clone(),
-            Some(finding) => Fact::new(Some(finding.reason())),
+            Some(finding) => CheckedFact::new(Some(finding.reason())),
         }
     }
 }
 
 /// Whether a plan was made from what was cleared.
-fn is_of(cleared: &Cleared, plan: &Plan) -> Result<(), Error> {
+fn is_of(cleared: &SetPermit, plan: &Plan) -> Result<(), Error> {
     let same_set = plan.set.name == cleared.name;
     let same_project = match (cleared.operation, &plan.set.after) {
         (Operation::Delete, _) | (_, None) => true,
@@ -284,29 +293,29 @@ fn is_of(cleared: &Cleared, plan: &Plan) -> Result<(), Error> {
         within &= names.insert(change.name.name.as_str());
     }
     names.extend(plan.problems.iter().filter_map(|problem| match problem {
-        Problem::Taken(change) => Some(change.name.name.as_str()),
-        Problem::Duplicate { name } => Some(name.as_str()),
-        Problem::Unnamed { .. } | Problem::Ignore { .. } => None,
+        PlanProblem::NameConflict(change) => Some(change.name.name.as_str()),
+        PlanProblem::Duplicate { name } => Some(name.as_str()),
+        PlanProblem::Unnamed { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,
     }));
     let whole =
         cleared.operation == Operation::Preview || cleared.owned.iter().all(|name| names.contains(name.as_str()));
     if same_set && same_project && within && whole {
         Ok(())
     } else {
-        Err(Error::Unplanned)
+        Err(Error::PlanMismatch)
     }
 }
 
 fn taken(name: &str) -> Finding {
     let reason = format!("application `{name}` exists and does not belong to the set");
-    Finding::new(Lacks::Permission, Some("ownership".to_owned()), reason)
+    Finding::new(FindingKind::Permission, Some("ownership".to_owned()), reason)
 }
 
 /// The reasons the caller is shown. Without the rights, nothing of what is stored.
 fn listed(
     missing: Vec<Finding>,
     (wrong, owned): (Option<Finding>, Option<Finding>),
-    judged: Option<Judged>,
+    judged: Option<PlacementVerdict>,
 ) -> Vec<Finding> {
     let has_rights = missing.is_empty();
     let mut findings: Vec<Finding> = missing.into_iter().chain(wrong).collect();

@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::applicationsets::permit::known::Known;
+use crate::applicationsets::permit::known::PlacementChecker;
 use crate::applicationsets::permit::rights::or_default;
 use tollgate_state::{Destination, Resources};
 
 /// The parts of an Application that are judged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Wanted<'a> {
+pub(super) struct ApplicationFields<'a> {
     pub(super) name: &'a str,
     pub(super) project: &'a str,
     pub(super) repositories: Vec<&'a str>,
@@ -30,7 +30,7 @@ pub(super) fn project_of(application: &Value) -> &str {
 ///
 /// # Errors
 /// What is wrong with its shape, as a text for the caller.
-pub(super) fn read(application: &Value) -> Result<Wanted<'_>, String> {
+pub(super) fn read(application: &Value) -> Result<ApplicationFields<'_>, String> {
     let metadata = object(application, "metadata")?;
     let spec = object(application, "spec")?;
     let destination = match spec.get("destination") {
@@ -42,7 +42,7 @@ pub(super) fn read(application: &Value) -> Result<Wanted<'_>, String> {
         },
         Some(_) => return Err("`spec.destination` is not an object".to_owned()),
     };
-    Ok(Wanted {
+    Ok(ApplicationFields {
         name: text(metadata, "name", "metadata.name")?,
         project: or_default(text(spec, "project", "spec.project")?),
         repositories: repositories(spec)?,
@@ -183,7 +183,7 @@ pub(super) fn duplicate(set: &str, name: &str) -> String {
 /// Source: Argo CD, `validateGeneratedApplications`.
 pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
     let mut seen = BTreeSet::new();
-    let known = Known::new(resources, "");
+    let known = PlacementChecker::new(resources, "");
     let mut judge = |application: &Value| {
         let name = application.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.unwrap_or_default();

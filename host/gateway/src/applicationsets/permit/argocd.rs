@@ -10,12 +10,16 @@ use serde_json::Value;
 use crate::applicationsets::permit::error::Error;
 use crate::applicationsets::permit::judge::note;
 use crate::applicationsets::permit::rights::{is_templated, project_text};
-use crate::applicationsets::permit::{Asked, Cleared, Desk, Operation};
-use tollgate_proxy::record::Check;
+use crate::applicationsets::permit::{Desk, Operation, SetPermit, SetRequest};
+use tollgate_proxy::record::CheckRecord;
 
 impl Desk<'_> {
-    /// [`Desk::before`] for [`tollgate_config::SetChecks::Argocd`].
-    pub(super) fn clear_as_argocd(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
+    /// [`Desk::before`] for [`tollgate_config::ApplicationSetChecks::Argocd`].
+    pub(super) fn clear_as_argocd(
+        &self,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<SetPermit, Error> {
         match asked.operation {
             Operation::Get => {
                 self.namespace(&asked.name.namespace)?;
@@ -36,7 +40,7 @@ impl Desk<'_> {
                 self.may_create(sent, asked, checks)?;
                 Ok(self.cleared_as_argocd(asked, sent))
             }
-            Operation::Create | Operation::Same | Operation::Upsert => {
+            Operation::Create | Operation::CreateUnchanged | Operation::Upsert => {
                 let sent = sent(asked)?;
                 is_plain(sent)?;
                 self.namespace(&asked.name.namespace)?;
@@ -61,7 +65,7 @@ impl Desk<'_> {
         }
     }
 
-    fn may_create(&self, sent: &Value, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<(), Error> {
+    fn may_create(&self, sent: &Value, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<(), Error> {
         self.must("create", project_text(sent), asked, checks)?;
         self.must_exist(sent)
     }
@@ -80,8 +84,8 @@ impl Desk<'_> {
     fn may_update(
         &self,
         (sent, stored): (&Value, &Value),
-        asked: &Asked<'_>,
-        checks: &mut Vec<Check>,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         let (new, old) = (project_text(sent), project_text(stored));
         self.must("update", new, asked, checks)?;
@@ -96,8 +100,8 @@ impl Desk<'_> {
         &self,
         action: &'static str,
         project: &str,
-        asked: &Asked<'_>,
-        checks: &mut Vec<Check>,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         let object = self.object(project, asked.name);
         let lookup = self.look("applicationsets", action, object.clone());
@@ -115,10 +119,10 @@ impl Desk<'_> {
         })
     }
 
-    fn cleared_as_argocd(&self, asked: &Asked<'_>, set: &Value) -> Cleared {
+    fn cleared_as_argocd(&self, asked: &SetRequest<'_>, set: &Value) -> SetPermit {
         let project = project_text(set);
         let projects = BTreeSet::from([project.to_owned()]);
-        Cleared {
+        SetPermit {
             operation: asked.operation,
             name: asked.name.clone(),
             project: project.to_owned(),
@@ -132,15 +136,15 @@ impl Desk<'_> {
     }
 }
 
-fn stored<'a>(asked: &Asked<'a>) -> Result<&'a Value, Error> {
-    asked.stored.ok_or_else(|| Error::NotYours {
+fn stored<'a>(asked: &SetRequest<'a>) -> Result<&'a Value, Error> {
+    asked.stored.ok_or_else(|| Error::NotVisible {
         name: asked.name.clone(),
     })
 }
 
-fn sent<'a>(asked: &Asked<'a>) -> Result<&'a Value, Error> {
+fn sent<'a>(asked: &SetRequest<'a>) -> Result<&'a Value, Error> {
     let sent = asked.sent.map(|sent| &sent.object);
-    sent.ok_or_else(|| Error::NotYours {
+    sent.ok_or_else(|| Error::NotVisible {
         name: asked.name.clone(),
     })
 }

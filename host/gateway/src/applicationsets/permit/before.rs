@@ -1,4 +1,4 @@
-//! Judges a request before anything is generated. The result is [`Cleared`], which only this file
+//! Judges a request before anything is generated. The result is [`SetPermit`], which only this file
 //! makes, or all reasons to refuse at once.
 //!
 //! Security: no generator runs for a caller who could have none of what it generates.
@@ -8,21 +8,21 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::application::project_of;
-use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
 use crate::applicationsets::permit::judge::{Finding, note};
 use crate::applicationsets::permit::rights::{is_templated, needs, or_default, project_text, stored_projects};
-use crate::applicationsets::permit::{Asked, Cleared, Desk, Operation};
-use tollgate_applicationset::{About, Gate, Refusal};
+use crate::applicationsets::permit::{Desk, Operation, SetPermit, SetRequest};
+use tollgate_applicationset::{InputAuthorizer, Refusal, RefusedResource};
 use tollgate_policy::applications::takes_from;
 use tollgate_policy::rbac::object_name;
-use tollgate_policy::rego::SetFacts;
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::ApplicationSetFacts;
+use tollgate_proxy::record::CheckRecord;
 
 /// A placeholder nobody reads: the gate replaces it with the kind.
 const GUESTS: &str = "plugin";
 
 /// What follows from the request.
-struct Ground<'a> {
+struct RequestFacts<'a> {
     /// The set it is about: as sent, or else as stored.
     set: &'a Value,
     project: &'a str,
@@ -31,18 +31,18 @@ struct Ground<'a> {
     stored: BTreeSet<String>,
     /// Whether the stored set is one the caller may not see.
     hidden: bool,
-    facts: SetFacts,
+    facts: ApplicationSetFacts,
 }
 
 impl Desk<'_> {
-    /// [`Desk::before`] for [`tollgate_config::SetChecks::Generated`].
-    pub(super) fn clear(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Result<Cleared, Error> {
+    /// [`Desk::before`] for [`tollgate_config::ApplicationSetChecks::Generated`].
+    pub(super) fn clear(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<SetPermit, Error> {
         let operation = match (asked.operation, asked.stored) {
-            (Operation::Upsert | Operation::Same, None) => Operation::Create,
+            (Operation::Upsert | Operation::CreateUnchanged, None) => Operation::Create,
             (operation, _) => operation,
         };
         let ground = self.ground(operation, asked)?;
-        let mut collected = Collected::default();
+        let mut collected = RefusalCollector::default();
         let needed = needs(operation, &ground.sent, &ground.stored);
         let about = (asked.name, &ground.facts, ground.hidden);
         self.judge_set(about, &needed, checks, &mut collected)?;
@@ -55,7 +55,7 @@ impl Desk<'_> {
             }
             Operation::Create if !is_refused && asked.stored.is_some() => return Err(Error::Exists),
             Operation::Get
-            | Operation::Same
+            | Operation::CreateUnchanged
             | Operation::Update
             | Operation::Delete
             | Operation::Create
@@ -75,10 +75,13 @@ impl Desk<'_> {
             Operation::Preview => cleared.unsteady = unsteady,
             Operation::Create | Operation::Upsert | Operation::Update => {
                 for finding in unsteady {
-                    finding.put(About::Set(self.object(ground.project, asked.name)), &mut collected);
+                    finding.put(
+                        RefusedResource::Set(self.object(ground.project, asked.name)),
+                        &mut collected,
+                    );
                 }
             }
-            Operation::Get | Operation::Same | Operation::Delete => {}
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => {}
         }
         self.reads(asked, &cleared, &mut collected);
         self.any_set(operation, asked, &ground, &mut collected);
@@ -89,12 +92,16 @@ impl Desk<'_> {
         }
     }
 
-    fn ground<'b>(&self, operation: Operation, asked: &Asked<'b>) -> Result<Ground<'b>, Error> {
+    fn ground<'b>(&self, operation: Operation, asked: &SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
         let sent = asked.sent.map(|sent| &sent.object);
         let set = match operation {
             Operation::Get | Operation::Delete => asked.stored,
             Operation::Update if asked.stored.is_none() => None,
-            Operation::Update | Operation::Create | Operation::Same | Operation::Upsert | Operation::Preview => sent,
+            Operation::Update
+            | Operation::Create
+            | Operation::CreateUnchanged
+            | Operation::Upsert
+            | Operation::Preview => sent,
         };
         let set = set.ok_or_else(|| not_yours(asked))?;
         let owned = || asked.owned.iter().map(|application| project_of(application));
@@ -109,7 +116,7 @@ impl Desk<'_> {
             (Some(_), true) | (None, _) => BTreeSet::new(),
         };
         let known = if sent.is_empty() { &stored } else { &sent };
-        Ok(Ground {
+        Ok(RequestFacts {
             facts: self.facts(operation, asked.name, set, known),
             set,
             project,
@@ -123,12 +130,12 @@ impl Desk<'_> {
     fn project_takes(
         &self,
         operation: Operation,
-        asked: &Asked<'_>,
-        ground: &Ground<'_>,
-        collected: &mut Collected,
+        asked: &SetRequest<'_>,
+        ground: &RequestFacts<'_>,
+        collected: &mut RefusalCollector,
     ) -> Result<(), Error> {
         match operation {
-            Operation::Get | Operation::Same | Operation::Delete => return Ok(()),
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => return Ok(()),
             Operation::Create | Operation::Upsert | Operation::Update | Operation::Preview => {}
         }
         for name in &ground.sent {
@@ -141,8 +148,8 @@ impl Desk<'_> {
                     "namespace '{}' is not permitted to use project '{name}'",
                     asked.name.namespace
                 );
-                let about = About::Set(self.object(name, asked.name));
-                Finding::new(Lacks::Permission, Some(rule), reason).put(about, collected);
+                let about = RefusedResource::Set(self.object(name, asked.name));
+                Finding::new(FindingKind::Permission, Some(rule), reason).put(about, collected);
             }
         }
         Ok(())
@@ -152,14 +159,14 @@ impl Desk<'_> {
     fn owned_rights(
         &self,
         operation: Operation,
-        asked: &Asked<'_>,
-        checks: &mut Vec<Check>,
-        collected: &mut Collected,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+        collected: &mut RefusalCollector,
     ) {
         let actions: &[&'static str] = match operation {
             Operation::Upsert | Operation::Update => &["create", "update", "delete"],
             Operation::Delete => &["delete"],
-            Operation::Get | Operation::Same | Operation::Create | Operation::Preview => &[],
+            Operation::Get | Operation::CreateUnchanged | Operation::Create | Operation::Preview => &[],
         };
         let objects: Vec<String> = asked
             .owned
@@ -179,7 +186,7 @@ impl Desk<'_> {
         }
         for (object, findings) in objects.iter().zip(missing) {
             for finding in findings {
-                finding.put(About::Application(object.clone()), collected);
+                finding.put(RefusedResource::Application(object.clone()), collected);
             }
         }
     }
@@ -194,12 +201,12 @@ impl Desk<'_> {
         )
     }
 
-    fn cleared(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>) -> Cleared {
+    fn cleared(&self, operation: Operation, asked: &SetRequest<'_>, ground: &RequestFacts<'_>) -> SetPermit {
         let name_of = |application: &&Value| {
             let name = application.pointer("/metadata/name").and_then(Value::as_str);
             name.map(str::to_owned)
         };
-        Cleared {
+        SetPermit {
             operation,
             name: asked.name.clone(),
             project: ground.project.to_owned(),
@@ -213,37 +220,43 @@ impl Desk<'_> {
 
     /// Generators in plugins use secrets of the control plane to query other systems, so a caller
     /// who may only look cannot run them.
-    fn guests(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>) -> Result<(), Refusal> {
+    fn guests(&self, operation: Operation, asked: &SetRequest<'_>, ground: &RequestFacts<'_>) -> Result<(), Refusal> {
         match operation {
             Operation::Create | Operation::Upsert | Operation::Update => return Ok(()),
-            Operation::Get | Operation::Same | Operation::Delete | Operation::Preview => {}
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
         }
         let object = self.object(ground.project, asked.name);
         let lookup = self.look("applicationsets", "create", object);
         if lookup.is_allowed() {
             return Ok(());
         }
-        Err(Finding::missing(lookup.fact()).refusal(About::Generator(GUESTS)))
+        Err(Finding::missing(lookup.fact()).refusal(RefusedResource::Generator(GUESTS)))
     }
 
-    fn reads(&self, asked: &Asked<'_>, cleared: &Cleared, collected: &mut Collected) {
+    fn reads(&self, asked: &SetRequest<'_>, cleared: &SetPermit, collected: &mut RefusalCollector) {
         let gate = self.gate(cleared);
         let repositories = asked.reads.repositories.iter().map(|url| gate.repository(url));
         let clusters = asked.reads.clusters.iter().map(|cluster| gate.cluster(cluster));
         let guests = asked.reads.guests.iter().map(|kind| gate.guest(*kind));
         for refusal in repositories.chain(clusters).chain(guests).filter_map(Result::err) {
-            collected.push(Lacks::Permission, refusal);
+            collected.push(FindingKind::Permission, refusal);
         }
     }
 
     /// If the projects of a set are known only after generation: whether the caller may have any
     /// set at all.
-    fn any_set(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>, collected: &mut Collected) {
+    fn any_set(
+        &self,
+        operation: Operation,
+        asked: &SetRequest<'_>,
+        ground: &RequestFacts<'_>,
+        collected: &mut RefusalCollector,
+    ) {
         let actions: &[&str] = match operation {
             Operation::Preview => &["preview", "create"],
             Operation::Create | Operation::Upsert => &["create"],
             Operation::Update => &["update"],
-            Operation::Get | Operation::Same | Operation::Delete => return,
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete => return,
         };
         if !is_templated(ground.project) {
             return;
@@ -254,18 +267,24 @@ impl Desk<'_> {
                 "`applicationsets, {}` is not permitted in any project",
                 actions.join(" or ")
             );
-            let about = About::Set(self.object(ground.project, asked.name));
-            Finding::new(Lacks::Permission, None, reason).put(about, collected);
+            let about = RefusedResource::Set(self.object(ground.project, asked.name));
+            Finding::new(FindingKind::Permission, None, reason).put(about, collected);
         }
     }
 
     /// Generators cost time and query other systems, so a caller who could have none of the
     /// Applications cannot run them.
-    fn any_application(&self, operation: Operation, asked: &Asked<'_>, ground: &Ground<'_>, collected: &mut Collected) {
+    fn any_application(
+        &self,
+        operation: Operation,
+        asked: &SetRequest<'_>,
+        ground: &RequestFacts<'_>,
+        collected: &mut RefusalCollector,
+    ) {
         let actions: &[&str] = match operation {
             Operation::Create => &["create"],
             Operation::Upsert | Operation::Update => &["create", "update"],
-            Operation::Get | Operation::Same | Operation::Delete | Operation::Preview => return,
+            Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => return,
         };
         let generators = ground.set.pointer("/spec/generators").and_then(Value::as_array);
         if generators.is_none_or(Vec::is_empty) {
@@ -279,14 +298,14 @@ impl Desk<'_> {
         if !actions.iter().any(could) {
             let wanted = actions.join(" or ");
             let reason = format!("it could generate no Application that you may {wanted}");
-            let about = About::Set(self.object(ground.project, asked.name));
-            Finding::new(Lacks::Permission, None, reason).put(about, collected);
+            let about = RefusedResource::Set(self.object(ground.project, asked.name));
+            Finding::new(FindingKind::Permission, None, reason).put(about, collected);
         }
     }
 }
 
-fn not_yours(asked: &Asked<'_>) -> Error {
-    Error::NotYours {
+fn not_yours(asked: &SetRequest<'_>) -> Error {
+    Error::NotVisible {
         name: asked.name.clone(),
     }
 }

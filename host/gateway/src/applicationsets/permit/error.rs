@@ -10,7 +10,7 @@ use tollgate_policy::rego;
 use tollgate_state::ObjectName;
 
 /// Most refusals that one answer lists.
-pub const REFUSALS: usize = 100;
+pub const MAX_REFUSALS: usize = 100;
 
 /// Class of an error, which determines its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,7 +25,7 @@ pub enum Class {
     Undecided,
 }
 
-/// All reasons to refuse one request, at most [`REFUSALS`].
+/// All reasons to refuse one request, at most [`MAX_REFUSALS`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Refused {
     refusals: Vec<Refusal>,
@@ -77,7 +77,7 @@ pub enum Error {
     },
     /// The set does not exist, or the caller may not see it: the text is the same.
     #[error("applicationsets.argoproj.io \"{}\" not found", .name.name)]
-    NotYours {
+    NotVisible {
         /// As it was asked for.
         name: ObjectName,
     },
@@ -108,7 +108,7 @@ pub enum Error {
     /// The plan is not of the cleared request: the set changed, or an Application it owns is
     /// missing. Ask again.
     #[error("the plan is not of what was asked; try again")]
-    Unplanned,
+    PlanMismatch,
 }
 
 impl Error {
@@ -116,39 +116,39 @@ impl Error {
     pub fn class(&self) -> Class {
         match self {
             Self::Namespace { .. } | Self::Denied { .. } => Class::PermissionDenied,
-            Self::NotYours { .. } => Class::NotFound,
+            Self::NotVisible { .. } => Class::NotFound,
             Self::Refused(refused) => refused.class(),
             Self::Templated | Self::UnknownProject { .. } | Self::Exists => Class::InvalidArgument,
-            Self::Policy(_) | Self::Unplanned => Class::Undecided,
+            Self::Policy(_) | Self::PlanMismatch => Class::Undecided,
         }
     }
 }
 
 /// Whether a finding is about rights or about validity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Lacks {
+pub(super) enum FindingKind {
     /// A right, a project's permission, or the policy's.
     Permission,
     /// Validity of what was sent.
-    Sense,
+    Validity,
 }
 
 /// Collects refusals.
 #[derive(Debug, Default)]
-pub(super) struct Collected {
+pub(super) struct RefusalCollector {
     refusals: Vec<Refusal>,
     more: usize,
     permission: bool,
 }
 
-impl Collected {
-    pub(super) fn push(&mut self, lacks: Lacks, refusal: Refusal) {
-        self.permission |= lacks == Lacks::Permission;
+impl RefusalCollector {
+    pub(super) fn push(&mut self, lacks: FindingKind, refusal: Refusal) {
+        self.permission |= lacks == FindingKind::Permission;
         let refusal = refusal.short();
         if self.refusals.contains(&refusal) {
             return;
         }
-        if self.refusals.len() < REFUSALS {
+        if self.refusals.len() < MAX_REFUSALS {
             self.refusals.push(refusal);
         } else {
             self.more = self.more.saturating_add(1);
@@ -175,12 +175,12 @@ impl Collected {
 
 #[cfg(test)]
 mod tests {
-    use super::{Class, Collected, Lacks, REFUSALS};
-    use tollgate_applicationset::{About, Refusal};
+    use super::{Class, FindingKind, MAX_REFUSALS, RefusalCollector};
+    use tollgate_applicationset::{Refusal, RefusedResource};
 
     fn refusal(name: String) -> Refusal {
         Refusal {
-            about: About::Application(name),
+            about: RefusedResource::Application(name),
             rule: None,
             reason: "no".to_owned(),
         }
@@ -189,12 +189,18 @@ mod tests {
     /// 5,000 duplicates with names of 100 kB are no answer of 500 MB.
     #[test]
     fn an_answer_lists_so_many_and_counts_the_rest() {
-        let mut collected = Collected::default();
+        let mut collected = RefusalCollector::default();
         for number in 0..5_000 {
-            collected.push(Lacks::Sense, refusal(format!("dev/{number}-{}", "x".repeat(100_000))));
+            collected.push(
+                FindingKind::Validity,
+                refusal(format!("dev/{number}-{}", "x".repeat(100_000))),
+            );
         }
         let refused = collected.finish().unwrap();
-        assert_eq!((refused.refusals().len(), refused.more()), (REFUSALS, 5_000 - REFUSALS));
+        assert_eq!(
+            (refused.refusals().len(), refused.more()),
+            (MAX_REFUSALS, 5_000 - MAX_REFUSALS)
+        );
         assert_eq!(refused.class(), Class::InvalidArgument);
         let text = refused.to_string();
         assert!(
@@ -203,10 +209,10 @@ mod tests {
             text.len()
         );
 
-        let mut few = Collected::default();
+        let mut few = RefusalCollector::default();
         for number in 0..3 {
-            few.push(Lacks::Sense, refusal(format!("dev/{number}")));
-            few.push(Lacks::Sense, refusal(format!("dev/{number}")));
+            few.push(FindingKind::Validity, refusal(format!("dev/{number}")));
+            few.push(FindingKind::Validity, refusal(format!("dev/{number}")));
         }
         let few = few.finish().unwrap();
         assert_eq!((few.refusals().len(), few.more()), (3, 0));

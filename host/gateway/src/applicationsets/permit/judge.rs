@@ -6,13 +6,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
 use crate::applicationsets::permit::rights::project_text;
-use crate::applicationsets::permit::{CHECKS, Desk, Operation};
-use tollgate_applicationset::{About, KindName, Refusal};
+use crate::applicationsets::permit::{Desk, MAX_RECORDED_CHECKS, Operation};
+use tollgate_applicationset::{GeneratorKind, Refusal, RefusedResource};
 use tollgate_core::diagnostic::one_line;
-use tollgate_policy::rego::{CheckFact, KnownSet, SetFacts, SetInput};
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::{ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, RbacCheck};
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 /// Longest reason in bytes. The caller chooses names in it, and the policy passes it on.
@@ -23,14 +23,14 @@ const POLICY: &str = "policies/applicationsets";
 /// One reason to refuse.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Finding {
-    lacks: Lacks,
+    lacks: FindingKind,
     rule: Option<String>,
     reason: String,
 }
 
 impl Finding {
     #[expect(clippy::needless_pass_by_value, reason = "callers word it for this alone")]
-    pub(super) fn new(lacks: Lacks, rule: Option<String>, reason: String) -> Self {
+    pub(super) fn new(lacks: FindingKind, rule: Option<String>, reason: String) -> Self {
         Self {
             lacks,
             rule,
@@ -39,15 +39,15 @@ impl Finding {
     }
 
     /// A permission that is missing.
-    pub(super) fn missing(check: CheckFact<'_>) -> Self {
+    pub(super) fn missing(check: RbacCheck<'_>) -> Self {
         let reason = format!("`{}, {}` is not permitted", check.resource, check.action);
-        Self::new(Lacks::Permission, check.verdict.rule.map(str::to_owned), reason)
+        Self::new(FindingKind::Permission, check.verdict.rule.map(str::to_owned), reason)
     }
 
     /// The policy's own denial.
     pub(super) fn of_policy(reason: String) -> Self {
         Self {
-            lacks: Lacks::Permission,
+            lacks: FindingKind::Permission,
             rule: Some(POLICY.to_owned()),
             reason,
         }
@@ -57,7 +57,7 @@ impl Finding {
         &self.reason
     }
 
-    pub(super) fn refusal(self, about: About) -> Refusal {
+    pub(super) fn refusal(self, about: RefusedResource) -> Refusal {
         Refusal {
             about,
             rule: self.rule,
@@ -65,21 +65,21 @@ impl Finding {
         }
     }
 
-    pub(super) fn put(self, about: About, collected: &mut Collected) {
+    pub(super) fn put(self, about: RefusedResource, collected: &mut RefusalCollector) {
         collected.push(self.lacks, self.refusal(about));
     }
 }
 
 /// Adds a check to the record, if there is room.
-pub(super) fn note(checks: &mut Vec<Check>, check: impl FnOnce() -> Check) {
-    if checks.len() < CHECKS {
+pub(super) fn note(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -> CheckRecord) {
+    if checks.len() < MAX_RECORDED_CHECKS {
         checks.push(check());
     }
 }
 
 impl Desk<'_> {
     /// Adds the policy's denial to the findings, unless it repeats one.
-    pub(super) fn ask(&self, input: &SetInput<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
+    pub(super) fn ask(&self, input: &ApplicationSetInput<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
         let denied = self.policy.denies(input).map_err(Error::Policy)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|finding| finding.reason != *reason)) {
             findings.push(Finding::of_policy(reason));
@@ -97,7 +97,7 @@ impl Desk<'_> {
         name: &ObjectName,
         set: &Value,
         projects: &BTreeSet<String>,
-    ) -> SetFacts {
+    ) -> ApplicationSetFacts {
         let labels = set.pointer("/metadata/labels").and_then(Value::as_object);
         let labels: BTreeMap<String, String> = labels
             .into_iter()
@@ -110,7 +110,7 @@ impl Desk<'_> {
             generator_kinds(generators, &mut kinds);
         }
         let kinds: Vec<&'static str> = kinds.into_iter().collect();
-        let known = KnownSet {
+        let known = ApplicationSetDetails {
             namespace: &name.namespace,
             name: &name.name,
             project: project_text(set),
@@ -118,7 +118,7 @@ impl Desk<'_> {
             labels: &labels,
             generators: &kinds,
         };
-        SetFacts::new(&self.caller.policy, operation.as_str(), &known)
+        ApplicationSetFacts::new(&self.caller.policy, operation.as_str(), &known)
     }
 }
 
@@ -130,8 +130,8 @@ fn generator_kinds(generators: &Value, kinds: &mut BTreeSet<&'static str>) {
     while let Some((list, depth)) = lists.pop() {
         let entries = list.as_array().into_iter().flatten().filter_map(Value::as_object);
         for (key, settings) in entries.flatten() {
-            let known = KindName::ALL.into_iter().find(|kind| kind.as_str() == key);
-            kinds.extend(known.map(KindName::as_str));
+            let known = GeneratorKind::ALL.into_iter().find(|kind| kind.as_str() == key);
+            kinds.extend(known.map(GeneratorKind::as_str));
             if let (Some(below), true) = (settings.get("generators"), depth < 2) {
                 lists.push((below, depth + 1));
             }

@@ -8,50 +8,50 @@ use std::sync::Arc;
 
 use rustc_hash::FxHashMap;
 
-use crate::applicationsets::permit::application::Wanted;
-use crate::applicationsets::permit::error::Lacks;
+use crate::applicationsets::permit::application::ApplicationFields;
+use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::judge::Finding;
 use tollgate_core::glob::source_permitted;
 use tollgate_policy::applications::takes_from;
-use tollgate_policy::rego::{Fact, Placed};
-use tollgate_state::destination::{self, Places};
+use tollgate_policy::rego::{CheckedFact, PlacementChecks};
+use tollgate_state::destination::{self, CompiledDestinations};
 use tollgate_state::{Cluster, Destination, Project, Resources};
 
 /// A fact for the policy, and the finding that refuses, if any.
 #[derive(Clone, Debug)]
-pub(super) struct Answer {
-    pub(super) fact: Fact,
+pub(super) struct CheckResult {
+    pub(super) fact: CheckedFact,
     pub(super) finding: Option<Rc<Finding>>,
 }
 
 /// The verdict on where an Application goes.
 #[derive(Clone, Debug)]
-pub(super) struct Judged {
-    pub(super) placed: Placed,
+pub(super) struct PlacementVerdict {
+    pub(super) placed: PlacementChecks,
     pub(super) findings: Vec<Rc<Finding>>,
 }
 
 /// A project, with the answers so far.
 #[derive(Debug)]
-struct Asked {
-    project: Option<(Arc<Project>, Places)>,
-    exists: Answer,
-    takes: Answer,
-    sources: FxHashMap<Vec<String>, Answer>,
-    destinations: FxHashMap<[String; 3], Answer>,
+struct ProjectChecks {
+    project: Option<(Arc<Project>, CompiledDestinations)>,
+    exists: CheckResult,
+    takes: CheckResult,
+    sources: FxHashMap<Vec<String>, CheckResult>,
+    destinations: FxHashMap<[String; 3], CheckResult>,
 }
 
 /// Everything known in one request.
 #[derive(Debug)]
-pub(super) struct Known<'a> {
+pub(super) struct PlacementChecker<'a> {
     resources: &'a Resources,
     namespace: &'a str,
     by_name: FxHashMap<&'a str, Vec<&'a Cluster>>,
     by_server: FxHashMap<&'a str, Vec<&'a Cluster>>,
-    projects: FxHashMap<String, Asked>,
+    projects: FxHashMap<String, ProjectChecks>,
 }
 
-impl<'a> Known<'a> {
+impl<'a> PlacementChecker<'a> {
     /// - `namespace`: namespace of the Applications.
     pub(super) fn new(resources: &'a Resources, namespace: &'a str) -> Self {
         let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
@@ -71,13 +71,13 @@ impl<'a> Known<'a> {
     }
 
     /// Judges an Application by its project.
-    pub(super) fn judge(&mut self, wanted: &Wanted<'_>) -> Judged {
+    pub(super) fn judge(&mut self, wanted: &ApplicationFields<'_>) -> PlacementVerdict {
         let resolved = self.resolve(&wanted.destination);
         let (resources, namespace) = (self.resources, self.namespace);
         let asked = match self.projects.get_mut(wanted.project) {
             Some(asked) => asked,
             None => {
-                let fresh = Asked::new(resources, namespace, wanted.project);
+                let fresh = ProjectChecks::new(resources, namespace, wanted.project);
                 self.projects.entry(wanted.project.to_owned()).or_insert(fresh)
             }
         };
@@ -88,8 +88,8 @@ impl<'a> Known<'a> {
             .into_iter()
             .filter_map(|answer| answer.finding.clone())
             .collect();
-        Judged {
-            placed: Placed {
+        PlacementVerdict {
+            placed: PlacementChecks {
                 project: asked.exists.fact.clone(),
                 namespace: asked.takes.fact.clone(),
                 source: source.fact,
@@ -120,31 +120,31 @@ impl<'a> Known<'a> {
     }
 }
 
-impl Asked {
+impl ProjectChecks {
     fn new(resources: &Resources, namespace: &str, name: &str) -> Self {
         let project = resources.projects.get(name);
         let missing = project.is_none().then(|| {
             let rule = format!("project `{name}`");
-            Finding::new(Lacks::Sense, Some(rule), no_project(name))
+            Finding::new(FindingKind::Validity, Some(rule), no_project(name))
         });
         let taken = project.is_none_or(|project| takes_from(project, &resources.control_plane_namespace, namespace));
         let untaken = (!taken).then(|| {
             let rule = format!("sourceNamespaces of project `{name}`");
             let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
-            Finding::new(Lacks::Permission, Some(rule), reason)
+            Finding::new(FindingKind::Permission, Some(rule), reason)
         });
         Self {
-            exists: Answer::new(missing, |refused| {
-                Fact::project(name, project.map(|project| &**project), refused)
+            exists: CheckResult::new(missing, |refused| {
+                CheckedFact::project(name, project.map(|project| &**project), refused)
             }),
-            takes: Answer::new(untaken, Fact::new),
-            project: project.map(|project| (Arc::clone(project), Places::of(project))),
+            takes: CheckResult::new(untaken, CheckedFact::new),
+            project: project.map(|project| (Arc::clone(project), CompiledDestinations::of(project))),
             sources: FxHashMap::default(),
             destinations: FxHashMap::default(),
         }
     }
 
-    fn source(&mut self, wanted: &Wanted<'_>) -> Answer {
+    fn source(&mut self, wanted: &ApplicationFields<'_>) -> CheckResult {
         let key: Vec<String> = wanted.repositories.iter().map(|url| (*url).to_owned()).collect();
         if let Some(answer) = self.sources.get(&key) {
             return answer.clone();
@@ -158,18 +158,23 @@ impl Asked {
                 shown(url),
                 project.name
             );
-            Some(Finding::new(Lacks::Permission, Some(rule), reason))
+            Some(Finding::new(FindingKind::Permission, Some(rule), reason))
         });
-        let answer = Answer::new(refused, |refused| {
+        let answer = CheckResult::new(refused, |refused| {
             let urls: Vec<String> = wanted.repositories.iter().map(|url| shown(url)).collect();
             let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-            Fact::source(&urls, refused)
+            CheckedFact::source(&urls, refused)
         });
         self.sources.insert(key, answer.clone());
         answer
     }
 
-    fn destination(&mut self, wanted: &Wanted<'_>, resolved: &Result<Cluster, String>, all: &[Cluster]) -> Answer {
+    fn destination(
+        &mut self,
+        wanted: &ApplicationFields<'_>,
+        resolved: &Result<Cluster, String>,
+        all: &[Cluster],
+    ) -> CheckResult {
         let Destination {
             name,
             server,
@@ -181,7 +186,7 @@ impl Asked {
         }
         let refused = match (resolved, &self.project) {
             (Err(reason), _) => Some(Finding::new(
-                Lacks::Sense,
+                FindingKind::Validity,
                 Some("spec.destination".to_owned()),
                 reason.clone(),
             )),
@@ -199,18 +204,18 @@ impl Asked {
                      allowed destinations in project '{}'",
                     project.name
                 );
-                Some(Finding::new(Lacks::Permission, Some(rule), reason))
+                Some(Finding::new(FindingKind::Permission, Some(rule), reason))
             }
         };
         let cluster = resolved.as_ref().ok();
-        let answer = Answer::new(refused, |refused| Fact::destination(cluster, namespace, refused));
+        let answer = CheckResult::new(refused, |refused| CheckedFact::destination(cluster, namespace, refused));
         self.destinations.insert(key, answer.clone());
         answer
     }
 }
 
-impl Answer {
-    fn new(finding: Option<Finding>, fact: impl FnOnce(Option<&str>) -> Fact) -> Self {
+impl CheckResult {
+    fn new(finding: Option<Finding>, fact: impl FnOnce(Option<&str>) -> CheckedFact) -> Self {
         Self {
             fact: fact(finding.as_ref().map(Finding::reason)),
             finding: finding.map(Rc::new),

@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use tollgate_core::diagnostic::Loaded;
-use tollgate_policy::rego::{self, Bundle, Checker, Front, SetInput};
+use tollgate_policy::rego::{self, ApplicationSetInput, Bundle, Checker, Front};
 
 /// Bundle of the ApplicationSet front, compiled, tested and ready.
 #[derive(Debug)]
@@ -36,7 +36,7 @@ impl ApplicationSetsPolicy {
     }
 
     /// Why it denies. `None` if it allows.
-    pub(super) fn denies(&self, input: &SetInput<'_>) -> Result<Option<String>, rego::Error> {
+    pub(super) fn denies(&self, input: &ApplicationSetInput<'_>) -> Result<Option<String>, rego::Error> {
         let decision = self.bundle.decide(input.to_value())?;
         Ok((!decision.allow).then_some(decision.reason))
     }

@@ -11,23 +11,23 @@ use std::collections::BTreeSet;
 
 use serde_json::Value;
 
-use crate::applicationsets::permit::error::{Collected, Error, Lacks};
+use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
 use crate::applicationsets::permit::judge::Finding;
-use crate::applicationsets::permit::{Desk, Operation, PROJECTS};
+use crate::applicationsets::permit::{Desk, Operation, PROJECTS_ANNOTATION};
 use crate::extensions::facts::Lookup;
-use tollgate_applicationset::About;
-use tollgate_config::SetChecks;
+use tollgate_applicationset::RefusedResource;
+use tollgate_config::ApplicationSetChecks;
 use tollgate_policy::rbac::object_name;
-use tollgate_policy::rego::{CheckFact, SetFacts, SetInput, Subject};
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::{ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage, RbacCheck};
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 /// The text for a caller who uses the name of a stored set they may not see.
-const ANOTHERS: &str = "there is an applicationset of this name that you may not see";
+const HIDDEN_SET: &str = "there is an applicationset of this name that you may not see";
 
 /// One required right: any of these actions, in one project.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Need {
+pub(super) struct RequiredPermission {
     pub(super) actions: &'static [&'static str],
     pub(super) project: String,
     /// Whether only the stored set has this project.
@@ -60,7 +60,7 @@ pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'
     }
     let annotations = stored.pointer("/metadata/annotations");
     let listed = annotations
-        .and_then(|annotations| annotations.get(PROJECTS))
+        .and_then(|annotations| annotations.get(PROJECTS_ANNOTATION))
         .and_then(Value::as_str)
         .unwrap_or_default();
     let listed = listed.split(',').map(str::trim).filter(|project| !project.is_empty());
@@ -76,11 +76,15 @@ pub(super) fn stored_projects<'a>(stored: &Value, owned: impl Iterator<Item = &'
 ///
 /// - `sent`: projects of the set that was sent. Empty if none was, or if they are not known yet.
 /// - `stored`: projects of the stored set. Empty if none is stored.
-pub(super) fn needs(operation: Operation, sent: &BTreeSet<String>, stored: &BTreeSet<String>) -> Vec<Need> {
+pub(super) fn needs(
+    operation: Operation,
+    sent: &BTreeSet<String>,
+    stored: &BTreeSet<String>,
+) -> Vec<RequiredPermission> {
     let mut needs = Vec::new();
     let mut need = |actions: &'static [&'static str], projects: &mut dyn Iterator<Item = &String>| {
         for project in projects {
-            needs.push(Need {
+            needs.push(RequiredPermission {
                 actions,
                 project: project.clone(),
                 stored: !sent.contains(project),
@@ -99,7 +103,7 @@ pub(super) fn needs(operation: Operation, sent: &BTreeSet<String>, stored: &BTre
             need(&["preview", "create"], &mut new());
             need(&["get"], &mut old());
         }
-        Operation::Same => {
+        Operation::CreateUnchanged => {
             need(&["create"], &mut new());
             need(&["get"], &mut old());
         }
@@ -129,7 +133,7 @@ impl Desk<'_> {
 
     /// The verdict about one need: that of the first action that is allowed, or else of the first
     /// action.
-    fn verdict(&self, need: &Need, name: &ObjectName) -> Option<Lookup> {
+    fn verdict(&self, need: &RequiredPermission, name: &ObjectName) -> Option<Lookup> {
         let object = self.object(&need.project, name);
         let looked = need.actions.iter();
         let mut looked = looked.map(|action| self.look("applicationsets", action, object.clone()));
@@ -145,41 +149,41 @@ impl Desk<'_> {
     /// - `hidden`: whether the caller may not see the stored set.
     pub(super) fn judge_set(
         &self,
-        (name, facts, hidden): (&ObjectName, &SetFacts, bool),
-        needs: &[Need],
-        checks: &mut Vec<Check>,
-        collected: &mut Collected,
+        (name, facts, hidden): (&ObjectName, &ApplicationSetFacts, bool),
+        needs: &[RequiredPermission],
+        checks: &mut Vec<CheckRecord>,
+        collected: &mut RefusalCollector,
     ) -> Result<(), Error> {
         if needs.is_empty() {
             return Ok(());
         }
-        let looked: Vec<(&Need, Lookup)> = needs
+        let looked: Vec<(&RequiredPermission, Lookup)> = needs
             .iter()
             .filter_map(|need| Some((need, self.verdict(need, name)?)))
             .collect();
         let mut findings = Vec::new();
         for (need, lookup) in looked.iter().filter(|(_, lookup)| !lookup.is_allowed()) {
             let shown = match hidden && need.stored {
-                true => Finding::new(Lacks::Permission, None, ANOTHERS.to_owned()),
+                true => Finding::new(FindingKind::Permission, None, HIDDEN_SET.to_owned()),
                 false => Finding::missing(lookup.fact()),
             };
             let object = match hidden && need.stored {
                 true => name.name.clone(),
                 false => lookup.fact().object.to_owned(),
             };
-            findings.push((About::Set(object), shown));
+            findings.push((RefusedResource::Set(object), shown));
         }
-        let facts_of: Vec<CheckFact<'_>> = looked.iter().map(|(_, lookup)| lookup.fact()).collect();
-        let input = SetInput {
+        let facts_of: Vec<RbacCheck<'_>> = looked.iter().map(|(_, lookup)| lookup.fact()).collect();
+        let input = ApplicationSetInput {
             facts,
-            subject: Subject::Set,
+            subject: ApplicationSetStage::Set,
             checks: &facts_of,
             refused: findings.first().map(|(_, finding)| finding.reason()),
         };
         let denied = self.policy.denies(&input).map_err(Error::Policy)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|(_, finding)| finding.reason() != reason)) {
             let about = looked.first().map_or("", |(_, lookup)| lookup.fact().object);
-            findings.push((About::Set(about.to_owned()), Finding::of_policy(reason)));
+            findings.push((RefusedResource::Set(about.to_owned()), Finding::of_policy(reason)));
         }
         for (about, finding) in findings {
             finding.put(about, collected);
@@ -193,15 +197,15 @@ impl Desk<'_> {
     /// Whether the caller may see a stored set, whatever its namespace.
     pub(super) fn sees<'b>(&self, name: &ObjectName, stored: &Value, owned: impl Iterator<Item = &'b str>) -> bool {
         let projects = match self.settings.checks {
-            SetChecks::Generated => stored_projects(stored, owned),
-            SetChecks::Argocd => {
+            ApplicationSetChecks::Generated => stored_projects(stored, owned),
+            ApplicationSetChecks::Argocd => {
                 let object = self.object(project_text(stored), name);
                 return self.look("applicationsets", "get", object).is_allowed();
             }
         };
         let needs = needs(Operation::Get, &BTreeSet::new(), &projects);
         let facts = self.facts(Operation::Get, name, stored, &projects);
-        let mut collected = Collected::default();
+        let mut collected = RefusalCollector::default();
         let judged = self.judge_set((name, &facts, false), &needs, &mut Vec::new(), &mut collected);
         judged.is_ok() && collected.is_empty()
     }

@@ -7,11 +7,11 @@
 //! Security: unless the caller may write in every project, no clock, randomness or repository of
 //! somebody else may decide a project.
 
-use crate::applicationsets::permit::error::Lacks;
+use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::judge::{Finding, note};
-use crate::applicationsets::permit::{Asked, Desk};
-use tollgate_applicationset::template::{Changing, changing};
-use tollgate_proxy::record::Check;
+use crate::applicationsets::permit::{Desk, SetRequest};
+use tollgate_applicationset::template::{Nondeterminism, changing};
+use tollgate_proxy::record::CheckRecord;
 use tollgate_state::ObjectName;
 
 /// The field that gives the project of an Application.
@@ -21,7 +21,7 @@ const ANY: &str = "*";
 
 impl Desk<'_> {
     /// What prevents judging the projects of a set.
-    pub(super) fn unsteady(&self, asked: &Asked<'_>, checks: &mut Vec<Check>) -> Vec<Finding> {
+    pub(super) fn unsteady(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Vec<Finding> {
         let found = asked.sent.map(|sent| changing(&sent.spec)).unwrap_or_default();
         if found.is_empty() {
             return Vec::new();
@@ -57,25 +57,25 @@ impl Desk<'_> {
     }
 }
 
-fn unjudged(changing: &Changing, is_anywhere: bool) -> Option<Finding> {
+fn unjudged(changing: &Nondeterminism, is_anywhere: bool) -> Option<Finding> {
     let (place, what) = match changing {
-        Changing::Function(name) => {
+        Nondeterminism::Function(name) => {
             let reason =
                 format!("`{name}` gives another project each time, and none of them can be judged: name the project");
-            return Some(Finding::new(Lacks::Sense, Some(PROJECT.to_owned()), reason));
+            return Some(Finding::new(FindingKind::Validity, Some(PROJECT.to_owned()), reason));
         }
-        Changing::Name { function, place } => {
+        Nondeterminism::Name { function, place } => {
             let reason = format!(
                 "`{function}` gives another name each time, and none of them can be judged: it could become that of \
                  somebody else's Application"
             );
-            return Some(Finding::new(Lacks::Sense, Some((*place).to_owned()), reason));
+            return Some(Finding::new(FindingKind::Validity, Some((*place).to_owned()), reason));
         }
-        Changing::Generator { path, kind } => (
+        Nondeterminism::Generator { path, kind } => (
             path,
             format!("the project depends on what the generator `{}` reads", kind.as_str()),
         ),
-        Changing::Parameters { path } => (
+        Nondeterminism::Parameters { path } => (
             path,
             "a project or a name depends on what a text of the generator makes".to_owned(),
         ),
@@ -87,5 +87,5 @@ fn unjudged(changing: &Changing, is_anywhere: bool) -> Option<Finding> {
         "{what}, which can lead into any project later: name the project, or have `applications, create` in all \
          projects"
     );
-    Some(Finding::new(Lacks::Permission, Some(place.clone()), reason))
+    Some(Finding::new(FindingKind::Permission, Some(place.clone()), reason))
 }

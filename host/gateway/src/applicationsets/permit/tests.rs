@@ -5,14 +5,14 @@ use std::sync::{Arc, LazyLock};
 use serde_json::{Value, json};
 
 use crate::applicationsets::permit::{
-    ApplicationSetsPolicy, Approved, Asked, Class, Cleared, Desk, Error, Operation, Reads,
+    ApplicationSetsPolicy, ApprovedPlan, Class, Desk, Error, Operation, ResolvedInputs, SetPermit, SetRequest,
 };
-use crate::caller::{Caller, Callers};
-use tollgate_applicationset::plan::{Cascade, Existing, Owner, Plan};
-use tollgate_applicationset::{ApplicationSet, Engine, Preserved, Spec, SyncPolicy};
+use crate::caller::{Caller, CallerCache};
+use tollgate_applicationset::plan::{Cascade, Owner, Plan, StoredState};
+use tollgate_applicationset::{ApplicationSet, PreservedFields, Spec, SyncPolicy, TemplateEngine};
 use tollgate_config::GenerationLimits;
-use tollgate_config::{ApplicationSets, GitCache, GitLimits, SetChecks};
-use tollgate_identity::authenticate::{Presented, Principal};
+use tollgate_config::{ApplicationSetChecks, ApplicationSets, GitCache, GitLimits};
+use tollgate_identity::authenticate::{CredentialTransport, Principal};
 use tollgate_policy::rbac::{PolicySource, Rbac};
 use tollgate_policy::rego::{Bundle, Front, Source};
 use tollgate_state::{ObjectName, Resources, directory};
@@ -36,7 +36,7 @@ struct World {
     rbac: Rbac,
     policy: Arc<ApplicationSetsPolicy>,
     settings: ApplicationSets,
-    callers: Callers,
+    callers: CallerCache,
 }
 
 fn folder() -> PathBuf {
@@ -62,13 +62,13 @@ impl World {
     fn of(state: &str) -> Self {
         let loaded = directory::load_text(state, "state.yaml", "argocd");
         let resources = loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics));
-        let source = PolicySource::from_resources(&resources, tollgate_config::Semantics::Argocd);
+        let source = PolicySource::from_resources(&resources, tollgate_config::RbacSemantics::Argocd);
         Self {
             rbac: Rbac::compile(&source.value.unwrap()).value.unwrap(),
             resources,
             policy: shipped(),
             settings: ApplicationSets {
-                checks: SetChecks::Generated,
+                checks: ApplicationSetChecks::Generated,
                 namespaces: vec!["team-*".to_owned()],
                 repositories: vec!["https://git.example.org/*".to_owned()],
                 limits: GenerationLimits::default(),
@@ -77,13 +77,13 @@ impl World {
                 concurrency: 1,
                 max_deletions: 10,
             },
-            callers: Callers::default(),
+            callers: CallerCache::default(),
         }
     }
 
     fn caller(&self, name: &str) -> Arc<Caller> {
         let claims = json!({"iss": "https://idp.example.org", "sub": name});
-        let principal = Principal::for_test(claims.as_object().unwrap().clone(), Presented::Bearer);
+        let principal = Principal::for_test(claims.as_object().unwrap().clone(), CredentialTransport::Bearer);
         self.callers.of(&Arc::new(principal), &self.rbac)
     }
 
@@ -99,20 +99,25 @@ impl World {
     }
 
     /// The first step alone, for `ann`.
-    fn before(&self, operation: Operation, sent: Option<&ApplicationSet>, stored: &Existing) -> Result<Cleared, Error> {
-        self.before_with(operation, (sent, stored), Reads::default())
+    fn before(
+        &self,
+        operation: Operation,
+        sent: Option<&ApplicationSet>,
+        stored: &StoredState,
+    ) -> Result<SetPermit, Error> {
+        self.before_with(operation, (sent, stored), ResolvedInputs::default())
     }
 
     fn before_with(
         &self,
         operation: Operation,
-        (sent, stored): (Option<&ApplicationSet>, &Existing),
-        reads: Reads<'_>,
-    ) -> Result<Cleared, Error> {
+        (sent, stored): (Option<&ApplicationSet>, &StoredState),
+        reads: ResolvedInputs<'_>,
+    ) -> Result<SetPermit, Error> {
         let caller = self.caller("ann");
         let name = sent.map_or_else(|| name_of(stored.set.as_ref()), |sent| sent.name.clone());
         let owned: Vec<&Value> = stored.owned(&name).collect();
-        let asked = Asked {
+        let asked = SetRequest {
             operation,
             name: &name,
             sent,
@@ -128,15 +133,15 @@ impl World {
         &self,
         operation: Operation,
         sent: &ApplicationSet,
-        stored: &Existing,
+        stored: &StoredState,
         generated: Vec<Value>,
-    ) -> Result<Approved, Error> {
+    ) -> Result<ApprovedPlan, Error> {
         let cleared = self.before(operation, Some(sent), stored)?;
         let plan = Plan::new(sent, stored.clone(), generated);
         self.desk(&self.caller("ann")).after(&cleared, plan, &mut Vec::new())
     }
 
-    fn delete(&self, stored: &Existing, cascade: Cascade) -> Result<Approved, Error> {
+    fn delete(&self, stored: &StoredState, cascade: Cascade) -> Result<ApprovedPlan, Error> {
         let cleared = self.before(Operation::Delete, None, stored)?;
         let set = set_of(stored.set.clone().unwrap());
         let plan = Plan::deletion(&set, stored.clone(), cascade);
@@ -166,9 +171,9 @@ fn set_of(object: Value) -> ApplicationSet {
             generators: Vec::new(),
             template: object.pointer("/spec/template").cloned().unwrap_or_default(),
             template_patch: None,
-            engine: Engine::Fast,
+            engine: TemplateEngine::Fast,
             sync: SyncPolicy::default(),
-            preserved: Preserved::default(),
+            preserved: PreservedFields::default(),
         },
         object,
     }
@@ -207,12 +212,12 @@ fn with(mut application: Value, key: &str, value: Value) -> Value {
 }
 
 /// The stored set `web` of a project, with Applications it owns.
-fn stored(project: &str, owned: Vec<Value>) -> Existing {
+fn stored(project: &str, owned: Vec<Value>) -> StoredState {
     let mut object = set(project).object;
     object["metadata"]["uid"] = json!("u1");
     let owner = Owner::of("web", &object);
     let link = |application: Value| tollgate_applicationset::plan::linked(application, &owner);
-    Existing {
+    StoredState {
         set: Some(object),
         applications: owned.into_iter().map(link).collect(),
     }

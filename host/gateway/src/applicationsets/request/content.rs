@@ -13,7 +13,7 @@ use crate::platform::api;
 use tollgate_state::write;
 
 /// Characters of an error that an answer repeats.
-const SHOWN: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 
 /// Content types of YAML, the format of people's files.
 const YAML: [&str; 3] = ["application/yaml", "application/x-yaml", "text/yaml"];
@@ -79,7 +79,7 @@ fn one_document(content: &[u8]) -> Result<Value, Error> {
 }
 
 fn wrong(error: &dyn std::fmt::Display) -> Error {
-    let text: String = error.to_string().chars().take(SHOWN).collect();
+    let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
     Error::Content(api::Error::Content {
         why: format!("is not what is expected: {text}"),
     })

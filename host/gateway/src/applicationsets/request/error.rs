@@ -17,11 +17,11 @@ use crate::platform::api;
 use crate::projects::update;
 use tollgate_applicationset::{Exceeded, Refusal, decode, generate, selector};
 use tollgate_state::write::Kind;
-use tollgate_state::write::batch::Failed;
+use tollgate_state::write::batch::BatchError;
 use tollgate_state::{ObjectName, write};
 
 /// Most objects that an error names.
-const NAMED: usize = 5;
+const MAX_LISTED_OBJECTS: usize = 5;
 
 /// Why the API refuses a request.
 #[derive(Debug, thiserror::Error)]
@@ -100,7 +100,7 @@ pub enum Error {
 impl Error {
     /// There is no such set, or the caller may not see it: one answer.
     pub fn absent(name: &ObjectName) -> Self {
-        Self::Denied(permit::Error::NotYours { name: name.clone() })
+        Self::Denied(permit::Error::NotVisible { name: name.clone() })
     }
 
     /// HTTP status.
@@ -114,7 +114,7 @@ impl Error {
             | Self::Kind { .. }
             | Self::Name { .. }
             | Self::Renamed { .. } => StatusCode::BAD_REQUEST,
-            Self::NoVersion | Self::Denied(permit::Error::Unplanned) => StatusCode::CONFLICT,
+            Self::NoVersion | Self::Denied(permit::Error::PlanMismatch) => StatusCode::CONFLICT,
             Self::Denied(error) => match error.class() {
                 Class::PermissionDenied | Class::Undecided => StatusCode::FORBIDDEN,
                 Class::InvalidArgument => StatusCode::BAD_REQUEST,
@@ -132,8 +132,8 @@ impl Error {
             Self::Broken => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Apply(error) => match error {
                 apply::Error::Problems(_) => StatusCode::BAD_REQUEST,
-                apply::Error::Deletions { .. } | apply::Error::Confirmed { .. } => StatusCode::CONFLICT,
-                apply::Error::Failed(failed) => update::state_status(&failed.error),
+                apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. } => StatusCode::CONFLICT,
+                apply::Error::BatchError(failed) => update::state_status(&failed.error),
             },
             Self::State(error) => update::state_status(error),
         }
@@ -144,7 +144,8 @@ impl Error {
         match self {
             Self::State(write::Error::Exists(_)) => Code::AlreadyExists,
             Self::Generate(generate::Error::Exceeded(_)) => Code::ResourceExhausted,
-            Self::NoVersion | Self::Apply(apply::Error::Deletions { .. } | apply::Error::Confirmed { .. }) => {
+            Self::NoVersion
+            | Self::Apply(apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. }) => {
                 Code::FailedPrecondition
             }
             _ => Code::of_status(self.status()),
@@ -173,8 +174,8 @@ impl Error {
             Self::Broken => "broken",
             Self::Apply(error) => match error {
                 apply::Error::Problems(_) => "applications_invalid",
-                apply::Error::Deletions { .. } | apply::Error::Confirmed { .. } => "too_many_deletions",
-                apply::Error::Failed(failed) => state_code(&failed.error),
+                apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. } => "too_many_deletions",
+                apply::Error::BatchError(failed) => state_code(&failed.error),
             },
             Self::State(error) => state_code(error),
         }
@@ -184,7 +185,7 @@ impl Error {
     pub fn text(&self) -> Cow<'static, str> {
         match self {
             Self::State(error) => update::state_text(error),
-            Self::Apply(apply::Error::Failed(failed)) => undone(failed).into(),
+            Self::Apply(apply::Error::BatchError(failed)) => undone(failed).into(),
             Self::Apply(error) => error.to_string().into(),
             Self::Content(_)
             | Self::ContentType
@@ -218,13 +219,17 @@ impl Error {
 }
 
 /// What happened to a change that failed, without a path of the gateway's machine.
-fn undone(failed: &Failed) -> String {
+fn undone(failed: &BatchError) -> String {
     let why = update::state_text(&failed.error);
     let rest = match (failed.undone.len(), failed.left.as_slice()) {
         (0, []) => "nothing was changed".to_owned(),
         (undone, []) => format!("all {undone} objects written before it are again as they were"),
         (undone, left) => {
-            let named: Vec<String> = left.iter().take(NAMED).map(|left| left.key.to_string()).collect();
+            let named: Vec<String> = left
+                .iter()
+                .take(MAX_LISTED_OBJECTS)
+                .map(|left| left.key.to_string())
+                .collect();
             let (named, left) = (named.join(", "), left.len());
             format!("of those written before it, {undone} are again as they were, and {left} are not, such as {named}")
         }
@@ -248,13 +253,13 @@ fn denied_code(error: &permit::Error) -> &'static str {
     use permit::Error;
     match error {
         Error::Namespace { .. } => "namespace_not_permitted",
-        Error::NotYours { .. } => "applicationset_not_found",
+        Error::NotVisible { .. } => "applicationset_not_found",
         Error::Refused(refused) if refused.class() == Class::InvalidArgument => "applications_invalid",
         Error::Refused(_) | Error::Denied { .. } => "permission_denied",
         Error::Templated => "project_templated",
         Error::UnknownProject { .. } => "project_not_found",
         Error::Exists => "exists_differently",
         Error::Policy(_) => "policy_failed",
-        Error::Unplanned => "conflict",
+        Error::PlanMismatch => "conflict",
     }
 }

@@ -3,7 +3,7 @@
 //! Security: parameters that the path does not have are refused with 400, because ignoring one
 //! could do more than the caller meant.
 
-use crate::applicationsets::request::{Delete, Error, Filter, Named, Run, Watch};
+use crate::applicationsets::request::{ApplicationSetRef, Delete, Error, Filter, Watch, WriteMode};
 use tollgate_applicationset::plan::Cascade;
 
 /// The parameters that a path accepts.
@@ -56,7 +56,7 @@ pub struct Query {
     namespace: String,
     resource_version: String,
     upsert: bool,
-    run: Run,
+    run: WriteMode,
     cascade: Option<Cascade>,
     deletions: Option<u64>,
 }
@@ -102,7 +102,7 @@ impl Query {
             "appsetNamespace" => value.clone_into(&mut self.namespace),
             "resourceVersion" => value.clone_into(&mut self.resource_version),
             "upsert" => self.upsert = boolean(name, value)?,
-            "dryRun" if boolean(name, value)? => self.run = Run::Dry,
+            "dryRun" if boolean(name, value)? => self.run = WriteMode::DryRun,
             "cascade" => self.cascade = Some(cascade(value)?),
             "deletions" => {
                 let number = value.parse();
@@ -125,8 +125,8 @@ impl Query {
     }
 
     /// The set that the path names.
-    pub fn named(self, name: &str) -> Named {
-        Named {
+    pub fn named(self, name: &str) -> ApplicationSetRef {
+        ApplicationSetRef {
             name: name.to_owned(),
             namespace: self.namespace,
         }
@@ -156,7 +156,7 @@ impl Query {
     }
 
     /// Whether to make the change.
-    pub fn run(&self) -> Run {
+    pub fn run(&self) -> WriteMode {
         self.run
     }
 
@@ -192,7 +192,7 @@ fn wrong(why: String) -> Error {
 #[cfg(test)]
 mod tests {
     use super::{Parameters, Query};
-    use crate::applicationsets::request::{Filter, Run};
+    use crate::applicationsets::request::{Filter, WriteMode};
     use tollgate_applicationset::plan::Cascade;
 
     #[test]
@@ -210,12 +210,12 @@ mod tests {
         let query = Query::read(Some("upsert=true&dryRun=1&deletions=7"), Parameters::Create).expect("a query");
         assert_eq!(
             (query.upsert(), query.run(), query.deletions()),
-            (true, Run::Dry, Some(7))
+            (true, WriteMode::DryRun, Some(7))
         );
         let query = Query::read(Some("upsert=false&dryRun=false"), Parameters::Create).expect("a query");
         assert_eq!(
             (query.upsert(), query.run(), query.deletions()),
-            (false, Run::Real, None)
+            (false, WriteMode::Commit, None)
         );
         let query = Query::read(Some("cascade=orphan&appSetNamespace=n"), Parameters::Delete).expect("a query");
         let delete = query.delete("a");

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use crate::applicationsets::watch::{Event, Looked, Sets, changed, projects};
+use crate::applicationsets::watch::{EventType, Sets, WatchedSet, changed, projects};
 use tollgate_state::{ObjectName, directory};
 
 fn name(text: &str) -> ObjectName {
@@ -17,7 +17,7 @@ fn name(text: &str) -> ObjectName {
 
 fn sets(all: &[(&str, Value, bool)]) -> Sets {
     let one = |(text, set, is_shown): &(&str, Value, bool)| {
-        let looked = Looked {
+        let looked = WatchedSet {
             set: Arc::new(set.clone()),
             owned: BTreeSet::new(),
             is_shown: *is_shown,
@@ -28,23 +28,23 @@ fn sets(all: &[(&str, Value, bool)]) -> Sets {
 }
 
 #[track_caller]
-fn check(before: &[(&str, Value, bool)], now: &[(&str, Value, bool)], expected: &[(Event, Value)]) {
+fn check(before: &[(&str, Value, bool)], now: &[(&str, Value, bool)], expected: &[(EventType, Value)]) {
     let found = changed(&sets(before), &sets(now));
-    let found: Vec<(Event, Value)> = found.into_iter().map(|(event, set)| (event, (*set).clone())).collect();
+    let found: Vec<(EventType, Value)> = found.into_iter().map(|(event, set)| (event, (*set).clone())).collect();
     assert_eq!(found, expected);
 }
 
 #[test]
 fn what_is_shown_comes_changes_and_goes() {
     let (one, two) = (json!({"v": 1}), json!({"v": 2}));
-    check(&[], &[("a", one.clone(), true)], &[(Event::Added, one.clone())]);
+    check(&[], &[("a", one.clone(), true)], &[(EventType::Added, one.clone())]);
     check(&[("a", one.clone(), true)], &[("a", one.clone(), true)], &[]);
     check(
         &[("a", one.clone(), true)],
         &[("a", two.clone(), true)],
-        &[(Event::Modified, two)],
+        &[(EventType::Modified, two)],
     );
-    check(&[("a", one.clone(), true)], &[], &[(Event::Deleted, one)]);
+    check(&[("a", one.clone(), true)], &[], &[(EventType::Deleted, one)]);
 }
 
 /// SECURITY: nothing is told of what nobody was shown, nor of what became of it since.
@@ -58,13 +58,13 @@ fn what_is_not_shown_is_not_told_of() {
     check(
         &[("a", one.clone(), true)],
         &[("a", two, false)],
-        &[(Event::Deleted, one.clone())],
+        &[(EventType::Deleted, one.clone())],
     );
     // Who may see it from now on sees it come.
     check(
         &[("a", one.clone(), false)],
         &[("a", one.clone(), true)],
-        &[(Event::Added, one)],
+        &[(EventType::Added, one)],
     );
 }
 

@@ -14,13 +14,13 @@ const AT_ONCE: usize = 2;
 
 /// The turns of all watches.
 #[derive(Debug)]
-pub(in super::super) struct Turns {
+pub(in super::super) struct ComparisonScheduler {
     all: Arc<Semaphore>,
     /// One semaphore for each person who compares or waits.
     persons: Mutex<HashMap<u64, Weak<Semaphore>>>,
 }
 
-impl Default for Turns {
+impl Default for ComparisonScheduler {
     fn default() -> Self {
         Self {
             all: Arc::new(Semaphore::new(AT_ONCE)),
@@ -29,7 +29,7 @@ impl Default for Turns {
     }
 }
 
-impl Turns {
+impl ComparisonScheduler {
     /// Runs one comparison when it is its turn. Returns `None` if the work panics.
     ///
     /// - `person`: [`Principal::key`](tollgate_identity::authenticate::Principal::key).
@@ -75,7 +75,7 @@ mod tests {
     /// One person has a thousand watches that changed, and others have one each.
     #[tokio::test]
     async fn nobody_waits_for_every_watch_of_somebody_else() {
-        let turns = Turns::default();
+        let turns = ComparisonScheduler::default();
         let order = Arc::new(Mutex::new(Vec::new()));
         let busy = Arc::new([const { AtomicUsize::new(0) }; 4]);
         let serving = thread::current().id();
@@ -113,7 +113,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_goes_away_leaves_the_turn_to_others() {
-        let turns = Turns::default();
+        let turns = ComparisonScheduler::default();
         let held = turns.of(1).acquire_owned().await.unwrap();
         let mut waiting = Box::pin(turns.run(1, || ()));
         assert!(poll!(&mut waiting).is_pending());

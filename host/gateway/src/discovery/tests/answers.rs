@@ -10,14 +10,14 @@ use secrecy::SecretString;
 use serde_json::json;
 use tokio::runtime::Handle;
 
-use super::super::{Discovery, LIMITS, Limits, OF_A_CLUSTER};
-use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, Fake};
+use super::super::{CLUSTER_WEIGHT, Discovery, LIMITS, Limits};
+use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
 use super::{find, unavailable, unknown};
 use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::clock::SystemClock;
-use tollgate_plugin::credential::cache::key::{Key, Parts, Tenancy};
+use tollgate_plugin::credential::cache::key::{CredentialKey, KeyInputs, Tenancy};
 use tollgate_plugin::credential::cache::{Cache, Settings};
-use tollgate_plugin::credential::source::{Minted, Supply};
+use tollgate_plugin::credential::source::{CredentialSource, Minted};
 use tollgate_plugin::credential::{Credential, Mint, MintError, MintRequest, Token};
 
 const GROUPS: &str = r#"{"kind":"APIGroupList","apiVersion":"v1","groups":[
@@ -34,7 +34,7 @@ const CORE_V1: &str = r#"{"kind":"APIResourceList","groupVersion":"v1","resource
 
 #[tokio::test]
 async fn one_answer_says_every_kind() {
-    let fake = Fake::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     for (asked, expected) in [
         ("v1/pods", "/Pod"),
@@ -66,7 +66,7 @@ async fn one_answer_says_every_kind() {
 
 #[tokio::test]
 async fn an_old_cluster_is_asked_for_what_is_needed() {
-    let fake = Fake::start(&[
+    let fake = FakeCluster::start(&[
         ("/api", CORE),
         ("/api/v1", CORE_V1),
         ("/apis", GROUPS),
@@ -141,7 +141,7 @@ async fn what_is_no_answer_denies() {
             "it answered something else than a list of resources",
         ),
     ] {
-        let fake = Fake::start(&[]).await;
+        let fake = FakeCluster::start(&[]).await;
         fake.says("/apis", answer);
         let found = find(&Discovery::new(Clock::default()), &fake.access(), "apps/v1/deployments").await;
         assert_eq!(found, unavailable(why));
@@ -151,7 +151,7 @@ async fn what_is_no_answer_denies() {
 #[tokio::test]
 async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
     let says = [("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)];
-    let (one, other) = (Fake::start(&says).await, Fake::start(&says).await);
+    let (one, other) = (FakeCluster::start(&says).await, FakeCluster::start(&says).await);
     let asked = "apps/v1/deployments";
     let remembered = |discovery: &Discovery| {
         discovery.rooms.run_pending_tasks();
@@ -160,7 +160,7 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
     let discovery = Discovery::new(Clock::default());
     find(&discovery, &one.access(), asked).await;
     let (_, weight) = remembered(&discovery);
-    assert!(weight > u64::from(OF_A_CLUSTER), "{weight}");
+    assert!(weight > u64::from(CLUSTER_WEIGHT), "{weight}");
     find(&discovery, &other.access(), asked).await;
     assert_eq!(remembered(&discovery), (2, 2 * weight));
     // One kind less, and the cluster that was asked about last stays.
@@ -178,7 +178,7 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
 
 #[tokio::test]
 async fn answers_are_bounded() {
-    let fake = Fake::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     fake.says("/apis/silent", Answer::Silence);
     let with = |limits| Discovery::with(Clock::default(), limits);
     let asked = "apps/v1/deployments";
@@ -217,18 +217,18 @@ async fn answers_are_bounded() {
 
 #[tokio::test]
 async fn a_cluster_that_is_not_there_denies() {
-    let fake = Fake::start(&[]).await;
+    let fake = FakeCluster::start(&[]).await;
     let access = crate::cluster_access::ClusterAccess::at(
         "http://127.0.0.1:1",
         match fake.access().supply() {
-            Supply::Fixed(lease) => Supply::Fixed(lease.clone()),
-            Supply::Minted(_) | Supply::Unusable(_) => panic!("another supply"),
+            CredentialSource::Static(lease) => CredentialSource::Static(lease.clone()),
+            CredentialSource::Minted(_) | CredentialSource::Unusable(_) => panic!("another supply"),
         },
     );
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
     assert!(found.starts_with(&unavailable("it cannot be reached: ")), "{found}");
-    let error = MintError::new(tollgate_plugin::credential::Class::Denied, "a", "b");
-    let access = fake.access_with(Supply::Unusable(error));
+    let error = MintError::new(tollgate_plugin::credential::MintErrorClass::Denied, "a", "b");
+    let access = fake.access_with(CredentialSource::Unusable(error));
     let found = find(&Discovery::new(Clock::default()), &access, "v1/pods").await;
     assert!(
         found.starts_with(&unavailable("there is no credential for it: ")),
@@ -258,8 +258,8 @@ async fn a_credential_the_cluster_does_not_know_is_replaced_once() {
         ("Bearer token-2", "apps/Deployment".to_owned()),
         ("Bearer token-9", unavailable("it answered 401 Unauthorized")),
     ] {
-        let fake = Fake::knowing(Some(known), &[("/apis", AGGREGATED_APPS)]).await;
-        let key = Key::of(&Parts {
+        let fake = FakeCluster::knowing(Some(known), &[("/apis", AGGREGATED_APPS)]).await;
+        let key = CredentialKey::of(&KeyInputs {
             abi: "test",
             plugin: known,
             config: &json!({}),
@@ -267,7 +267,7 @@ async fn a_credential_the_cluster_does_not_know_is_replaced_once() {
             tenancy: Tenancy::Cluster(&fake.server),
             policy: "",
         });
-        let access = fake.access_with(Supply::Minted(Minted {
+        let access = fake.access_with(CredentialSource::Minted(Minted {
             slot: cache.slot(key, Arc::new(Counting::default())),
             source: None,
             warnings: Vec::new(),

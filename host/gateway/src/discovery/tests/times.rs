@@ -5,7 +5,7 @@ use std::time::Duration;
 use futures_util::future::{join, join_all};
 
 use super::super::Discovery;
-use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, Fake};
+use super::world::{AGGREGATED_APPS, AGGREGATED_CORE, Answer, FakeCluster};
 use super::{find, unavailable, unknown};
 use tollgate_identity::clock::Clock;
 
@@ -19,7 +19,7 @@ fn renamed() -> Answer {
 #[tokio::test]
 async fn a_kind_that_was_just_made_is_known_within_seconds() {
     let clock = Clock::default();
-    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     let asked = "example.com/v1/widgets";
     assert_eq!(
@@ -54,7 +54,7 @@ async fn a_kind_that_was_just_made_is_known_within_seconds() {
 #[tokio::test]
 async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
     let clock = Clock::default();
-    let fake = Fake::start(&[]).await;
+    let fake = FakeCluster::start(&[]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     for _ in 0..5 {
         assert_eq!(
@@ -70,7 +70,7 @@ async fn a_failure_is_not_repeated_at_once_and_not_for_ever() {
 
 #[tokio::test]
 async fn many_ask_once() {
-    let fake = Fake::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/api", AGGREGATED_CORE), ("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     fake.hold();
     let finds = join_all((0..50).map(|_| find(&discovery, &access, ASKED)));
@@ -85,7 +85,7 @@ async fn many_ask_once() {
 
 #[tokio::test]
 async fn a_question_goes_on_when_its_asker_is_gone() {
-    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(Clock::default()), fake.access());
     fake.hold();
     tokio::select! {
@@ -101,7 +101,7 @@ async fn a_question_goes_on_when_its_asker_is_gone() {
 #[tokio::test]
 async fn what_is_old_serves_while_it_is_asked_for_again() {
     let clock = Clock::default();
-    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
     clock.advance(Duration::from_secs(590));
@@ -127,7 +127,7 @@ async fn what_is_old_serves_while_it_is_asked_for_again() {
 #[tokio::test]
 async fn what_is_too_old_does_not_serve() {
     let clock = Clock::default();
-    let fake = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let fake = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
     let (discovery, access) = (Discovery::new(clock.clone()), fake.access());
     assert_eq!(find(&discovery, &access, ASKED).await, "apps/Deployment");
     fake.says("/apis", Answer::Content(503, String::new()));
@@ -145,8 +145,8 @@ async fn what_is_too_old_does_not_serve() {
 
 #[tokio::test]
 async fn each_cluster_speaks_for_itself() {
-    let one = Fake::start(&[("/apis", AGGREGATED_APPS)]).await;
-    let other = Fake::start(&[]).await;
+    let one = FakeCluster::start(&[("/apis", AGGREGATED_APPS)]).await;
+    let other = FakeCluster::start(&[]).await;
     other.says("/apis", renamed());
     let discovery = Discovery::new(Clock::default());
     assert_eq!(find(&discovery, &one.access(), ASKED).await, "apps/Deployment");

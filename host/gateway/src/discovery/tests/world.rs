@@ -14,7 +14,7 @@ use tokio::sync::{Semaphore, watch};
 use crate::cluster_access::ClusterAccess;
 use tollgate_plugin::credential::Credential;
 use tollgate_plugin::credential::cache::Lease;
-use tollgate_plugin::credential::source::Supply;
+use tollgate_plugin::credential::source::CredentialSource;
 
 pub(super) const AGGREGATED_APPS: &str = r#"{"kind":"APIGroupDiscoveryList","apiVersion":"apidiscovery.k8s.io/v2","metadata":{},"items":[
   {"metadata":{"name":"apps"},"versions":[{"version":"v1","freshness":"Current","resources":[
@@ -61,12 +61,12 @@ struct Script {
 
 /// A cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Fake {
+pub(super) struct FakeCluster {
     pub(super) server: String,
     script: Arc<Script>,
 }
 
-impl Fake {
+impl FakeCluster {
     pub(super) async fn start(answers: &[(&str, &str)]) -> Self {
         Self::knowing(None, answers).await
     }
@@ -120,10 +120,10 @@ impl Fake {
             credential: Arc::new(Credential::empty()),
             generation: 1,
         };
-        self.access_with(Supply::Fixed(lease))
+        self.access_with(CredentialSource::Static(lease))
     }
 
-    pub(super) fn access_with(&self, supply: Supply) -> Arc<ClusterAccess> {
+    pub(super) fn access_with(&self, supply: CredentialSource) -> Arc<ClusterAccess> {
         ClusterAccess::at(&self.server, supply)
     }
 }

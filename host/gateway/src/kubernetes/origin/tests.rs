@@ -43,7 +43,7 @@ fn an_origin_is_allowed_byte_by_byte() {
         assert!(check(&head(Method::GET, &[("origin", seen)]), &[]).is_err());
     }
     let twice = checked(&[("origin", ALLOWED), ("origin", ALLOWED)]);
-    assert_eq!(twice, Err(Forbidden::Several { observed: 2 }));
+    assert_eq!(twice, Err(Forbidden::MultipleOrigins { observed: 2 }));
 }
 
 #[test]

@@ -9,9 +9,9 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::upgrade::Protocol;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role, User};
-use tollgate_identity::access::Access;
-use tollgate_policy::impersonate::{self, Impersonation, Known, Mapping};
-use tollgate_policy::rego::{Bundle, Front, KubernetesInput, Source, Standing};
+use tollgate_identity::access::AccessGrant;
+use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
+use tollgate_policy::rego::{Bundle, Front, KubernetesFacts, KubernetesInput, Source};
 
 const MAX_GROUPS: usize = 8;
 
@@ -21,11 +21,11 @@ fn folder() -> PathBuf {
 
 fn policy() -> KubernetesPolicy {
     let source = Source::read(&folder(), Front::Kubernetes).value.unwrap();
-    let mapping = Mapping::load(&folder(), MAX_GROUPS).value.unwrap();
+    let mapping = ImpersonationMapping::load(&folder(), MAX_GROUPS).value.unwrap();
     KubernetesPolicy::new(Bundle::unchecked(&source).unwrap(), mapping)
 }
 
-fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<Access> {
+fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<AccessGrant> {
     let agent = Agent {
         id: AgentId::new(9999).unwrap(),
         name: agent.into(),
@@ -37,7 +37,7 @@ fn access(agent: &str, username: &str, access_as: AccessAs) -> Arc<Access> {
         username: username.into(),
     };
     let session = SessionId::new(AccessType::PersonalAccessToken, "1");
-    Access::for_test(agent, user, access_as, session)
+    AccessGrant::for_test(agent, user, access_as, session)
 }
 
 fn developer(projects: i64) -> AccessAs {
@@ -65,7 +65,7 @@ fn asks(method: &Method, path: &str, upgrade: Option<Protocol>) -> Attributes {
     Attributes::read(method, path, None, upgrade)
 }
 
-fn judge(access: &Arc<Access>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
+fn judge(access: &Arc<AccessGrant>, attributes: Attributes) -> Result<KubernetesPermit, Error> {
     policy().authorize(access, &Arc::new(attributes))
 }
 
@@ -202,7 +202,7 @@ fn an_identity_the_guard_rails_refuse_enters_nowhere() {
 #[test]
 fn what_follows_from_an_access_is_made_once() {
     let policy = policy();
-    let ask = |access: &Arc<Access>| {
+    let ask = |access: &Arc<AccessGrant>| {
         let permit = policy
             .authorize(access, &Arc::new(asks(&Method::GET, PODS, None)))
             .unwrap();
@@ -238,7 +238,7 @@ fn what_the_policy_is_told_fits_its_schema() {
         extra: vec![("corp.example/dept".into(), vec!["sre".into()])],
         ..identity("oidc:1", &["devs"])
     };
-    let mapping = Mapping::load(&folder(), MAX_GROUPS).value.unwrap();
+    let mapping = ImpersonationMapping::load(&folder(), MAX_GROUPS).value.unwrap();
     for (access_as, word) in [
         (AccessAs::Agent, "agent"),
         (developer(2), "user"),
@@ -248,9 +248,9 @@ fn what_the_policy_is_told_fits_its_schema() {
         (AccessAs::Impersonate(mapped), "impersonate"),
     ] {
         let access = access("my-agent", "alice", access_as);
-        let known = Known::of(access.facts());
+        let known = AccessInput::of(access.facts());
         let impersonation = mapping.apply(access.facts()).unwrap();
-        let standing = Standing::new(known, &impersonation);
+        let standing = KubernetesFacts::new(known, &impersonation);
         for attributes in [
             asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),
             asks(&Method::GET, "/", None),

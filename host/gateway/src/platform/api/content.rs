@@ -22,10 +22,10 @@ pub const CONTENT_BYTES: u64 = 16 * 1024;
 const NAME_CHARACTERS: usize = 255;
 
 /// Characters of an error that an answer repeats.
-const SHOWN: usize = 200;
+const MAX_ERROR_CHARS: usize = 200;
 
 /// Lifetime of a token if the request gives none.
-const DEFAULT_LIFE: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Request for a new token.
 #[derive(Debug, Deserialize)]
@@ -81,7 +81,7 @@ pub fn read<T: DeserializeOwned>(fields: &HeaderMap, content: &[u8]) -> Result<T
         return Err(Error::ContentType);
     }
     let refused = |error: serde_json::Error| {
-        let text: String = error.to_string().chars().take(SHOWN).collect();
+        let text: String = error.to_string().chars().take(MAX_ERROR_CHARS).collect();
         wrong(format!("is not what is expected: {text}"))
     };
     serde_json::from_slice(content).map_err(refused)
@@ -131,7 +131,7 @@ impl NewToken {
                 let life = duration::parse(text).map_err(|error| wrong(format!("has a bad `lifetime`: {error}")))?;
                 after(life)
             }
-            (None, None) => after(DEFAULT_LIFE.min(longest)),
+            (None, None) => after(DEFAULT_LIFETIME.min(longest)),
         };
         let end = Timestamp::from_second(end.as_second()).unwrap_or(end);
         if end <= now || end > latest {

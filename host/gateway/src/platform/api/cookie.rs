@@ -17,14 +17,14 @@ const PATH: &str = "/k8s-proxy/";
 
 /// Whether people reach the gateway over TLS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
+pub enum TransportSecurity {
     /// They do. The cookie is sent over nothing else.
     Tls,
     /// The listener is plain, and no public URL says that TLS ends before it.
     Plain,
 }
 
-impl Transport {
+impl TransportSecurity {
     /// Determined by whether the listener has a certificate, and by the public URL.
     pub fn of(has_certificate: bool, settings: &Kubernetes) -> Self {
         let public = settings.public_url.as_ref().is_some_and(|url| url.scheme() == "https");
@@ -40,16 +40,20 @@ impl Transport {
 ///
 /// # Errors
 /// [`Error::Cookie`]: `SameSite=None` without TLS; a browser would refuse it.
-pub fn set_cookie(value: &SecretString, settings: &Kubernetes, transport: Transport) -> Result<HeaderValue, Error> {
+pub fn set_cookie(
+    value: &SecretString,
+    settings: &Kubernetes,
+    transport: TransportSecurity,
+) -> Result<HeaderValue, Error> {
     let same_site = match (settings.same_site, transport) {
         (SameSite::Strict, _) => "Strict",
         (SameSite::Lax, _) => "Lax",
-        (SameSite::None, Transport::Tls) => "None",
-        (SameSite::None, Transport::Plain) => return Err(Error::Cookie),
+        (SameSite::None, TransportSecurity::Tls) => "None",
+        (SameSite::None, TransportSecurity::Plain) => return Err(Error::Cookie),
     };
     let secure = match transport {
-        Transport::Tls => "; Secure",
-        Transport::Plain => "",
+        TransportSecurity::Tls => "; Secure",
+        TransportSecurity::Plain => "",
     };
     let path = settings.public_url.as_ref().map_or(PATH, |url| url.path());
     let text = Zeroizing::new(format!(

@@ -53,7 +53,7 @@ pub enum Error {
     },
     /// Another platform decides who may enter, so only its credentials count. (409)
     #[error("tokens and browser sessions are made by the platform that `kubernetes.authorizer.remote` names")]
-    Elsewhere,
+    RemoteAuthorizer,
     /// No user has this name. Only for callers who may act for the user. (404)
     #[error("there is no user `{user}` in the directory")]
     UnknownUser {
@@ -129,7 +129,7 @@ impl Error {
             Self::Query { .. } | Self::Content { .. } | Self::Lifetime { .. } => StatusCode::BAD_REQUEST,
             Self::ContentType => StatusCode::UNSUPPORTED_MEDIA_TYPE,
             Self::ContentLength { .. } => StatusCode::PAYLOAD_TOO_LARGE,
-            Self::TooMany { .. } | Self::IdTokensOnly { .. } | Self::Elsewhere => StatusCode::CONFLICT,
+            Self::TooMany { .. } | Self::IdTokensOnly { .. } | Self::RemoteAuthorizer => StatusCode::CONFLICT,
             Self::Cookie | Self::Random(_) => StatusCode::INTERNAL_SERVER_ERROR,
             Self::Store(_) => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -143,7 +143,7 @@ impl Error {
             Self::NotPermitted { .. } => "permission_denied",
             Self::UnknownAgent { .. } => "agent_not_found",
             Self::IdTokensOnly { .. } => "id_tokens_only",
-            Self::Elsewhere => "platform_elsewhere",
+            Self::RemoteAuthorizer => "platform_elsewhere",
             Self::UnknownUser { .. } => "user_not_found",
             Self::UnknownToken => "token_not_found",
             Self::UnknownSession => "session_not_found",

@@ -12,13 +12,13 @@ use uuid::Uuid;
 use crate::platform::api::Error;
 
 /// Events of one answer if the caller gives no limit.
-const EVENTS: u32 = 100;
+const DEFAULT_EVENT_LIMIT: u32 = 100;
 /// Most rows of one answer, and the number of tokens and sessions if the caller gives no limit.
 const MOST: u32 = 1_000;
 
 /// Whose things are listed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Whose {
+pub enum OwnerFilter {
     /// The caller's own.
     #[default]
     Mine,
@@ -32,7 +32,7 @@ pub enum Whose {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Whose.
-    pub whose: Whose,
+    pub whose: OwnerFilter,
     /// For this agent, by number or name.
     pub agent: Option<String>,
     /// Audit: with this action.
@@ -100,7 +100,7 @@ impl Query {
 
     /// How many events to return.
     pub fn events(&self) -> u32 {
-        self.limit.unwrap_or(EVENTS)
+        self.limit.unwrap_or(DEFAULT_EVENT_LIMIT)
     }
 
     /// How many tokens or sessions to return.
@@ -125,8 +125,8 @@ impl Query {
 
     fn take(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         match name {
-            "user" if value == "*" => self.whose = Whose::All,
-            "user" => self.whose = Whose::User(value),
+            "user" if value == "*" => self.whose = OwnerFilter::All,
+            "user" => self.whose = OwnerFilter::User(value),
             "agent" => self.agent = Some(value),
             "action" => self.action = Some(value),
             "continue" => self.after = Some(value),
@@ -157,14 +157,14 @@ fn wrong(why: impl Into<String>) -> Error {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Error, Parameters, Query, Whose, cursor};
+    use super::{Error, OwnerFilter, Parameters, Query, cursor};
 
     #[test]
     fn what_is_asked_for_is_read() {
         let id = Uuid::now_v7();
         let raw = format!("user=bob%20b&agent=prod&action=token.created&before={id}&limit=1000");
         let expected = Query {
-            whose: Whose::User("bob b".to_owned()),
+            whose: OwnerFilter::User("bob b".to_owned()),
             agent: Some("prod".to_owned()),
             action: Some("token.created".to_owned()),
             before: Some(id),
@@ -174,7 +174,10 @@ mod tests {
         assert_eq!(Query::read(Some(&raw), Parameters::Audit).unwrap(), expected);
         assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
         let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
-        assert_eq!((all.whose.clone(), all.events(), all.rows()), (Whose::All, 100, 1_000));
+        assert_eq!(
+            (all.whose.clone(), all.events(), all.rows()),
+            (OwnerFilter::All, 100, 1_000)
+        );
     }
 
     #[test]

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use rcgen::{CertificateParams, KeyPair};
 
 use super::findings;
-use tollgate_config::raw::{self, Places};
+use tollgate_config::raw::{self, SettingLocations};
 use tollgate_identity::clock::Clock;
 
 const NEEDED: &str = "state: {directory: s}\npolicies: {directory: p}\n";
@@ -15,7 +15,7 @@ async fn found(folder: &Path, settings: &str) -> Vec<String> {
     let path = folder.join("tollgate.yaml");
     std::fs::write(&path, format!("{NEEDED}{settings}")).unwrap();
     let config = raw::load(&path).value.unwrap();
-    let found = findings(&config, &Places::read(&path), &Clock::default()).await;
+    let found = findings(&config, &SettingLocations::read(&path), &Clock::default()).await;
     let prefix = format!("{}/", folder.display());
     found
         .iter()

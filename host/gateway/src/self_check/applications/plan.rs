@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::super::accounts::{Needs, Uses, by_cluster};
-use super::survey::{Known, Seen, TURN};
-use super::{LATER, SOON};
+use super::super::accounts::{ActingApplications, NeededAccounts, by_cluster};
+use super::survey::{AccountResult, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
+use super::{FULL_CHECK_INTERVAL, RETRY_INTERVAL};
 use crate::cluster_access::{ClusterAccess, Clusters};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::applications::Applications;
@@ -19,24 +19,24 @@ use tollgate_state::Cluster;
 
 /// Which clusters to ask, and what.
 #[derive(Debug, Default)]
-pub(super) struct Plan {
+pub(super) struct AccountPlan {
     pub(super) mode: ImpersonationMode,
     /// Clusters by server.
-    pub(super) clusters: BTreeMap<String, Asked>,
+    pub(super) clusters: BTreeMap<String, ClusterAccounts>,
     /// Keys of `extra` that are sent along, in order, without duplicates.
     pub(super) keys: Vec<String>,
 }
 
 /// What to ask one cluster.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct ClusterAccounts {
     /// Its name in metrics and logs.
     pub(super) label: Arc<str>,
     pub(super) access: Option<Arc<ClusterAccess>>,
-    pub(super) accounts: BTreeMap<Account, Uses>,
+    pub(super) accounts: BTreeMap<Account, ActingApplications>,
 }
 
-impl Plan {
+impl AccountPlan {
     /// - `keys`: of `extra`, in any order.
     pub(super) fn of(
         applications: &Applications,
@@ -48,7 +48,7 @@ impl Plan {
             ImpersonationMode::Off => BTreeMap::new(),
             ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, known),
         };
-        let asked = |(server, Needs { cluster, accounts }): (String, Needs)| {
+        let asked = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
             let access = clusters.of_server(&server).cloned();
             let name = if cluster.name.is_empty() {
                 &server
@@ -58,7 +58,7 @@ impl Plan {
             let label = access
                 .as_ref()
                 .map_or_else(|| Arc::from(&**name), |access| Arc::clone(access.label()));
-            let asked = Asked {
+            let asked = ClusterAccounts {
                 label,
                 access,
                 accounts,
@@ -76,7 +76,7 @@ impl Plan {
     }
 }
 
-impl Asked {
+impl ClusterAccounts {
     /// Whether both access the cluster in the same way, so that answers to one hold for the other.
     /// A changed credential takes effect with the next round at the latest.
     pub(super) fn is_same_way(&self, other: &Self) -> bool {
@@ -91,15 +91,24 @@ impl Asked {
     /// Accounts to ask about now, those asked about longest ago first. `None` if it is too early
     /// for all.
     ///
-    /// - Returns at most [`TURN`] accounts. An empty list means to ask only about the cluster.
-    pub(super) fn turn(&self, known: Option<&Known>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
-        let nothing = Known::default();
+    /// - Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts. An empty list means to ask only about the cluster.
+    pub(super) fn turn(&self, known: Option<&SurveyResult>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
+        let nothing = SurveyResult::default();
         let known = known.unwrap_or(&nothing);
         let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
-        if known.problem.is_some() && !is_due(known.at, SOON) {
+        if known.problem.is_some() && !is_due(known.at, RETRY_INTERVAL) {
             return None;
         }
-        let is_stale = |seen: &Seen| is_due(Some(seen.at), if seen.is_good() { LATER } else { SOON });
+        let is_stale = |seen: &AccountResult| {
+            is_due(
+                Some(seen.at),
+                if seen.is_good() {
+                    FULL_CHECK_INTERVAL
+                } else {
+                    RETRY_INTERVAL
+                },
+            )
+        };
         let seen = |account: &Account| known.accounts.get(account);
         let mut stale: Vec<&Account> = self
             .accounts
@@ -107,14 +116,14 @@ impl Asked {
             .filter(|account| seen(account).is_none_or(is_stale))
             .collect();
         stale.sort_by_key(|account| seen(account).map(|seen| seen.at));
-        stale.truncate(TURN);
+        stale.truncate(MAX_ACCOUNTS_PER_ROUND);
         let is_whole = keys.iter().all(|key| known.extra.contains_key(key));
-        let asks = !stale.is_empty() || !is_whole || is_due(known.at, LATER);
+        let asks = !stale.is_empty() || !is_whole || is_due(known.at, FULL_CHECK_INTERVAL);
         asks.then(|| stale.into_iter().cloned().collect())
     }
 
     /// Number of accounts that nothing was asked about yet.
-    pub(super) fn left(&self, known: &Known) -> usize {
+    pub(super) fn left(&self, known: &SurveyResult) -> usize {
         let unknown = self
             .accounts
             .keys()

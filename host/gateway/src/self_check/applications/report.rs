@@ -1,19 +1,19 @@
-//! Reports the accounts that act for Applications to operators: a [`Report`] for the admin
-//! listener, and counts. It shows at most [`SHOWN`] accounts of one cluster.
+//! Reports the accounts that act for Applications to operators: a [`AccountsReport`] for the admin
+//! listener, and counts. It shows at most [`MAX_SHOWN_ACCOUNTS`] accounts of one cluster.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use serde::Serialize;
 
-use super::super::accounts::Uses;
-use super::plan::{Asked, Plan};
-use super::survey::{Existence, Extra, Impersonation, Known, Seen};
+use super::super::accounts::ActingApplications;
+use super::plan::{AccountPlan, ClusterAccounts};
+use super::survey::{AccountExistence, AccountImpersonation, AccountResult, Extra, SurveyResult};
 use tollgate_config::ImpersonationMode;
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Most accounts that are shown of one cluster. Those that lack something come first.
-const SHOWN: usize = 1_000;
+const MAX_SHOWN_ACCOUNTS: usize = 1_000;
 
 /// Why it is unknown whether an account exists.
 const HIDDEN: &str =
@@ -23,35 +23,35 @@ const NOT_ASKED: &str = "it was not asked about yet";
 
 /// What is known of all clusters. Clones share the board.
 #[derive(Clone, Debug)]
-pub struct Board(Arc<ArcSwap<Report>>);
+pub struct SharedReports(Arc<ArcSwap<AccountsReport>>);
 
-impl Default for Board {
+impl Default for SharedReports {
     fn default() -> Self {
-        Self(Arc::new(ArcSwap::from_pointee(Report::default())))
+        Self(Arc::new(ArcSwap::from_pointee(AccountsReport::default())))
     }
 }
 
-impl Board {
+impl SharedReports {
     /// The latest report. Until clusters were asked, it has mode `off` and no clusters.
-    pub fn report(&self) -> Arc<Report> {
+    pub fn report(&self) -> Arc<AccountsReport> {
         self.0.load_full()
     }
 
-    pub(super) fn set(&self, report: Report) {
+    pub(super) fn set(&self, report: AccountsReport) {
         self.0.store(Arc::new(report));
     }
 }
 
 /// What is known of the accounts that act for Applications.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Report {
+pub struct AccountsReport {
     /// `off`, `audit` or `enforce`. Nothing is asked while it is off.
     pub mode: &'static str,
     /// By server.
     pub clusters: Vec<ClusterReport>,
 }
 
-impl Default for Report {
+impl Default for AccountsReport {
     fn default() -> Self {
         Self {
             mode: word(ImpersonationMode::Off),
@@ -108,9 +108,9 @@ pub struct AccountReport {
     /// Its name.
     pub name: String,
     /// Whether the gateway may impersonate it.
-    pub impersonation: Answer,
+    pub impersonation: AccountAnswer,
     /// Whether it exists.
-    pub existence: Answer,
+    pub existence: AccountAnswer,
     /// The Applications that act as it.
     pub applications: ApplicationsReport,
 }
@@ -118,7 +118,7 @@ pub struct AccountReport {
 /// What a cluster said.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "state", rename_all = "snake_case")]
-pub enum Answer {
+pub enum AccountAnswer {
     /// The gateway may, in this mode: `classic` or `constrained`.
     Granted {
         /// The mode.
@@ -166,9 +166,9 @@ pub(super) fn word(mode: ImpersonationMode) -> &'static str {
     }
 }
 
-impl Report {
-    pub(super) fn of<'a>(plan: &Plan, known: impl Fn(&str) -> Option<&'a Known>) -> Self {
-        let nothing = Known::default();
+impl AccountsReport {
+    pub(super) fn of<'a>(plan: &AccountPlan, known: impl Fn(&str) -> Option<&'a SurveyResult>) -> Self {
+        let nothing = SurveyResult::default();
         let clusters = plan
             .clusters
             .iter()
@@ -181,21 +181,21 @@ impl Report {
 }
 
 impl ClusterReport {
-    fn of(server: &str, asked: &Asked, (known, keys): (&Known, &[String])) -> Self {
+    fn of(server: &str, asked: &ClusterAccounts, (known, keys): (&SurveyResult, &[String])) -> Self {
         let impersonation = Counts::of_impersonation(asked, known);
-        let mut accounts: Vec<(&Account, &Uses, Option<&Seen>)> = asked
+        let mut accounts: Vec<(&Account, &ActingApplications, Option<&AccountResult>)> = asked
             .accounts
             .iter()
             .map(|(account, uses)| (account, uses, known.accounts.get(account)))
             .collect();
-        accounts.sort_by_key(|(_, _, seen)| seen.is_some_and(Seen::is_good));
-        let accounts_left_out = accounts.len().saturating_sub(SHOWN);
-        accounts.truncate(SHOWN);
+        accounts.sort_by_key(|(_, _, seen)| seen.is_some_and(AccountResult::is_good));
+        let accounts_left_out = accounts.len().saturating_sub(MAX_SHOWN_ACCOUNTS);
+        accounts.truncate(MAX_SHOWN_ACCOUNTS);
         Self {
             cluster: asked.label.to_string(),
             server: server.to_owned(),
             problem: known.problem.as_ref().map(ToString::to_string),
-            acts_as_all: known.all.map(super::super::grants::Mode::as_str),
+            acts_as_all: known.all.map(super::super::grants::ImpersonationKind::as_str),
             impersonation,
             existence: Counts::of_existence(asked, known),
             command: (impersonation.missing > 0).then(|| asked.command()),
@@ -213,33 +213,33 @@ impl ClusterReport {
 }
 
 impl Counts {
-    pub(super) fn of_impersonation(asked: &Asked, known: &Known) -> Self {
+    pub(super) fn of_impersonation(asked: &ClusterAccounts, known: &SurveyResult) -> Self {
         let mut counts = Self::default();
         for account in asked.accounts.keys() {
             let seen = known.accounts.get(account);
             counts.add(match seen.map(|seen| &seen.impersonation) {
-                Some(Impersonation::Granted(_)) => Some(true),
-                Some(Impersonation::Missing | Impersonation::Impossible) => Some(false),
-                Some(Impersonation::Unknown(_)) | None => None,
+                Some(AccountImpersonation::Granted(_)) => Some(true),
+                Some(AccountImpersonation::Missing | AccountImpersonation::Impossible) => Some(false),
+                Some(AccountImpersonation::Unknown(_)) | None => None,
             });
         }
         counts
     }
 
-    pub(super) fn of_existence(asked: &Asked, known: &Known) -> Self {
+    pub(super) fn of_existence(asked: &ClusterAccounts, known: &SurveyResult) -> Self {
         let mut counts = Self::default();
         for account in asked.accounts.keys() {
             let seen = known.accounts.get(account);
             counts.add(match seen.map(|seen| &seen.existence) {
-                Some(Existence::Present) => Some(true),
-                Some(Existence::Absent) => Some(false),
-                Some(Existence::Hidden | Existence::Unknown(_)) | None => None,
+                Some(AccountExistence::Present) => Some(true),
+                Some(AccountExistence::Absent) => Some(false),
+                Some(AccountExistence::Hidden | AccountExistence::Unknown(_)) | None => None,
             });
         }
         counts
     }
 
-    pub(super) fn of_extra(keys: &[String], known: &Known) -> Self {
+    pub(super) fn of_extra(keys: &[String], known: &SurveyResult) -> Self {
         let mut counts = Self::default();
         for key in keys {
             counts.add(match known.extra.get(key) {
@@ -272,24 +272,24 @@ impl Counts {
 }
 
 impl AccountReport {
-    fn of(account: &Account, uses: &Uses, seen: Option<&Seen>) -> Self {
+    fn of(account: &Account, uses: &ActingApplications, seen: Option<&AccountResult>) -> Self {
         let Account { namespace, name } = account;
         Self {
             namespace: namespace.clone(),
             name: name.clone(),
             impersonation: match seen.map(|seen| &seen.impersonation) {
-                Some(Impersonation::Granted(mode)) => Answer::Granted { mode: mode.as_str() },
-                Some(Impersonation::Missing) => Answer::Missing,
-                Some(Impersonation::Impossible) => Answer::Impossible,
-                Some(Impersonation::Unknown(problem)) => Answer::unknown(problem),
-                None => Answer::unknown(&NOT_ASKED),
+                Some(AccountImpersonation::Granted(mode)) => AccountAnswer::Granted { mode: mode.as_str() },
+                Some(AccountImpersonation::Missing) => AccountAnswer::Missing,
+                Some(AccountImpersonation::Impossible) => AccountAnswer::Impossible,
+                Some(AccountImpersonation::Unknown(problem)) => AccountAnswer::unknown(problem),
+                None => AccountAnswer::unknown(&NOT_ASKED),
             },
             existence: match seen.map(|seen| &seen.existence) {
-                Some(Existence::Present) => Answer::Exists,
-                Some(Existence::Absent) => Answer::Missing,
-                Some(Existence::Hidden) => Answer::unknown(&HIDDEN),
-                Some(Existence::Unknown(problem)) => Answer::unknown(problem),
-                None => Answer::unknown(&NOT_ASKED),
+                Some(AccountExistence::Present) => AccountAnswer::Exists,
+                Some(AccountExistence::Absent) => AccountAnswer::Missing,
+                Some(AccountExistence::Hidden) => AccountAnswer::unknown(&HIDDEN),
+                Some(AccountExistence::Unknown(problem)) => AccountAnswer::unknown(problem),
+                None => AccountAnswer::unknown(&NOT_ASKED),
             },
             applications: ApplicationsReport {
                 count: uses.count,
@@ -299,7 +299,7 @@ impl AccountReport {
     }
 }
 
-impl Answer {
+impl AccountAnswer {
     fn unknown(problem: &impl ToString) -> Self {
         Self::Unknown {
             problem: problem.to_string(),

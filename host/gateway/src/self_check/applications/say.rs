@@ -1,27 +1,27 @@
 //! Logs warnings about the accounts of one cluster. A warning is repeated only when something
 //! changed, and thousands of accounts do not make thousands of lines.
 
-use super::super::grants::Mode;
-use super::plan::Asked;
-use super::survey::{Existence, Extra, Impersonation, Known};
+use super::super::grants::ImpersonationKind;
+use super::plan::ClusterAccounts;
+use super::survey::{AccountExistence, AccountImpersonation, Extra, SurveyResult};
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Most accounts that a line names.
-const NAMED: usize = 5;
+const MAX_NAMED: usize = 5;
 
 /// The warnings about a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Said {
+pub(super) struct ClusterWarnings {
     problem: Option<String>,
     missing: Vec<Account>,
     impossible: Vec<Account>,
     absent: Vec<Account>,
     extra: Vec<String>,
-    all: Option<Mode>,
+    all: Option<ImpersonationKind>,
 }
 
-impl Said {
-    pub(super) fn of(asked: &Asked, known: &Known) -> Self {
+impl ClusterWarnings {
+    pub(super) fn of(asked: &ClusterAccounts, known: &SurveyResult) -> Self {
         let mut said = Self {
             problem: known.problem.as_ref().map(ToString::to_string),
             all: known.all,
@@ -32,11 +32,12 @@ impl Said {
                 continue;
             };
             match seen.impersonation {
-                Impersonation::Missing => said.missing.push(account.clone()),
-                Impersonation::Impossible => said.impossible.push(account.clone()),
-                Impersonation::Granted(_) | Impersonation::Unknown(_) => {}
+                AccountImpersonation::Missing => said.missing.push(account.clone()),
+                AccountImpersonation::Impossible => said.impossible.push(account.clone()),
+                AccountImpersonation::Granted(_) | AccountImpersonation::Unknown(_) => {}
             }
-            let is_absent = seen.existence == Existence::Absent && seen.impersonation != Impersonation::Impossible;
+            let is_absent =
+                seen.existence == AccountExistence::Absent && seen.impersonation != AccountImpersonation::Impossible;
             if is_absent {
                 said.absent.push(account.clone());
             }
@@ -47,7 +48,7 @@ impl Said {
     }
 
     /// Logs what differs from `before`.
-    pub(super) fn say(&self, asked: &Asked, before: Option<&Self>) {
+    pub(super) fn say(&self, asked: &ClusterAccounts, before: Option<&Self>) {
         let cluster = &*asked.label;
         let nothing = Self::default();
         let before = before.unwrap_or(&nothing);
@@ -111,11 +112,11 @@ impl Said {
 }
 
 fn named(accounts: &[Account]) -> String {
-    let names = accounts.iter().take(NAMED);
+    let names = accounts.iter().take(MAX_NAMED);
     let names: Vec<String> = names
         .map(|Account { namespace, name }| format!("{namespace}:{name}"))
         .collect();
-    let more = accounts.len().saturating_sub(NAMED);
+    let more = accounts.len().saturating_sub(MAX_NAMED);
     match more {
         0 => names.join(", "),
         more => format!("{} and {more} more", names.join(", ")),

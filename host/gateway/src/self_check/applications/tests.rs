@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::json;
 
-use super::plan::{Asked, Plan};
-use super::report::Report;
-use super::say::Said;
-use super::survey::{Existence, Extra, Impersonation, Known, TURN};
+use super::plan::{AccountPlan, ClusterAccounts};
+use super::report::AccountsReport;
+use super::say::ClusterWarnings;
+use super::survey::{AccountExistence, AccountImpersonation, Extra, MAX_ACCOUNTS_PER_ROUND, SurveyResult};
 use super::*;
-use crate::self_check::accounts::Uses;
+use crate::self_check::accounts::ActingApplications;
 use tollgate_config::ImpersonationMode as Switch;
 
 /// A cluster in which some things are allowed, and which remembers its questions.
 #[derive(Default)]
-struct Fake {
+struct FakeReviewer {
     /// As `verb namespace name`, or `extra key`; the namespace and name of all are `*`.
     allowed: BTreeSet<String>,
     there: BTreeSet<String>,
-    problem: Option<Problem>,
+    problem: Option<CheckError>,
     asked: Mutex<Vec<String>>,
     now: AtomicUsize,
     most: AtomicUsize,
 }
 
-impl Fake {
+impl FakeReviewer {
     fn new(allowed: &[&str], there: &[&str]) -> Self {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect();
         Self {
@@ -36,7 +36,7 @@ impl Fake {
         }
     }
 
-    async fn hears(&self, question: String) -> Result<String, Problem> {
+    async fn hears(&self, question: String) -> Result<String, CheckError> {
         let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
         self.most.fetch_max(now, Ordering::Relaxed);
         tokio::task::yield_now().await;
@@ -52,27 +52,27 @@ impl Fake {
     }
 }
 
-impl Answering for Fake {
-    async fn is_allowed(&self, question: Question<'_>) -> Result<bool, Problem> {
+impl AccessReviewer for FakeReviewer {
+    async fn is_allowed(&self, question: Question<'_>) -> Result<bool, CheckError> {
         let text = match question {
             Question::Extra(key) => format!("extra {key}"),
             Question::Accounts(right, about) => {
                 let verb = match right {
-                    Right::Act(Mode::Classic) => "classic",
-                    Right::Act(Mode::Constrained) => "constrained",
-                    Right::Get => "get",
+                    AccountRight::Impersonate(ImpersonationKind::Classic) => "classic",
+                    AccountRight::Impersonate(ImpersonationKind::Constrained) => "constrained",
+                    AccountRight::Get => "get",
                 };
                 match about {
-                    About::All => format!("{verb} * *"),
-                    About::Namespace(namespace) => format!("{verb} {namespace} *"),
-                    About::One(Account { namespace, name }) => format!("{verb} {namespace} {name}"),
+                    AccountScope::All => format!("{verb} * *"),
+                    AccountScope::Namespace(namespace) => format!("{verb} {namespace} *"),
+                    AccountScope::One(Account { namespace, name }) => format!("{verb} {namespace} {name}"),
                 }
             }
         };
         Ok(self.allowed.contains(&self.hears(text).await?))
     }
 
-    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, Problem> {
+    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, CheckError> {
         let name = format!("{namespace} {name}");
         self.hears(format!("look {name}")).await?;
         Ok(self.there.contains(&name))
@@ -91,12 +91,12 @@ fn accounts(texts: &[&str]) -> Vec<Account> {
     texts.iter().map(|text| account(text)).collect()
 }
 
-fn asked(accounts: &[Account]) -> Asked {
-    let uses = || Uses {
+fn asked(accounts: &[Account]) -> ClusterAccounts {
+    let uses = || ActingApplications {
         count: 1,
         first: vec!["argocd/cart".to_owned()],
     };
-    Asked {
+    ClusterAccounts {
         label: "one".into(),
         access: None,
         accounts: accounts.iter().map(|account| (account.clone(), uses())).collect(),
@@ -110,12 +110,16 @@ fn keys() -> Vec<String> {
 }
 
 /// A round with time enough.
-async fn survey(fake: &Fake, wanted: (&[Account], &[String]), before: Option<Known>) -> Known {
-    super::survey(fake, wanted, before, after(WITHIN)).await
+async fn survey(fake: &FakeReviewer, wanted: (&[Account], &[String]), before: Option<SurveyResult>) -> SurveyResult {
+    super::survey(fake, wanted, before, after(ROUND_TIMEOUT)).await
 }
 
 /// What is found out, as `impersonation existence` by account.
-async fn check(fake: &Fake, turn: &[&str], expected: &[(&str, Impersonation, Existence)]) -> Known {
+async fn check(
+    fake: &FakeReviewer,
+    turn: &[&str],
+    expected: &[(&str, AccountImpersonation, AccountExistence)],
+) -> SurveyResult {
     let known = survey(fake, (&accounts(turn), &keys()), None).await;
     let found: BTreeMap<_, _> = known
         .accounts
@@ -130,22 +134,22 @@ async fn check(fake: &Fake, turn: &[&str], expected: &[(&str, Impersonation, Exi
     known
 }
 
-const CLASSIC: Impersonation = Impersonation::Granted(Mode::Classic);
-const CONSTRAINED: Impersonation = Impersonation::Granted(Mode::Constrained);
+const CLASSIC: AccountImpersonation = AccountImpersonation::Granted(ImpersonationKind::Classic);
+const CONSTRAINED: AccountImpersonation = AccountImpersonation::Granted(ImpersonationKind::Constrained);
 
 #[tokio::test]
 async fn who_may_act_as_all_is_asked_about_nobody() {
-    let fake = Fake::new(&["classic * *", "get * *"], &["a x"]);
+    let fake = FakeReviewer::new(&["classic * *", "get * *"], &["a x"]);
     let known = check(
         &fake,
         &["a x", "b y"],
         &[
-            ("a x", CLASSIC, Existence::Present),
-            ("b y", CLASSIC, Existence::Absent),
+            ("a x", CLASSIC, AccountExistence::Present),
+            ("b y", CLASSIC, AccountExistence::Absent),
         ],
     )
     .await;
-    assert_eq!(known.all, Some(Mode::Classic));
+    assert_eq!(known.all, Some(ImpersonationKind::Classic));
     let expected = [
         "classic * *",
         "extra t.example/application",
@@ -159,13 +163,13 @@ async fn who_may_act_as_all_is_asked_about_nobody() {
 
 #[tokio::test]
 async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
-    let fake = Fake::new(&["classic a x", "extra t.example/user"], &["a x", "a y"]);
+    let fake = FakeReviewer::new(&["classic a x", "extra t.example/user"], &["a x", "a y"]);
     let known = check(
         &fake,
         &["a x", "a y"],
         &[
-            ("a x", CLASSIC, Existence::Hidden),
-            ("a y", Impersonation::Missing, Existence::Hidden),
+            ("a x", CLASSIC, AccountExistence::Hidden),
+            ("a y", AccountImpersonation::Missing, AccountExistence::Hidden),
         ],
     )
     .await;
@@ -181,15 +185,15 @@ async fn names_are_asked_about_one_by_one_and_never_looked_at_in_vain() {
 
 #[tokio::test]
 async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
-    let fake = Fake::new(&["constrained a *", "classic a x", "get a x"], &["a x"]);
+    let fake = FakeReviewer::new(&["constrained a *", "classic a x", "get a x"], &["a x"]);
     check(
         &fake,
         &["a x", "a y", "a z", "b x"],
         &[
-            ("a x", CLASSIC, Existence::Present),
-            ("a y", CONSTRAINED, Existence::Hidden),
-            ("a z", CONSTRAINED, Existence::Hidden),
-            ("b x", Impersonation::Missing, Existence::Hidden),
+            ("a x", CLASSIC, AccountExistence::Present),
+            ("a y", CONSTRAINED, AccountExistence::Hidden),
+            ("a z", CONSTRAINED, AccountExistence::Hidden),
+            ("b x", AccountImpersonation::Missing, AccountExistence::Hidden),
         ],
     )
     .await;
@@ -204,11 +208,11 @@ async fn namespaces_of_several_are_asked_about_as_a_whole_first() {
 
 #[tokio::test]
 async fn names_no_cluster_can_have_are_not_asked_about() {
-    let fake = Fake::new(&["classic * *", "get * *"], &[]);
+    let fake = FakeReviewer::new(&["classic * *", "get * *"], &[]);
     check(
         &fake,
         &["a b:c"],
-        &[("a b:c", Impersonation::Impossible, Existence::Absent)],
+        &[("a b:c", AccountImpersonation::Impossible, AccountExistence::Absent)],
     )
     .await;
     assert!(fake.asked().iter().all(|question| !question.contains("b:c")));
@@ -216,13 +220,13 @@ async fn names_no_cluster_can_have_are_not_asked_about() {
 
 #[tokio::test]
 async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing() {
-    let mut fake = Fake::new(&["classic * *", "extra t.example/user"], &[]);
+    let mut fake = FakeReviewer::new(&["classic * *", "extra t.example/user"], &[]);
     let turn = accounts(&["a x"]);
     let before = survey(&fake, (&turn, &keys()), None).await;
     assert_eq!(granted(&before).accounts, Accounts::All);
-    fake.problem = Some(Problem::Answer);
+    fake.problem = Some(CheckError::Answer);
     let known = survey(&fake, (&turn, &keys()), Some(before)).await;
-    assert_eq!(known.problem, Some(Problem::Answer));
+    assert_eq!(known.problem, Some(CheckError::Answer));
     assert!(granted(&known).keys.is_empty());
     assert_eq!(known.accounts, BTreeMap::new());
     // One question told enough.
@@ -237,7 +241,7 @@ async fn a_cluster_that_does_not_say_is_unknown_and_takes_nothing() {
 
 #[tokio::test]
 async fn few_questions_are_open_at_once() {
-    let fake = Fake::default();
+    let fake = FakeReviewer::default();
     let turn: Vec<Account> = (0..40).map(|n| account(&format!("a x{n}"))).collect();
     survey(&fake, (&turn, &keys()), None).await;
     assert_eq!(fake.most.load(Ordering::Relaxed), 4);
@@ -246,12 +250,12 @@ async fn few_questions_are_open_at_once() {
 /// Never answers.
 struct Silent;
 
-impl Answering for Silent {
-    async fn is_allowed(&self, _: Question<'_>) -> Result<bool, Problem> {
+impl AccessReviewer for Silent {
+    async fn is_allowed(&self, _: Question<'_>) -> Result<bool, CheckError> {
         std::future::pending().await
     }
 
-    async fn is_there(&self, _: &Account) -> Result<bool, Problem> {
+    async fn is_there(&self, _: &Account) -> Result<bool, CheckError> {
         std::future::pending().await
     }
 }
@@ -260,20 +264,22 @@ impl Answering for Silent {
 async fn a_round_ends() {
     let turn = accounts(&["a x"]);
     let known = super::survey(&Silent, (&turn, &keys()), None, Instant::now()).await;
-    assert!(matches!(known.problem, Some(Problem::Time(_))), "{known:?}");
+    assert!(matches!(known.problem, Some(CheckError::Time(_))), "{known:?}");
 }
 
 #[tokio::test]
 async fn turns_are_bounded_and_begin_with_who_waited_longest() {
-    let all: Vec<Account> = (0..=TURN).map(|n| account(&format!("a x{n:04}"))).collect();
+    let all: Vec<Account> = (0..=MAX_ACCOUNTS_PER_ROUND)
+        .map(|n| account(&format!("a x{n:04}")))
+        .collect();
     let asked = asked(&all);
-    let fake = Fake::new(&["classic * *"], &[]);
+    let fake = FakeReviewer::new(&["classic * *"], &[]);
     let first = asked.turn(None, &keys(), Instant::now()).unwrap();
-    assert_eq!(first, all[..TURN]);
+    assert_eq!(first, all[..MAX_ACCOUNTS_PER_ROUND]);
     let known = survey(&fake, (&first, &keys()), None).await;
     assert_eq!(asked.left(&known), 1);
     let second = asked.turn(Some(&known), &keys(), Instant::now()).unwrap();
-    assert_eq!(second, all[TURN..]);
+    assert_eq!(second, all[MAX_ACCOUNTS_PER_ROUND..]);
     let known = survey(&fake, (&second, &keys()), Some(known)).await;
     assert_eq!(asked.left(&known), 0);
     assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
@@ -281,28 +287,31 @@ async fn turns_are_bounded_and_begin_with_who_waited_longest() {
     let more = [keys(), vec!["t.example/z".to_owned()]].concat();
     assert_eq!(asked.turn(Some(&known), &more, Instant::now()), Some(Vec::new()));
     // What is good waits longer than what is not.
-    assert_eq!(asked.turn(Some(&known), &keys(), after(SOON)), None);
-    let again = asked.turn(Some(&known), &keys(), after(LATER)).unwrap();
-    assert_eq!(again.len(), TURN);
-    assert!(!again.contains(&all[TURN]), "it was asked about last");
+    assert_eq!(asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)), None);
+    let again = asked.turn(Some(&known), &keys(), after(FULL_CHECK_INTERVAL)).unwrap();
+    assert_eq!(again.len(), MAX_ACCOUNTS_PER_ROUND);
+    assert!(!again.contains(&all[MAX_ACCOUNTS_PER_ROUND]), "it was asked about last");
 }
 
 #[tokio::test]
 async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
     let all = accounts(&["a x", "a y"]);
     let asked = asked(&all);
-    let known = survey(&Fake::new(&["classic a x"], &[]), (&all, &keys()), None).await;
+    let known = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
     assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
-    assert_eq!(asked.turn(Some(&known), &keys(), after(SOON)), Some(accounts(&["a y"])));
+    assert_eq!(
+        asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)),
+        Some(accounts(&["a y"]))
+    );
 
-    let known = Known::without_answers(Problem::NoCluster);
+    let known = SurveyResult::without_answers(CheckError::NoCluster);
     assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
-    assert_eq!(asked.turn(Some(&known), &keys(), after(SOON)), Some(all));
+    assert_eq!(asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)), Some(all));
 }
 
 #[tokio::test]
 async fn extra_goes_with_accounts_of_the_classic_way_alone() {
-    let fake = Fake::new(&["classic a x", "constrained a y", "extra t.example/user"], &[]);
+    let fake = FakeReviewer::new(&["classic a x", "constrained a y", "extra t.example/user"], &[]);
     let known = survey(&fake, (&accounts(&["a x", "a y", "a z"]), &keys()), None).await;
     let granted = granted(&known);
     let (grants, _doubts) = ExtraGrants::new();
@@ -317,7 +326,7 @@ async fn extra_goes_with_accounts_of_the_classic_way_alone() {
 
     assert_eq!(still_takes(&fake, &granted, &account("a x")).await, Ok(true));
     assert_eq!(still_takes(&fake, &granted, &account("a y")).await, Ok(false));
-    let fewer = Fake::new(&["classic a x"], &[]);
+    let fewer = FakeReviewer::new(&["classic a x"], &[]);
     assert_eq!(still_takes(&fewer, &granted, &account("a x")).await, Ok(false));
 }
 
@@ -325,14 +334,14 @@ async fn extra_goes_with_accounts_of_the_classic_way_alone() {
 async fn operators_see_what_is_wrong_first() {
     let all = accounts(&["a x", "b y", "c z", "d q:r"]);
     let asked = asked(&all);
-    let fake = Fake::new(&["classic a x", "get a x", "get b y", "extra t.example/user"], &["a x"]);
+    let fake = FakeReviewer::new(&["classic a x", "get a x", "get b y", "extra t.example/user"], &["a x"]);
     let known = survey(&fake, (&accounts(&["a x", "b y", "d q:r"]), &keys()), None).await;
-    let plan = Plan {
+    let plan = AccountPlan {
         mode: Switch::Audit,
         clusters: BTreeMap::from([("https://one.example".to_owned(), asked)]),
         keys: keys(),
     };
-    let report = serde_json::to_value(Report::of(&plan, |_| Some(&known))).unwrap();
+    let report = serde_json::to_value(AccountsReport::of(&plan, |_| Some(&known))).unwrap();
     let account = |namespace: &str, name: &str, acts: serde_json::Value, there: serde_json::Value| {
         json!({
             "namespace": namespace, "name": name, "impersonation": acts, "existence": there,
@@ -370,9 +379,9 @@ async fn off_asks_nobody() {
     let index = tollgate_policy::applications::Applications::default();
     assert_eq!(index.mode, Switch::Off);
     let clusters = crate::cluster_access::Clusters::default();
-    let plan = Plan::of(&index, keys().into_iter(), (&clusters, &[]));
+    let plan = AccountPlan::of(&index, keys().into_iter(), (&clusters, &[]));
     assert!(plan.clusters.is_empty());
-    let report = serde_json::to_value(Report::of(&plan, |_| None)).unwrap();
+    let report = serde_json::to_value(AccountsReport::of(&plan, |_| None)).unwrap();
     assert_eq!(report, json!({"mode": "off", "clusters": []}));
 }
 
@@ -410,8 +419,8 @@ async fn the_log_says_each_thing_once() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let all = accounts(&names);
     let asked = asked(&all);
-    let before = survey(&Fake::default(), (&all, &keys()), None).await;
-    let before = Said::of(&asked, &before);
+    let before = survey(&FakeReviewer::default(), (&all, &keys()), None).await;
+    let before = ClusterWarnings::of(&asked, &before);
     let lines = logged(|| before.say(&asked, None));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("count=7"), "{lines:?}");
@@ -426,11 +435,11 @@ async fn the_log_says_each_thing_once() {
     assert!(lines[1].contains("t.example/application, t.example/user"), "{lines:?}");
     assert_eq!(logged(|| before.say(&asked, Some(&before))), Vec::<String>::new());
 
-    let fake = Fake::new(
+    let fake = FakeReviewer::new(
         &["classic * *", "extra t.example/user", "extra t.example/application"],
         &[],
     );
-    let now = Said::of(&asked, &survey(&fake, (&all, &keys()), None).await);
+    let now = ClusterWarnings::of(&asked, &survey(&fake, (&all, &keys()), None).await);
     let lines = logged(|| now.say(&asked, Some(&before)));
     assert_eq!(lines.len(), 2, "{lines:?}");
     assert!(lines[0].contains("WARN") && lines[0].contains("every service account of the cluster"));

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::super::grants::{AUTHENTICATION, Mode};
-use super::{RBAC, Reach, Subject, cluster_role, cluster_role_binding, reach_rules};
+use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
+use super::{ConstrainedPermissions, RBAC_GROUP, Subject, cluster_role, cluster_role_binding, reach_rules};
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Name of the role for classic impersonation in each namespace, and of its binding.
@@ -24,11 +24,11 @@ pub const EXTRA_ROLE: &str = "tollgate-applications-extra";
 pub const LABEL: (&str, &str) = ("tollgate.dev/roles", "applications");
 
 /// The kind of constrained impersonation for service accounts.
-const KIND: &str = "serviceaccount";
+const IMPERSONATION_KIND: &str = "serviceaccount";
 
 /// Whether the gateway may check which accounts exist.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Check {
+pub enum ExistenceCheck {
     /// It may not.
     #[default]
     Without,
@@ -38,12 +38,12 @@ pub enum Check {
 
 /// The accounts of one cluster, by namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Accounts {
+pub struct AccountsByNamespace {
     namespaces: BTreeMap<String, BTreeSet<String>>,
     impossible: BTreeSet<Account>,
 }
 
-impl<'a> FromIterator<&'a Account> for Accounts {
+impl<'a> FromIterator<&'a Account> for AccountsByNamespace {
     fn from_iter<I: IntoIterator<Item = &'a Account>>(accounts: I) -> Self {
         let mut all = Self::default();
         for account in accounts {
@@ -58,7 +58,7 @@ impl<'a> FromIterator<&'a Account> for Accounts {
     }
 }
 
-impl Accounts {
+impl AccountsByNamespace {
     /// Whether there are no accounts.
     pub fn is_empty(&self) -> bool {
         self.namespaces.is_empty()
@@ -78,11 +78,15 @@ impl Accounts {
 /// A role and its binding in each namespace, and one for the keys of `extra` if there are any.
 ///
 /// - `keys`: in order.
-pub fn classic(accounts: &Accounts, keys: &[String], (subject, check): (&Subject, Check)) -> Vec<Value> {
-    let mut objects = roles(accounts, (ROLE, Mode::Classic), (subject, check));
+pub fn classic(
+    accounts: &AccountsByNamespace,
+    keys: &[String],
+    (subject, check): (&Subject, ExistenceCheck),
+) -> Vec<Value> {
+    let mut objects = roles(accounts, (ROLE, ImpersonationKind::Classic), (subject, check));
     if !keys.is_empty() {
         let resources: Vec<String> = keys.iter().map(|key| format!("userextras/{key}")).collect();
-        let rule = json!({"apiGroups": [AUTHENTICATION], "resources": resources, "verbs": ["impersonate"]});
+        let rule = json!({"apiGroups": [AUTHENTICATION_GROUP], "resources": resources, "verbs": ["impersonate"]});
         objects.push(cluster_role(EXTRA_ROLE, &[rule]));
         objects.push(cluster_role_binding(EXTRA_ROLE, subject));
     }
@@ -91,9 +95,17 @@ pub fn classic(accounts: &Accounts, keys: &[String], (subject, check): (&Subject
 
 /// A role and its binding in each namespace, and one cluster-wide for what may be done as the
 /// accounts, because they may have rights in other namespaces too.
-pub fn constrained(accounts: &Accounts, reach: &Reach, (subject, check): (&Subject, Check)) -> Vec<Value> {
-    let mut objects = roles(accounts, (CONSTRAINED_ROLE, Mode::Constrained), (subject, check));
-    objects.push(cluster_role(CONSTRAINED_ROLE, &reach_rules(reach, KIND)));
+pub fn constrained(
+    accounts: &AccountsByNamespace,
+    reach: &ConstrainedPermissions,
+    (subject, check): (&Subject, ExistenceCheck),
+) -> Vec<Value> {
+    let mut objects = roles(
+        accounts,
+        (CONSTRAINED_ROLE, ImpersonationKind::Constrained),
+        (subject, check),
+    );
+    objects.push(cluster_role(CONSTRAINED_ROLE, &reach_rules(reach, IMPERSONATION_KIND)));
     objects.push(cluster_role_binding(CONSTRAINED_ROLE, subject));
     labeled(objects)
 }
@@ -108,7 +120,11 @@ fn labeled(mut objects: Vec<Value>) -> Vec<Value> {
     objects
 }
 
-fn roles(accounts: &Accounts, (role, mode): (&str, Mode), (subject, check): (&Subject, Check)) -> Vec<Value> {
+fn roles(
+    accounts: &AccountsByNamespace,
+    (role, mode): (&str, ImpersonationKind),
+    (subject, check): (&Subject, ExistenceCheck),
+) -> Vec<Value> {
     let mut objects = Vec::new();
     for (namespace, names) in &accounts.namespaces {
         let rule = |group: &str, verb: &str| {
@@ -117,19 +133,19 @@ fn roles(accounts: &Accounts, (role, mode): (&str, Mode), (subject, check): (&Su
             })
         };
         let mut rules = vec![match mode {
-            Mode::Classic => rule("", "impersonate"),
-            Mode::Constrained => rule(AUTHENTICATION, "impersonate:serviceaccount"),
+            ImpersonationKind::Classic => rule("", "impersonate"),
+            ImpersonationKind::Constrained => rule(AUTHENTICATION_GROUP, "impersonate:serviceaccount"),
         }];
-        if check == Check::With {
+        if check == ExistenceCheck::With {
             rules.push(rule("", "get"));
         }
         let metadata = json!({"name": role, "namespace": namespace});
         objects.push(json!({
-            "apiVersion": format!("{RBAC}/v1"), "kind": "Role", "metadata": metadata, "rules": rules,
+            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "Role", "metadata": metadata, "rules": rules,
         }));
         objects.push(json!({
-            "apiVersion": format!("{RBAC}/v1"), "kind": "RoleBinding", "metadata": metadata,
-            "roleRef": {"apiGroup": RBAC, "kind": "Role", "name": role},
+            "apiVersion": format!("{RBAC_GROUP}/v1"), "kind": "RoleBinding", "metadata": metadata,
+            "roleRef": {"apiGroup": RBAC_GROUP, "kind": "Role", "name": role},
             "subjects": [subject.to_value()],
         }));
     }

@@ -3,10 +3,10 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::super::world::{self, LISTS, agent, id, mapped, member, people_and, shared_as};
-use super::{Agents, Claimant, Granted};
-use crate::access::{Access, Configuration, Refusal};
+use super::{AgentGrant, Agents, CredentialSubject};
+use crate::access::{AccessDenyReason, AccessGrant, ConfigurationStatus};
 use crate::metrics::Metrics;
-use tollgate_config::{PersonKey, UserLink};
+use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Membership, Role, User};
@@ -16,8 +16,8 @@ fn build(user_access: &str) -> Arc<Agents> {
     Agents::build(&people_and(&[agent(9999, "my-agent", user_access)]), None)
 }
 
-fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, Refusal> {
-    let claimant = Claimant {
+fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, AccessDenyReason> {
+    let claimant = CredentialSubject {
         person: agents.user_named(username),
         mapped: None,
     };
@@ -26,7 +26,7 @@ fn judge(agents: &Agents, agent: i64, username: &str) -> Result<AccessAs, Refusa
 
 /// Projects and groups, as the example's agent gives them.
 #[track_caller]
-fn check(username: &str, expected: Result<(Vec<Membership>, Vec<Membership>), Refusal>) {
+fn check(username: &str, expected: Result<(Vec<Membership>, Vec<Membership>), AccessDenyReason>) {
     let agents = Agents::build(&world::resources(), None);
     let expected = expected.map(|(projects, groups)| AccessAs::User { projects, groups });
     assert_eq!(judge(&agents, 9999, username), expected, "{username}");
@@ -56,27 +56,27 @@ fn a_role_above_counts_with_the_listed_number_and_the_highest_wins() {
 
 #[test]
 fn nobody_below_developer_and_nobody_from_below_gets_in() {
-    check("carol", Err(Refusal::NotMember));
-    check("erin", Err(Refusal::NotMember));
-    check("grace", Err(Refusal::NotMember));
+    check("carol", Err(AccessDenyReason::NotMember));
+    check("erin", Err(AccessDenyReason::NotMember));
+    check("grace", Err(AccessDenyReason::NotMember));
 }
 
 #[test]
 fn blocked_and_unknown_people_are_refused() {
-    check("heidi", Err(Refusal::Blocked));
-    check("nobody", Err(Refusal::UnknownUser));
+    check("heidi", Err(AccessDenyReason::Blocked));
+    check("nobody", Err(AccessDenyReason::UnknownUser));
 }
 
 #[test]
 fn an_agent_is_refused_with_its_reason() {
     let agents = Agents::build(&world::resources(), None);
-    assert_eq!(judge(&agents, 8, "alice"), Err(Refusal::NotMember));
-    assert_eq!(judge(&agents, 424_242, "alice"), Err(Refusal::UnknownAgent));
+    assert_eq!(judge(&agents, 8, "alice"), Err(AccessDenyReason::NotMember));
+    assert_eq!(judge(&agents, 424_242, "alice"), Err(AccessDenyReason::UnknownAgent));
     assert_eq!(
         judge(&agents, 4, "alice"),
-        Err(Refusal::NotShared("it has no `user_access`"))
+        Err(AccessDenyReason::NotShared("it has no `user_access`"))
     );
-    assert_eq!(judge(&agents, 7, "carol"), Err(Refusal::NotMember));
+    assert_eq!(judge(&agents, 7, "carol"), Err(AccessDenyReason::NotMember));
     assert_eq!(judge(&agents, 7, "bob"), Ok(AccessAs::Agent));
 }
 
@@ -87,13 +87,15 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     let session = || SessionId::new(AccessType::PersonalAccessToken, "x");
     let now = || {
         let person = agents.user_named("bob");
-        agents.grant(id(9999), Claimant { person, mapped: None }).unwrap()
+        agents
+            .grant(id(9999), CredentialSubject { person, mapped: None })
+            .unwrap()
     };
     let before = |change: &dyn Fn(&mut Agent, &mut User)| {
-        let Granted { agent, user, access_as } = now();
+        let AgentGrant { agent, user, access_as } = now();
         let (mut agent, mut user) = (Agent::clone(&agent), user);
         change(&mut agent, &mut user);
-        Access::for_test(agent, user, access_as, session())
+        AccessGrant::for_test(agent, user, access_as, session())
     };
     let same = before(&|_, _| {});
     assert!(now().again(&same).is_some_and(|again| Arc::ptr_eq(&again, &same)));
@@ -106,8 +108,8 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
     ] {
         assert!(now().again(&other).is_none(), "{other:?}");
     }
-    let Granted { agent, user, .. } = now();
-    let otherwise = Access::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
+    let AgentGrant { agent, user, .. } = now();
+    let otherwise = AccessGrant::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
     let again = now().again(&otherwise).unwrap();
     assert_eq!(
         (again.access_as(), again.session()),
@@ -128,14 +130,14 @@ fn lists_are_compared_without_case() {
 #[test]
 fn no_lists_let_nobody_in() {
     let agents = build("user_access: {access_as: {user: {}}}");
-    assert_eq!(judge(&agents, 9999, "bob"), Err(Refusal::NotMember));
+    assert_eq!(judge(&agents, 9999, "bob"), Err(AccessDenyReason::NotMember));
 }
 
 #[test]
 fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     let agents = Agents::build(&world::resources(), None);
     let identity = mapped("oidc:bob");
-    let claimant = |person| Claimant {
+    let claimant = |person| CredentialSubject {
         person: agents.user_named(person),
         mapped: Some(&identity),
     };
@@ -147,9 +149,12 @@ fn a_mapped_agent_without_lists_is_granted_by_the_claim() {
     };
     assert_eq!(granted.user, stranger);
     assert_eq!(agents.grant(id(6), claimant("bob")).unwrap().user.id, 102);
-    assert_eq!(agents.grant(id(6), claimant("heidi")).unwrap_err(), Refusal::Blocked);
+    assert_eq!(
+        agents.grant(id(6), claimant("heidi")).unwrap_err(),
+        AccessDenyReason::Blocked
+    );
     // Without a mapped identity there is nobody to be.
-    assert!(matches!(judge(&agents, 6, "bob"), Err(Refusal::NotShared(_))));
+    assert!(matches!(judge(&agents, 6, "bob"), Err(AccessDenyReason::NotShared(_))));
 }
 
 #[test]
@@ -157,22 +162,25 @@ fn a_mapped_agent_with_lists_needs_membership_besides() {
     let agents = Agents::build(&world::resources(), None);
     let identity = mapped("oidc:x");
     let grant = |person| {
-        let claimant = Claimant {
+        let claimant = CredentialSubject {
             person: agents.user_named(person),
             mapped: Some(&identity),
         };
         agents.grant(id(5), claimant).map(|granted| granted.user.id)
     };
     assert_eq!(grant("bob"), Ok(102));
-    assert_eq!(grant("erin"), Err(Refusal::NotMember));
-    assert_eq!(grant("nobody"), Err(Refusal::UnknownUser));
+    assert_eq!(grant("erin"), Err(AccessDenyReason::NotMember));
+    assert_eq!(grant("nobody"), Err(AccessDenyReason::UnknownUser));
     // A list that is there and empty is a list.
     let agents = build("user_access: {access_as: {mapped: {}}, groups: []}");
-    let claimant = Claimant {
+    let claimant = CredentialSubject {
         person: agents.user_named("bob"),
         mapped: Some(&identity),
     };
-    assert_eq!(agents.grant(id(9999), claimant).unwrap_err(), Refusal::NotMember);
+    assert_eq!(
+        agents.grant(id(9999), claimant).unwrap_err(),
+        AccessDenyReason::NotMember
+    );
 }
 
 #[test]
@@ -182,7 +190,7 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
     let first = build(broken);
     assert_eq!(
         judge(&first, 9999, "bob"),
-        Err(Refusal::NotShared("its configuration has mistakes"))
+        Err(AccessDenyReason::NotShared("its configuration has mistakes"))
     );
     let next =
         |access: &str, before: &Agents| Agents::build(&people_and(&[agent(9999, "my-agent", access)]), Some(before));
@@ -206,7 +214,7 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
     assert_eq!(shown(&good), "tollgate_agent_configuration_broken{agent=\"9999\"} 0");
     for broken in [&kept, &first] {
         assert_eq!(shown(broken), "tollgate_agent_configuration_broken{agent=\"9999\"} 1");
-        assert_eq!(broken.configuration(id(9999)), Configuration::Broken);
+        assert_eq!(broken.configuration(id(9999)), ConfigurationStatus::Broken);
     }
     // Twice broken is as once.
     assert!(judge(&next(broken, &kept), 9999, "bob").is_ok());
@@ -216,13 +224,13 @@ fn a_broken_configuration_keeps_the_last_good_one_and_opens_nothing() {
     for closed in [&closed, &next("", &good)] {
         assert_eq!(
             judge(closed, 9999, "bob"),
-            Err(Refusal::NotShared("it has no `user_access`"))
+            Err(AccessDenyReason::NotShared("it has no `user_access`"))
         );
-        assert_eq!(closed.configuration(id(9999)), Configuration::Good);
+        assert_eq!(closed.configuration(id(9999)), ConfigurationStatus::Good);
     }
     assert!(matches!(
         judge(&next(broken, &closed), 9999, "bob"),
-        Err(Refusal::NotShared(_))
+        Err(AccessDenyReason::NotShared(_))
     ));
     // Mended is mended.
     assert_eq!(
@@ -236,7 +244,7 @@ fn a_kept_configuration_is_judged_by_the_people_of_today() {
     let good = build(&shared_as("user"));
     let text = agent(9999, "my-agent", "user_access: {access_as: {}}").replace("---\n", "");
     let nobody = Agents::build(&world::with(&text), Some(&good));
-    assert_eq!(judge(&nobody, 9999, "bob"), Err(Refusal::UnknownUser));
+    assert_eq!(judge(&nobody, 9999, "bob"), Err(AccessDenyReason::UnknownUser));
 }
 
 #[test]
@@ -253,7 +261,10 @@ fn a_broken_object_keeps_its_binding_unless_its_number_is_another_s() {
     let other = agent(9999, "other", "");
     let taken = Agents::build(&people_and(&[broken, other]), Some(&good));
     assert_eq!(taken.agent(id(9999)).unwrap().name, "other");
-    assert!(matches!(judge(&taken, 9999, "bob"), Err(Refusal::NotShared(_))));
+    assert!(matches!(
+        judge(&taken, 9999, "bob"),
+        Err(AccessDenyReason::NotShared(_))
+    ));
 }
 
 #[test]
@@ -261,7 +272,7 @@ fn the_configuration_of_another_number_is_not_kept() {
     let good = build(&shared_as("agent"));
     let broken = agent(10, "my-agent", "user_access: {access_as: {}}");
     let agents = Agents::build(&people_and(&[broken]), Some(&good));
-    assert!(matches!(judge(&agents, 10, "bob"), Err(Refusal::NotShared(_))));
+    assert!(matches!(judge(&agents, 10, "bob"), Err(AccessDenyReason::NotShared(_))));
     assert!(agents.agent(id(9999)).is_none());
 }
 
@@ -297,16 +308,16 @@ fn an_entry_no_directory_has_is_a_finding() {
 #[test]
 fn people_are_found_by_the_links_of_their_issuer() {
     let agents = Agents::build(&world::resources(), None);
-    let link = |issuer: &str, claim: &str, key| UserLink {
+    let link = |issuer: &str, claim: &str, key| UserClaimMapping {
         issuer: issuer.to_owned(),
         claim: claim.to_owned(),
         key,
     };
     let links = [
-        link("a", "sub", PersonKey::Id),
-        link("b", "name", PersonKey::Username),
-        link("c", "sub", PersonKey::Id),
-        link("c", "name", PersonKey::Username),
+        link("a", "sub", UserLookupKey::Id),
+        link("b", "name", UserLookupKey::Username),
+        link("c", "sub", UserLookupKey::Id),
+        link("c", "name", UserLookupKey::Username),
     ];
     let found = |issuer: &str, claims: Value| {
         let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
@@ -335,12 +346,12 @@ fn people_are_found_by_the_links_of_their_issuer() {
 #[test]
 fn an_address_nobody_verified_finds_nobody() {
     let agents = Agents::build(&world::resources(), None);
-    let link = |claim: &str| UserLink {
+    let link = |claim: &str| UserClaimMapping {
         issuer: "i".to_owned(),
         claim: claim.to_owned(),
-        key: PersonKey::Username,
+        key: UserLookupKey::Username,
     };
-    let found = |links: &[UserLink], claims: Value| {
+    let found = |links: &[UserClaimMapping], claims: Value| {
         let claims: Map<String, Value> = serde_json::from_value(claims).unwrap();
         agents.user_of(links, "i", &claims).map(|person| person.user.id)
     };

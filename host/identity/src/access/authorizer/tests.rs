@@ -6,8 +6,8 @@ use sqlx::Connection as _;
 
 use super::super::world::{Pat, World, agent, mapped, people_and, refusal, shared_as};
 use crate::access::secret::token;
-use crate::access::{Agents, Error, Refusal};
-use crate::store::{About, Actor};
+use crate::access::{AccessDenyReason, Agents, Error};
+use crate::store::{Actor, SessionOwner};
 use tollgate_core::user::AccessAs;
 
 fn admin() -> Actor {
@@ -22,7 +22,7 @@ async fn one_token_at_another_agent_is_another_question() {
     let world = World::new().await;
     world.add(&Pat::default()).await;
     world.pat(9999, "glpat-alice").await.unwrap();
-    assert_eq!(refusal(world.pat(8, "glpat-alice").await), Refusal::OtherAgent);
+    assert_eq!(refusal(world.pat(8, "glpat-alice").await), AccessDenyReason::OtherAgent);
 }
 
 #[tokio::test]
@@ -40,7 +40,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
         .await
         .unwrap();
     for wrong in [mistyped.as_str(), "tgpat-", "tgpat-x"] {
-        assert_eq!(refusal(world.pat(9999, wrong).await), Refusal::UnknownKey);
+        assert_eq!(refusal(world.pat(9999, wrong).await), AccessDenyReason::UnknownKey);
     }
     // Whatever may be one is looked up, and the store is away.
     for other in [good, "glpat-x", "x"] {
@@ -52,7 +52,7 @@ async fn a_mistyped_token_is_refused_without_the_store() {
         .await
         .unwrap();
     // The same refusal as for one that nobody has.
-    assert_eq!(refusal(world.pat(9999, good).await), Refusal::UnknownKey);
+    assert_eq!(refusal(world.pat(9999, good).await), AccessDenyReason::UnknownKey);
 }
 
 #[tokio::test]
@@ -60,7 +60,10 @@ async fn one_cookie_with_another_csrf_token_is_another_question() {
     let world = World::new().await;
     world.add_cookie((102, "bob"), 3600).await;
     world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
-    assert_eq!(refusal(world.cookie(9999, "sess-bob", "wrong").await), Refusal::Csrf);
+    assert_eq!(
+        refusal(world.cookie(9999, "sess-bob", "wrong").await),
+        AccessDenyReason::Csrf
+    );
     world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
 }
 
@@ -77,7 +80,7 @@ async fn a_reload_counts_at_once_both_ways() {
     world.agents = Agents::build(&people_and(&[agent(9999, "my-agent", "")]), None);
     assert!(matches!(
         refusal(world.pat(9999, pat.secret).await),
-        Refusal::NotShared(_)
+        AccessDenyReason::NotShared(_)
     ));
     world.agents = Agents::build(&people_and(&[agent(9999, "my-agent", &shared_as("agent"))]), None);
     assert_eq!(world.pat(9999, pat.secret).await.unwrap().access_as(), &AccessAs::Agent);
@@ -91,15 +94,15 @@ async fn a_revoked_session_is_refused_at_the_next_request() {
     let world = World::new().await;
     world.add(&Pat::default()).await;
     let access = world.pat(9999, "glpat-alice").await.unwrap();
-    let about = About {
+    let about = SessionOwner {
         user: access.user().clone(),
         agent_id: Some(access.agent().id),
     };
     world.sessions.revoke(access.session(), &about, &admin()).await.unwrap();
     let answer = world.pat(9999, "glpat-alice").await;
     assert_eq!(answer.as_ref().unwrap_err().bearer().unwrap().user.username, "alice");
-    assert_eq!(refusal(answer), Refusal::Revoked);
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::Revoked);
+    assert_eq!(refusal(answer), AccessDenyReason::Revoked);
+    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), AccessDenyReason::Revoked);
 }
 
 #[tokio::test]
@@ -107,12 +110,12 @@ async fn a_revoked_id_token_is_refused_and_another_session_is_not() {
     let world = World::new().await;
     let token = world.token_of(&json!("102"), 9999);
     let access = world.id_token(&token).await.unwrap();
-    let about = About {
+    let about = SessionOwner {
         user: access.user().clone(),
         agent_id: None,
     };
     world.sessions.revoke(&token.session, &about, &admin()).await.unwrap();
-    assert_eq!(refusal(world.id_token(&token).await), Refusal::Revoked);
+    assert_eq!(refusal(world.id_token(&token).await), AccessDenyReason::Revoked);
     world.id_token(&world.token_of(&json!("102"), 7)).await.unwrap();
 }
 
@@ -127,7 +130,7 @@ async fn a_credential_that_ends_is_refused_from_then_on() {
         .await;
     world.pat(9999, "glpat-alice").await.unwrap();
     world.clock.advance(Duration::from_secs(21));
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::Expired);
+    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), AccessDenyReason::Expired);
 }
 
 #[tokio::test]
@@ -149,9 +152,15 @@ async fn tokens_of_one_person_are_judged_each_for_itself() {
 #[tokio::test]
 async fn a_refusal_is_over_after_ten_seconds() {
     let world = World::new().await;
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::UnknownKey);
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-alice").await),
+        AccessDenyReason::UnknownKey
+    );
     world.add(&Pat::default()).await;
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::UnknownKey);
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-alice").await),
+        AccessDenyReason::UnknownKey
+    );
     world.clock.advance(Duration::from_secs(10));
     world.pat(9999, "glpat-alice").await.unwrap();
 }

@@ -4,12 +4,12 @@ use serde_json::json;
 use super::super::world::{
     PEOPLE, Pat, World, agent, id, mapped, member, memberships, people_and, refusal, shared_as, with,
 };
-use crate::access::{AccessKey, Agents, Error, Question, Refusal};
-use tollgate_config::{PersonKey, UserLink};
+use crate::access::{AccessDenyReason, AccessKey, Agents, Error, Question};
+use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, Role};
 
-async fn refused(pat: Pat) -> Refusal {
+async fn refused(pat: Pat) -> AccessDenyReason {
     let world = World::new().await;
     world.add(&pat).await;
     refusal(world.pat(9999, pat.secret).await)
@@ -32,9 +32,9 @@ async fn a_token_lets_its_owner_in() {
 #[tokio::test]
 async fn tokens_are_refused_with_their_reason() {
     let pat = Pat::default;
-    assert_eq!(refused(Pat { revoked: true, ..pat() }).await, Refusal::Revoked);
-    assert_eq!(refused(Pat { lives: 0, ..pat() }).await, Refusal::Expired);
-    assert_eq!(refused(Pat { agent: 8, ..pat() }).await, Refusal::OtherAgent);
+    assert_eq!(refused(Pat { revoked: true, ..pat() }).await, AccessDenyReason::Revoked);
+    assert_eq!(refused(Pat { lives: 0, ..pat() }).await, AccessDenyReason::Expired);
+    assert_eq!(refused(Pat { agent: 8, ..pat() }).await, AccessDenyReason::OtherAgent);
     for scopes in [
         &["read_api"][..],
         &["k8s_proxy", "api"],
@@ -42,13 +42,17 @@ async fn tokens_are_refused_with_their_reason() {
         &["K8S_PROXY"],
         &["k8s_proxy", "k8s_proxy"],
     ] {
-        assert_eq!(refused(Pat { scopes, ..pat() }).await, Refusal::Scope, "{scopes:?}");
+        assert_eq!(
+            refused(Pat { scopes, ..pat() }).await,
+            AccessDenyReason::Scope,
+            "{scopes:?}"
+        );
     }
     let user = |user| Pat { user, ..pat() };
-    assert_eq!(refused(user((108, "heidi"))).await, Refusal::Blocked);
-    assert_eq!(refused(user((103, "carol"))).await, Refusal::NotMember);
-    assert_eq!(refused(user((0, "alice"))).await, Refusal::UnknownUser);
-    assert_eq!(refused(user((999, "alice"))).await, Refusal::UnknownUser);
+    assert_eq!(refused(user((108, "heidi"))).await, AccessDenyReason::Blocked);
+    assert_eq!(refused(user((103, "carol"))).await, AccessDenyReason::NotMember);
+    assert_eq!(refused(user((0, "alice"))).await, AccessDenyReason::UnknownUser);
+    assert_eq!(refused(user((999, "alice"))).await, AccessDenyReason::UnknownUser);
 }
 
 #[tokio::test]
@@ -57,12 +61,15 @@ async fn an_unknown_token_and_an_unknown_agent_are_refused_and_the_owner_is_said
     world.add(&Pat::default()).await;
     let unknown = world.pat(9999, "glpat-nope").await.unwrap_err();
     assert_eq!(unknown.bearer(), None);
-    assert_eq!(refusal(Err(unknown)), Refusal::UnknownKey);
+    assert_eq!(refusal(Err(unknown)), AccessDenyReason::UnknownKey);
     let other = world.pat(424_242, "glpat-alice").await.unwrap_err();
     assert_eq!(other.bearer().unwrap().user.username, "alice");
-    assert_eq!(refusal(Err(other)), Refusal::OtherAgent);
+    assert_eq!(refusal(Err(other)), AccessDenyReason::OtherAgent);
     // Nobody gets to an agent before their credential proved good.
-    assert_eq!(refusal(world.pat(424_242, "glpat-nope").await), Refusal::UnknownKey);
+    assert_eq!(
+        refusal(world.pat(424_242, "glpat-nope").await),
+        AccessDenyReason::UnknownKey
+    );
 }
 
 /// Credentials are of an agent and a person, not of their numbers.
@@ -81,15 +88,18 @@ async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
         world.agents = Agents::build(&people_and(&[other]), None);
         let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
         assert_eq!(refused.bearer().unwrap().user.username, "alice");
-        assert_eq!(refusal(Err(refused)), Refusal::FormerAgent, "{what}");
+        assert_eq!(refusal(Err(refused)), AccessDenyReason::FormerAgent, "{what}");
         // A cookie is of a person, for all agents.
         world.cookie(9999, "sess-alice", "csrf-alice").await.unwrap();
     }
     let mallory = PEOPLE.replace("username: alice", "username: mallory");
     world.agents = Agents::build(&with(&format!("{mallory}{mine}")), None);
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::FormerUser);
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-alice").await),
+        AccessDenyReason::FormerUser
+    );
     let cookie = world.cookie(9999, "sess-alice", "csrf-alice").await;
-    assert_eq!(refusal(cookie), Refusal::FormerUser);
+    assert_eq!(refusal(cookie), AccessDenyReason::FormerUser);
     world
         .add(&Pat {
             secret: "glpat-mallory",
@@ -101,7 +111,10 @@ async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
 
     world.agents = Agents::build(&people_and(&[mine]), None);
     world.pat(9999, "glpat-alice").await.unwrap();
-    assert_eq!(refusal(world.pat(9999, "glpat-mallory").await), Refusal::FormerUser);
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-mallory").await),
+        AccessDenyReason::FormerUser
+    );
 }
 
 #[tokio::test]
@@ -109,7 +122,10 @@ async fn a_token_without_an_agent_lets_nobody_in_before_it_is_bound() {
     let world = World::new().await;
     world.add(&Pat::default()).await;
     world.sql("UPDATE tokens SET agent = NULL").await;
-    assert_eq!(refusal(world.pat(9999, "glpat-alice").await), Refusal::FormerAgent);
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-alice").await),
+        AccessDenyReason::FormerAgent
+    );
     let bound = world.store.bind_tokens(&world.agents.identities()).await.unwrap();
     assert_eq!(bound, (1, 0));
     world.clock.advance(std::time::Duration::from_secs(11));
@@ -148,22 +164,22 @@ async fn a_cookie_lets_its_owner_in_with_its_csrf_token_alone() {
     );
     for csrf_token in ["csrf-alice", "wrong", "csrf-bo", "csrf-bobb"] {
         let answer = world.cookie(9999, "sess-bob", csrf_token).await;
-        assert_eq!(refusal(answer), Refusal::Csrf, "{csrf_token}");
+        assert_eq!(refusal(answer), AccessDenyReason::Csrf, "{csrf_token}");
     }
     assert_eq!(
         refusal(world.cookie(9999, "sess-eve", "csrf-bob").await),
-        Refusal::UnknownKey
+        AccessDenyReason::UnknownKey
     );
     assert_eq!(
         refusal(world.cookie(424_242, "sess-bob", "csrf-bob").await),
-        Refusal::UnknownAgent
+        AccessDenyReason::UnknownAgent
     );
     assert_eq!(
         refusal(world.cookie(8, "sess-bob", "csrf-bob").await),
-        Refusal::NotMember
+        AccessDenyReason::NotMember
     );
     // A cookie is no token, nor the other way round.
-    assert_eq!(refusal(world.pat(9999, "sess-bob").await), Refusal::UnknownKey);
+    assert_eq!(refusal(world.pat(9999, "sess-bob").await), AccessDenyReason::UnknownKey);
 }
 
 #[tokio::test]
@@ -173,11 +189,11 @@ async fn cookies_of_the_blocked_and_ended_ones_are_refused() {
     world.add_cookie((102, "bob"), 0).await;
     assert_eq!(
         refusal(world.cookie(7, "sess-heidi", "csrf-heidi").await),
-        Refusal::Blocked
+        AccessDenyReason::Blocked
     );
     assert_eq!(
         refusal(world.cookie(9999, "sess-bob", "csrf-bob").await),
-        Refusal::Expired
+        AccessDenyReason::Expired
     );
 }
 
@@ -191,18 +207,18 @@ async fn an_id_token_lets_the_person_of_its_claims_in() {
     assert_eq!(access.session(), &token.session);
     assert_eq!(access.expires_at(), Some(token.expires_at));
     let unknown = world.token_of(&json!("0102"), 9999);
-    assert_eq!(refusal(world.id_token(&unknown).await), Refusal::UnknownUser);
+    assert_eq!(refusal(world.id_token(&unknown).await), AccessDenyReason::UnknownUser);
     let mut other = world.token_of(&json!("102"), 9999);
     other.issuer = "https://other.example.com".to_owned();
     other.token = SecretString::from("other");
-    assert_eq!(refusal(world.id_token(&other).await), Refusal::UnknownUser);
+    assert_eq!(refusal(world.id_token(&other).await), AccessDenyReason::UnknownUser);
     assert_eq!(
         refusal(world.id_token(&world.token_of(&json!("108"), 7)).await),
-        Refusal::Blocked
+        AccessDenyReason::Blocked
     );
     assert_eq!(
         refusal(world.id_token(&world.token_of(&json!("102"), 8)).await),
-        Refusal::NotMember
+        AccessDenyReason::NotMember
     );
 }
 
@@ -215,14 +231,17 @@ async fn an_id_token_is_for_the_agent_of_its_claim() {
         key: AccessKey::OidcIdToken(&token),
     };
     let answer = world.authorizer.authorize(&world.agents, &question).await;
-    assert_eq!(refusal(answer), Refusal::OtherAgent);
+    assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
 }
 
 #[tokio::test]
 async fn a_mapped_agent_takes_mapped_tokens_alone() {
     let world = World::new().await;
     let mut token = world.token_of(&json!("102"), 6);
-    assert!(matches!(refusal(world.id_token(&token).await), Refusal::NotShared(_)));
+    assert!(matches!(
+        refusal(world.id_token(&token).await),
+        AccessDenyReason::NotShared(_)
+    ));
     token.mapped = Some(mapped("oidc:102"));
     token.token = SecretString::from("another");
     let access = world.id_token(&token).await.unwrap();
@@ -235,7 +254,7 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
         .await;
     assert!(matches!(
         refusal(world.pat(6, "glpat-alice").await),
-        Refusal::NotShared(_)
+        AccessDenyReason::NotShared(_)
     ));
 }
 
@@ -249,16 +268,16 @@ async fn ci_tokens_are_no_credential_here() {
         key: AccessKey::CiJobToken(&token),
     };
     let answer = world.authorizer.authorize(&world.agents, &question).await;
-    assert_eq!(refusal(answer), Refusal::UnknownKey);
+    assert_eq!(refusal(answer), AccessDenyReason::UnknownKey);
 }
 
 #[tokio::test]
 async fn a_link_by_name_finds_people_by_name() {
     let mut settings = super::super::world::settings();
-    settings.users = vec![UserLink {
+    settings.users = vec![UserClaimMapping {
         issuer: super::super::world::ISSUER.to_owned(),
         claim: "sub".to_owned(),
-        key: PersonKey::Username,
+        key: UserLookupKey::Username,
     }];
     let world = World::with(&settings).await;
     assert_eq!(
@@ -272,7 +291,7 @@ async fn a_link_by_name_finds_people_by_name() {
     );
     assert_eq!(
         refusal(world.id_token(&world.token_of(&json!("102"), 9999)).await),
-        Refusal::UnknownUser
+        AccessDenyReason::UnknownUser
     );
 }
 

@@ -10,13 +10,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Value, json};
 
 use super::super::world::{Pat, SECRET, World, mapped, settings};
-use super::{Endpoint, PATH};
-use crate::access::{Access, Error, IdToken, Refusal, SetupError};
+use super::{PATH, PlatformEndpoint};
+use crate::access::{AccessDenyReason, AccessGrant, Error, IdToken, SetupError};
 
 /// A gateway that is a platform.
 struct Platform {
     world: World,
-    endpoint: Endpoint,
+    endpoint: PlatformEndpoint,
 }
 
 impl Platform {
@@ -26,7 +26,7 @@ impl Platform {
             platform_secret: Some(world.secret_file()),
             ..settings()
         };
-        let endpoint = Endpoint::new(&settings, world.clock.clone()).unwrap().unwrap();
+        let endpoint = PlatformEndpoint::new(&settings, world.clock.clone()).unwrap().unwrap();
         Self { world, endpoint }
     }
 
@@ -41,7 +41,7 @@ impl Platform {
             .into_iter()
             .map(|(sub, agent)| self.world.token_of(&json!(sub), agent));
         let token = tokens.find(|known| known.token.expose_secret() == token.expose_secret());
-        let mut token = token.ok_or(Refusal::IdToken("not ours".to_owned()))?;
+        let mut token = token.ok_or(AccessDenyReason::IdToken("not ours".to_owned()))?;
         token.mapped = Some(mapped("oidc:102"));
         Ok(Arc::new(token))
     }
@@ -167,7 +167,7 @@ async fn a_gateway_whose_platform_is_elsewhere_is_none() {
     std::fs::write(&secret, SECRET).unwrap();
     let clock = crate::clock::Clock::default();
     let mut settings = settings();
-    assert!(Endpoint::new(&settings, clock.clone()).unwrap().is_none());
+    assert!(PlatformEndpoint::new(&settings, clock.clone()).unwrap().is_none());
     settings.platform_secret = Some(secret.clone());
     settings.authorizer = tollgate_config::Authorizer::Remote {
         url: "https://gitlab.example.com".parse().unwrap(),
@@ -175,7 +175,10 @@ async fn a_gateway_whose_platform_is_elsewhere_is_none() {
         certificate_authority: None,
         stream_lifetime: Duration::from_secs(600),
     };
-    assert!(matches!(Endpoint::new(&settings, clock), Err(SetupError::Chain)));
+    assert!(matches!(
+        PlatformEndpoint::new(&settings, clock),
+        Err(SetupError::RemoteAuthorizer)
+    ));
 }
 
 /// Serves a platform, and gives a gateway that asks it.
@@ -189,7 +192,7 @@ async fn pair() -> (Arc<Platform>, World) {
         async move {
             assert_eq!(request.uri().path(), PATH);
             let field = request.headers().get("gitlab-kas-api-request").cloned();
-            let body = to_bytes(request.into_body(), super::MOST_BYTES).await.unwrap();
+            let body = to_bytes(request.into_body(), super::MAX_BODY_BYTES).await.unwrap();
             platform.answer(field.as_ref(), &body).await.map(Body::from)
         }
     };
@@ -209,7 +212,7 @@ async fn pair() -> (Arc<Platform>, World) {
 
 /// What both halves say of one credential.
 #[track_caller]
-fn equal(own: Result<Arc<Access>, Error>, asked: Result<Arc<Access>, Error>) {
+fn equal(own: Result<Arc<AccessGrant>, Error>, asked: Result<Arc<AccessGrant>, Error>) {
     match (own, asked) {
         (Ok(own), Ok(asked)) => {
             assert_eq!(own.agent(), asked.agent());

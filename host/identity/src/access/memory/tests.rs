@@ -7,24 +7,24 @@ use secrecy::SecretString;
 use tokio::sync::Notify;
 
 use super::super::world::id;
-use super::{Key, Memory, Verdict};
-use crate::access::{Access, AccessKey, Error, Question, Refusal};
+use super::{AccessCache, AccessResult, Key};
+use crate::access::{AccessDenyReason, AccessGrant, AccessKey, Error, Question};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::Agent;
 use tollgate_core::session::{AccessType, SessionId};
 use tollgate_core::user::{AccessAs, User};
 
-fn memory(clock: &Clock) -> Memory {
-    Memory::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
+fn memory(clock: &Clock) -> AccessCache {
+    AccessCache::new(clock.clone(), (Duration::from_secs(60), Duration::from_secs(10))).unwrap()
 }
 
-fn key(memory: &Memory, agent: i64, key: AccessKey<'_>, world: &[&[u8]]) -> Key {
+fn key(memory: &AccessCache, agent: i64, key: AccessKey<'_>, world: &[&[u8]]) -> Key {
     memory.key(&Question { agent: id(agent), key }, world)
 }
 
-fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<Access> {
-    Arc::new(Access {
+fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<AccessGrant> {
+    Arc::new(AccessGrant {
         facts: AccessFacts {
             agent: Arc::new(Agent {
                 id: id(9999),
@@ -46,7 +46,7 @@ fn access(session: &str, expires_at: Option<Timestamp>) -> Arc<Access> {
 
 /// A memory whose answers are counted.
 struct Counted {
-    memory: Memory,
+    memory: AccessCache,
     clock: Clock,
     asked: Arc<AtomicU32>,
 }
@@ -66,7 +66,7 @@ impl Counted {
         key(&self.memory, 9999, AccessKey::PersonalAccessToken(&token), &[])
     }
 
-    async fn ask(&self, verdict: Verdict) -> Verdict {
+    async fn ask(&self, verdict: AccessResult) -> AccessResult {
         let asked = Arc::clone(&self.asked);
         let answer = self.memory.answer(self.key(), || async move {
             asked.fetch_add(1, Ordering::Relaxed);
@@ -141,7 +141,7 @@ async fn a_success_is_never_remembered_beyond_its_credential() {
 
 #[tokio::test]
 async fn refusals_are_remembered_ten_seconds() {
-    for error in [Error::from(Refusal::UnknownKey), Error::JobNotAllowed] {
+    for error in [Error::from(AccessDenyReason::UnknownKey), Error::JobNotAllowed] {
         let counted = Counted::new();
         assert_eq!(counted.ask(Err(error.clone())).await.unwrap_err(), error);
         counted.clock.advance(Duration::from_secs(9));

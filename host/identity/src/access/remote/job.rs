@@ -10,7 +10,7 @@ use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::person::known;
-use super::{WireNumbered, WireUser, unavailable};
+use super::{WireIdObject, WireUser, unavailable};
 use crate::access::Error;
 use tollgate_core::agent::AgentId;
 use tollgate_core::user::{AccessAs, CiJob, Identity, User};
@@ -18,8 +18,8 @@ use tollgate_core::user::{AccessAs, CiJob, Identity, User};
 #[derive(Deserialize)]
 struct WireJob {
     allowed_agents: Vec<WireAllowed>,
-    job: WireNumbered,
-    pipeline: WireNumbered,
+    job: WireIdObject,
+    pipeline: WireIdObject,
     project: WireProject,
     user: WireUser,
     environment: Option<WireEnvironment>,
@@ -28,7 +28,7 @@ struct WireJob {
 #[derive(Deserialize)]
 struct WireAllowed {
     id: super::WireId,
-    config_project: WireNumbered,
+    config_project: WireIdObject,
     configuration: Option<WireConfiguration>,
 }
 
@@ -41,7 +41,7 @@ struct WireConfiguration {
 struct WireProject {
     id: super::WireId,
     #[serde(default)]
-    groups: Vec<WireNumbered>,
+    groups: Vec<WireIdObject>,
 }
 
 #[derive(Deserialize)]
@@ -69,14 +69,14 @@ struct WireExtra {
 
 /// The access the platform gives a job.
 #[derive(Debug)]
-pub(super) struct Granted {
+pub(super) struct JobGrant {
     pub(super) config_project: i64,
     pub(super) user: User,
     pub(super) access_as: AccessAs,
 }
 
 /// Reads an answer for an agent.
-pub(super) fn read(body: &[u8], id: AgentId) -> Result<Granted, Error> {
+pub(super) fn read(body: &[u8], id: AgentId) -> Result<JobGrant, Error> {
     let answer: WireJob = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
     let job = CiJob {
         id: number(&answer.job)?,
@@ -89,7 +89,7 @@ pub(super) fn read(body: &[u8], id: AgentId) -> Result<Granted, Error> {
     let allowed = allowed.find(|agent| agent.id.number() == Some(id.get()));
     let allowed = allowed.ok_or(Error::JobNotAllowed)?;
     let access_as = allowed.configuration.and_then(|configuration| configuration.access_as);
-    Ok(Granted {
+    Ok(JobGrant {
         config_project: number(&allowed.config_project)?,
         user: known(answer.user)?,
         access_as: match access_as {
@@ -140,7 +140,7 @@ fn fixed(value: Value) -> Result<AccessAs, Error> {
     Ok(AccessAs::Impersonate(identity))
 }
 
-fn number(numbered: &WireNumbered) -> Result<i64, Error> {
+fn number(numbered: &WireIdObject) -> Result<i64, Error> {
     positive(&numbered.id)
 }
 

@@ -1,4 +1,4 @@
-//! Decodes the platform's answer about a person, from the body of a 200, into [`Access`].
+//! Decodes the platform's answer about a person, from the body of a 200, into [`AccessGrant`].
 //!
 //! Memberships below developer are refused.
 //!
@@ -10,13 +10,13 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{Presented, WireId, WireNumbered, WireUser, as_told, unavailable};
+use super::{PersonCredential, WireId, WireIdObject, WireUser, as_told, unavailable};
 use crate::access::agents::stranger;
-use crate::access::{Access, Agents, Error, Refusal};
+use crate::access::{AccessDenyReason, AccessGrant, Agents, Error};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
 use tollgate_core::user::{AccessAs, Membership, Role, User};
-use tollgate_state::people::Namespace;
+use tollgate_state::people::GitLabNamespace;
 
 #[derive(Deserialize)]
 struct WireAnswer {
@@ -28,7 +28,7 @@ struct WireAnswer {
 #[derive(Deserialize)]
 struct WireAgent {
     id: WireId,
-    config_project: WireNumbered,
+    config_project: WireIdObject,
 }
 
 /// `access_as.user`.
@@ -48,8 +48,8 @@ struct WireMembership {
 pub(super) fn read<'a>(
     body: &[u8],
     (agents, id): (&Agents, AgentId),
-    person: Presented<'a>,
-) -> Result<impl FnOnce(&Arc<Agent>) -> Result<Access, Error> + use<'a>, Error> {
+    person: PersonCredential<'a>,
+) -> Result<impl FnOnce(&Arc<Agent>) -> Result<AccessGrant, Error> + use<'a>, Error> {
     let answer: WireAnswer = serde_json::from_slice(body).map_err(|_| not_understood("it is not the JSON expected"))?;
     if answer.agent.id.number() != Some(id.get()) {
         return Err(not_understood("it is about another agent"));
@@ -58,7 +58,7 @@ pub(super) fn read<'a>(
     let config_project = config_project.ok_or_else(|| not_understood("`agent.config_project.id` is no number"))?;
     let (access_as, user) = identity(answer.access_as, answer.user, (agents, &person))?;
     Ok(move |agent: &Arc<Agent>| {
-        Ok(Access {
+        Ok(AccessGrant {
             facts: AccessFacts {
                 agent: as_told(agent, config_project),
                 user,
@@ -74,7 +74,7 @@ pub(super) fn read<'a>(
 fn identity(
     access_as: Map<String, Value>,
     user: WireUser,
-    (agents, person): (&Agents, &Presented<'_>),
+    (agents, person): (&Agents, &PersonCredential<'_>),
 ) -> Result<(AccessAs, User), Error> {
     let mut entries = access_as.into_iter();
     let (Some((key, value)), None) = (entries.next(), entries.next()) else {
@@ -126,7 +126,7 @@ fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
         Err(path) => people.group(path),
     })?;
     if projects.is_empty() && groups.is_empty() {
-        return Err(Refusal::NotMember.into());
+        return Err(AccessDenyReason::NotMember.into());
     }
     Ok(AccessAs::User { projects, groups })
 }
@@ -134,7 +134,7 @@ fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
 /// The memberships of at least developer; `find` looks up numbers and paths in our own directory.
 fn list<'d>(
     entries: Option<Vec<WireMembership>>,
-    find: impl Fn(Result<i64, &str>) -> Option<&'d Namespace>,
+    find: impl Fn(Result<i64, &str>) -> Option<&'d GitLabNamespace>,
 ) -> Result<Vec<Membership>, Error> {
     let mut memberships = Vec::new();
     for entry in entries.unwrap_or_default() {
@@ -163,7 +163,7 @@ fn list<'d>(
 /// between these; they grant nothing here.
 fn roles(told: &[String]) -> Vec<Role> {
     let is_told = |role: &Role| *role >= Role::Reporter && told.iter().any(|word| word == role.as_str());
-    Role::LADDER.into_iter().filter(is_told).collect()
+    Role::ALL.into_iter().filter(is_told).collect()
 }
 
 fn not_understood(why: &str) -> Error {

@@ -7,8 +7,8 @@ use uuid::Uuid;
 
 use super::super::platform_stub::Stub;
 use super::super::world::{World, id, mapped, member, memberships, refusal, settings};
-use crate::access::{Access, AccessKey, Error, Question, Refusal};
-use crate::sessions::{Ending, Entering};
+use crate::access::{AccessDenyReason, AccessGrant, AccessKey, Error, Question};
+use crate::sessions::{EndReason, NewExchange};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 use tollgate_core::user::{AccessAs, CiJob, Identity, Membership, Role};
@@ -37,14 +37,14 @@ fn answer(access_as: &Value) -> Value {
     })
 }
 
-async fn ask(access_as: Value) -> Result<Arc<Access>, Error> {
+async fn ask(access_as: Value) -> Result<Arc<AccessGrant>, Error> {
     let (world, stub) = remote().await;
     stub.answers(200, &answer(&access_as));
     world.pat(9999, "glpat-bob").await
 }
 
 #[track_caller]
-fn unavailable(answer: Result<Arc<Access>, Error>) -> String {
+fn unavailable(answer: Result<Arc<AccessGrant>, Error>) -> String {
     match answer {
         Err(Error::Unavailable { detail }) => detail,
         other => panic!("not unavailable: {other:?}"),
@@ -87,7 +87,7 @@ async fn a_cookie_goes_with_its_csrf_token_and_both_are_in_the_key() {
     stub.answers(401, "Invalid user access key");
     assert_eq!(
         refusal(world.cookie(9999, "sess-bob", "wrong").await),
-        Refusal::Platform(401)
+        AccessDenyReason::Platform(401)
     );
     // The good one is remembered.
     world.cookie(9999, "sess-bob", "csrf-bob").await.unwrap();
@@ -128,7 +128,11 @@ async fn memberships_that_are_not_enough_are_a_refusal() {
         json!({"user": {"projects": [{"id": 1, "roles": ["reporter"]}]}}),
         json!({"user": {"projects": [{"id": 1, "roles": ["admin"]}]}}),
     ] {
-        assert_eq!(refusal(ask(access_as.clone()).await), Refusal::NotMember, "{access_as}");
+        assert_eq!(
+            refusal(ask(access_as.clone()).await),
+            AccessDenyReason::NotMember,
+            "{access_as}"
+        );
     }
 }
 
@@ -185,9 +189,15 @@ async fn refusals_of_the_platform_are_refusals_and_remembered() {
     ] {
         let (world, stub) = remote().await;
         stub.answers(status, body);
-        assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(status));
+        assert_eq!(
+            refusal(world.pat(9999, "glpat-bob").await),
+            AccessDenyReason::Platform(status)
+        );
         stub.answers(200, &answer(&json!({"agent": {}})));
-        assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(status));
+        assert_eq!(
+            refusal(world.pat(9999, "glpat-bob").await),
+            AccessDenyReason::Platform(status)
+        );
         assert_eq!(stub.seen().len(), 1);
         world.clock.advance(Duration::from_secs(10));
         world.pat(9999, "glpat-bob").await.unwrap();
@@ -243,7 +253,10 @@ async fn an_agent_the_state_does_not_have_is_refused_whatever_the_platform_says(
     let mut told = answer(&json!({"agent": {}}));
     told["agent"]["id"] = json!(424_242);
     stub.answers(200, &told);
-    assert_eq!(refusal(world.pat(424_242, "glpat-bob").await), Refusal::UnknownAgent);
+    assert_eq!(
+        refusal(world.pat(424_242, "glpat-bob").await),
+        AccessDenyReason::UnknownAgent
+    );
 }
 
 #[tokio::test]
@@ -276,7 +289,7 @@ async fn an_id_token_is_passed_on_and_keeps_its_session_and_end() {
         key: AccessKey::OidcIdToken(&token),
     };
     let answer = world.authorizer.authorize(&world.agents, &question).await;
-    assert_eq!(refusal(answer), Refusal::OtherAgent);
+    assert_eq!(refusal(answer), AccessDenyReason::OtherAgent);
     assert_eq!(stub.seen().len(), 1);
 }
 
@@ -290,7 +303,7 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
             resource_request: true,
             ..Attributes::default()
         };
-        Entering::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
+        NewExchange::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
     };
     let first = world.pat(9999, "glpat-bob").await.unwrap();
     let begun = world.sessions.enter(&first, watch()).unwrap();
@@ -299,15 +312,18 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
     let later = world.sessions.enter(&second, watch()).unwrap();
     assert_eq!(stub.seen().len(), 2);
     world.clock.advance(Duration::from_secs(301));
-    assert_eq!(begun.ending().ended().await, Ending::Expired);
+    assert_eq!(begun.ending().ended().await, EndReason::Expired);
     assert_eq!(later.ending().ending(), None);
     // Who comes again is judged again.
     world.pat(9999, "glpat-bob").await.unwrap();
     world.clock.advance(Duration::from_secs(61));
     stub.answers(401, "Invalid user access key");
-    assert_eq!(refusal(world.pat(9999, "glpat-bob").await), Refusal::Platform(401));
+    assert_eq!(
+        refusal(world.pat(9999, "glpat-bob").await),
+        AccessDenyReason::Platform(401)
+    );
     world.clock.advance(Duration::from_secs(300));
-    assert_eq!(later.ending().ended().await, Ending::Expired);
+    assert_eq!(later.ending().ended().await, EndReason::Expired);
 }
 
 #[tokio::test]
@@ -320,7 +336,10 @@ async fn what_the_issuer_alone_grants_asks_no_platform() {
     assert!(stub.seen().is_empty());
     // A token of another kind is the platform's to judge.
     stub.answers(403, "");
-    assert_eq!(refusal(world.pat(6, "glpat-bob").await), Refusal::Platform(403));
+    assert_eq!(
+        refusal(world.pat(6, "glpat-bob").await),
+        AccessDenyReason::Platform(403)
+    );
 }
 
 #[tokio::test]
@@ -347,7 +366,7 @@ fn job(access_as: &Value) -> Value {
     })
 }
 
-async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<Access>, Error> {
+async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<AccessGrant>, Error> {
     let token = SecretString::from(token);
     let question = Question {
         agent: id(agent),
@@ -356,7 +375,7 @@ async fn ci(world: &World, agent: i64, token: &str) -> Result<Arc<Access>, Error
     world.authorizer.authorize(&world.agents, &question).await
 }
 
-async fn ask_job(told: &Value) -> Result<Arc<Access>, Error> {
+async fn ask_job(told: &Value) -> Result<Arc<AccessGrant>, Error> {
     let (world, stub) = remote().await;
     stub.answers(200, told);
     ci(&world, 9999, "jobtoken").await
@@ -430,14 +449,17 @@ async fn a_job_without_the_agent_is_forbidden_whether_or_not_there_is_one() {
     let mut told = job(&Value::Null);
     told["allowed_agents"][0]["id"] = json!(15);
     stub.answers(200, &told);
-    assert_eq!(refusal(ci(&world, 15, "othertoken").await), Refusal::UnknownAgent);
+    assert_eq!(
+        refusal(ci(&world, 15, "othertoken").await),
+        AccessDenyReason::UnknownAgent
+    );
 }
 
 #[tokio::test]
 async fn the_platform_s_word_on_a_job_counts() {
     for (status, expected) in [
-        (401, Error::from(Refusal::Platform(401))),
-        (404, Error::from(Refusal::Platform(404))),
+        (401, Error::from(AccessDenyReason::Platform(401))),
+        (404, Error::from(AccessDenyReason::Platform(404))),
         (403, Error::JobNotAllowed),
     ] {
         let (world, stub) = remote().await;
@@ -447,5 +469,8 @@ async fn the_platform_s_word_on_a_job_counts() {
     let (world, stub) = remote().await;
     stub.answers(503, "");
     unavailable(ci(&world, 9999, "jobtoken").await);
-    assert_eq!(refusal(ci(&world, 9999, "job\ntoken").await), Refusal::UnknownKey);
+    assert_eq!(
+        refusal(ci(&world, 9999, "job\ntoken").await),
+        AccessDenyReason::UnknownKey
+    );
 }

@@ -1,14 +1,14 @@
-//! Classifies a bearer token, from an `Authorization` field or by itself, as [`Presented`].
+//! Classifies a bearer token, from an `Authorization` field or by itself, as [`PresentedCredential`].
 //!
 //! An agent's number has neither a sign nor a leading zero.
 
 use secrecy::SecretString;
 
-use super::{CiTokens, Error, MAX_ID_TOKEN_BYTES, Malformed, Presented, bounded};
+use super::{CiTokens, Error, MAX_ID_TOKEN_BYTES, Malformed, PresentedCredential, bounded};
 use tollgate_core::agent::AgentId;
 
 /// Reads a field (RFC 9110, section 11.4): scheme, exactly one blank, token.
-pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<Presented, Error> {
+pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<PresentedCredential, Error> {
     let end = field.iter().position(|byte| !is_token_byte(*byte));
     let (scheme, rest) = field
         .split_at_checked(end.unwrap_or(field.len()))
@@ -31,20 +31,20 @@ pub(super) fn field(field: &[u8], ci: CiTokens) -> Result<Presented, Error> {
 ///
 /// The kind is the text before the first colon, the agent the text before the next; the rest is
 /// the token and may have colons. A JWT has no colon.
-pub(super) fn token(text: &str, ci: CiTokens) -> Result<Presented, Error> {
+pub(super) fn token(text: &str, ci: CiTokens) -> Result<PresentedCredential, Error> {
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Malformed::Authorization.into());
     }
     match (text.split_once(':'), ci) {
         (Some(("pat", rest)), _) => {
             let (agent, token) = agent_and_token(rest)?;
-            Ok(Presented::Pat { agent, token })
+            Ok(PresentedCredential::Pat { agent, token })
         }
-        (Some(("ci", rest)), CiTokens::Taken) => {
+        (Some(("ci", rest)), CiTokens::Accepted) => {
             let (agent, token) = agent_and_token(rest)?;
-            Ok(Presented::Ci { agent, token })
+            Ok(PresentedCredential::Ci { agent, token })
         }
-        (Some(_), CiTokens::Taken | CiTokens::Unknown) => Err(Error::Unknown),
+        (Some(_), CiTokens::Accepted | CiTokens::Unknown) => Err(Error::Unknown),
         (None, _) => id_token(text),
     }
 }
@@ -56,7 +56,7 @@ fn agent_and_token(text: &str) -> Result<(AgentId, SecretString), Malformed> {
     Ok((agent, SecretString::from(token)))
 }
 
-fn id_token(text: &str) -> Result<Presented, Error> {
+fn id_token(text: &str) -> Result<PresentedCredential, Error> {
     if !text.contains('.') {
         return Err(Error::Unknown);
     }
@@ -71,7 +71,7 @@ fn id_token(text: &str) -> Result<Presented, Error> {
         }
         .into());
     }
-    Ok(Presented::IdToken(SecretString::from(text)))
+    Ok(PresentedCredential::IdToken(SecretString::from(text)))
 }
 
 /// Whether the text is three parts of base64url (RFC 7515, section 7.1). The signature may be

@@ -1,4 +1,4 @@
-//! Reads the cookie of GitLab's pages, with its agent and CSRF token, as [`Presented::Cookie`].
+//! Reads the cookie of GitLab's pages, with its agent and CSRF token, as [`PresentedCredential::Cookie`].
 //!
 //! Security: two cookies of the same name are refused, because a site in a parent domain may
 //! have planted one of them.
@@ -9,7 +9,7 @@ use http::{HeaderMap, HeaderName};
 use secrecy::SecretString;
 
 use super::query::{self, AGENT_PARAMETER, CSRF_PARAMETER};
-use super::{Malformed, Presented, bounded, sole};
+use super::{Malformed, PresentedCredential, bounded, sole};
 use tollgate_core::agent::AgentId;
 
 /// Name of the cookie (GitLab, `lib/gitlab/kas/user_access.rb`).
@@ -25,7 +25,7 @@ pub fn is_present(fields: &HeaderMap) -> bool {
 }
 
 /// Reads cookie, agent and CSRF token. A header field takes precedence over a query parameter.
-pub(super) fn read(head: &Parts) -> Result<Presented, Malformed> {
+pub(super) fn read(head: &Parts) -> Result<PresentedCredential, Malformed> {
     let query = head.uri.query().unwrap_or_default();
     let cookie = cookie(&head.headers)?;
     let agent = beside(
@@ -38,7 +38,7 @@ pub(super) fn read(head: &Parts) -> Result<Presented, Malformed> {
         (CSRF_FIELD, "X-Csrf-Token"),
         (query, CSRF_PARAMETER, "the CSRF token"),
     )?;
-    Ok(Presented::Cookie {
+    Ok(PresentedCredential::Cookie {
         agent: AgentId::parse(&agent).ok_or(Malformed::Agent)?,
         cookie: SecretString::from(cookie),
         csrf: SecretString::from(csrf),

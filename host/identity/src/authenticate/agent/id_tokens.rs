@@ -18,13 +18,13 @@ use secrecy::{ExposeSecret as _, SecretString};
 use serde_json::{Map, Value};
 use sha2::{Digest as _, Sha256};
 
-use super::super::error::{Error, Reason};
-use super::super::issuer::{Rules, Verifier};
-use super::super::mapping::{Mapped, Mapping, Reserved};
+use super::super::error::{Error, InvalidTokenReason};
+use super::super::issuer::{ValidationProfile, Verifier};
+use super::super::mapping::{MappedIdentity, Mapping, ReservedNames};
 use super::super::principal::text;
-use super::super::token::Token;
-use super::super::{REMEMBERED, REMEMBERED_BYTES};
-use crate::access::{self, IdToken, Refusal};
+use super::super::token::UnverifiedToken;
+use super::super::{VERIFIED_TOKEN_CACHE_BYTES, VERIFIED_TOKEN_TTL};
+use crate::access::{self, AccessDenyReason, IdToken};
 use crate::clock::Clock;
 use tollgate_core::agent::AgentId;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
@@ -33,12 +33,12 @@ use tollgate_core::user::Identity;
 
 /// Verifies the ID tokens of people by one state of the settings.
 #[derive(Debug)]
-pub struct IdTokens {
+pub struct IdTokenVerifier {
     /// By `iss`.
     issuers: BTreeMap<String, Issuer>,
     agent_claim: String,
     /// By hash of the token.
-    remembered: Cache<[u8; 32], Remembered, FxBuildHasher>,
+    remembered: Cache<[u8; 32], CachedIdToken, FxBuildHasher>,
     clock: Clock,
 }
 
@@ -50,14 +50,14 @@ struct Issuer {
 }
 
 #[derive(Clone, Debug)]
-struct Remembered {
+struct CachedIdToken {
     token: Arc<IdToken>,
     /// Seconds since 1970 from which it no longer counts.
     until: i64,
     token_bytes: u32,
 }
 
-impl IdTokens {
+impl IdTokenVerifier {
     /// Compiles the issuers' rules. Nothing is fetched: keys come with the first
     /// token that needs them.
     ///
@@ -74,9 +74,9 @@ impl IdTokens {
             issuers,
             agent_claim: config.agent_claim.clone(),
             remembered: Cache::builder()
-                .weigher(|_, remembered: &Remembered| remembered.token_bytes)
-                .max_capacity(REMEMBERED_BYTES)
-                .time_to_live(REMEMBERED)
+                .weigher(|_, remembered: &CachedIdToken| remembered.token_bytes)
+                .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
+                .time_to_live(VERIFIED_TOKEN_TTL)
                 // The cache's keys are digests already, and only of verified tokens.
                 .build_with_hasher(FxBuildHasher),
             clock: clock.clone(),
@@ -99,9 +99,9 @@ impl IdTokens {
             return Ok(known.token);
         }
         let verified = self.fresh(token).await.map_err(|error| refusal(&error))?;
-        let latest = now.saturating_add_unsigned(REMEMBERED.as_secs());
+        let latest = now.saturating_add_unsigned(VERIFIED_TOKEN_TTL.as_secs());
         let token_bytes = token.expose_secret().len();
-        let known = Remembered {
+        let known = CachedIdToken {
             until: verified.expires_at.as_second().min(latest),
             token_bytes: u32::try_from(token_bytes).unwrap_or(u32::MAX),
             token: Arc::new(verified),
@@ -111,10 +111,13 @@ impl IdTokens {
     }
 
     async fn fresh(&self, token: &SecretString) -> Result<IdToken, Error> {
-        let parsed = Token::parse(token.expose_secret())?;
-        let issuer = self.issuers.get(parsed.issuer()).ok_or(Reason::UnknownIssuer)?;
+        let parsed = UnverifiedToken::parse(token.expose_secret())?;
+        let issuer = self
+            .issuers
+            .get(parsed.issuer())
+            .ok_or(InvalidTokenReason::UnknownIssuer)?;
         let (claims, times) = issuer.verifier.claims(parsed, &self.clock).await?;
-        let missing = |claim: &str| Reason::MissingClaim {
+        let missing = |claim: &str| InvalidTokenReason::MissingClaim {
             claim: claim.to_owned(),
         };
         let expires_at = times
@@ -143,15 +146,15 @@ impl IdTokens {
 
 impl Issuer {
     fn build(
-        (person, path): (&tollgate_config::PersonIssuer, &str),
-        (previous, clock): (Option<&IdTokens>, &Clock),
+        (person, path): (&tollgate_config::KubernetesIssuer, &str),
+        (previous, clock): (Option<&IdTokenVerifier>, &Clock),
         findings: &mut Vec<Diagnostic>,
     ) -> Option<Self> {
         let issuer = &person.issuer;
         let known = previous.and_then(|previous| previous.issuers.get(&issuer.url));
         let known = (known.map(|known| known.verifier.keys.clone()), clock);
-        let verifier = Verifier::build((issuer, path), Rules::Kubernetes, known, findings);
-        let mapping = Mapping::compile(issuer, Reserved::Kubernetes, path, findings);
+        let verifier = Verifier::build((issuer, path), ValidationProfile::Kubernetes, known, findings);
+        let mapping = Mapping::compile(issuer, ReservedNames::Kubernetes, path, findings);
         if !person.is_mapped && !issuer.user_validation.is_empty() {
             let message = format!("`{path}.userValidationRules` judge a user that only `claimMappings` make");
             findings.push(Diagnostic::error(None, message).with_hint("add `claimMappings`, or judge claims"));
@@ -169,7 +172,7 @@ impl Issuer {
             self.mapping.check_claims(claims, &Value::Object(claims.clone()))?;
             return Ok(None);
         }
-        let Mapped {
+        let MappedIdentity {
             username,
             groups,
             uid,
@@ -230,7 +233,7 @@ fn digest(parts: &[&str]) -> String {
 
 fn refusal(error: &Error) -> access::Error {
     match error {
-        Error::Expired => Refusal::Expired.into(),
+        Error::Expired => AccessDenyReason::Expired.into(),
         Error::IssuerUnavailable { .. } => access::Error::Unavailable {
             detail: error.to_string(),
         },
@@ -239,6 +242,6 @@ fn refusal(error: &Error) -> access::Error {
         | Error::Invalid(_)
         | Error::Revoked(_)
         | Error::CrossSite { .. }
-        | Error::SessionUnusable(_) => Refusal::IdToken(error.to_string()).into(),
+        | Error::SessionUnusable(_) => AccessDenyReason::IdToken(error.to_string()).into(),
     }
 }

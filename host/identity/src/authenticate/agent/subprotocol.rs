@@ -53,7 +53,7 @@ pub(super) fn read(fields: &HeaderMap) -> Result<Option<Zeroizing<String>>, Malf
         .map_err(|_| Malformed::Encoding { part })?;
     let token = std::str::from_utf8(&bytes).map_err(|_| Malformed::Encoding { part })?;
     if offered(fields).all(|offer| offer.starts_with(PREFIX)) {
-        return Err(Malformed::LonelySubprotocol);
+        return Err(Malformed::OnlySubprotocol);
     }
     Ok(Some(Zeroizing::new(token.to_owned())))
 }

@@ -5,7 +5,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use http::request::Parts;
 use secrecy::ExposeSecret as _;
 
-use super::{CiTokens, Error, Malformed, Presented, read, strip_query, strip_subprotocols};
+use super::{CiTokens, Error, Malformed, PresentedCredential, read, strip_query, strip_subprotocols};
 
 /// A request with this target and these fields.
 fn head(target: &str, fields: &[(&str, &str)]) -> Parts {
@@ -17,12 +17,12 @@ fn head(target: &str, fields: &[(&str, &str)]) -> Parts {
 }
 
 /// What was read, in words.
-fn words(presented: Presented) -> String {
+fn words(presented: PresentedCredential) -> String {
     match presented {
-        Presented::Pat { agent, token } => format!("pat {agent} {}", token.expose_secret()),
-        Presented::Ci { agent, token } => format!("ci {agent} {}", token.expose_secret()),
-        Presented::IdToken(token) => format!("id-token {}", token.expose_secret()),
-        Presented::Cookie { agent, cookie, csrf } => {
+        PresentedCredential::Pat { agent, token } => format!("pat {agent} {}", token.expose_secret()),
+        PresentedCredential::Ci { agent, token } => format!("ci {agent} {}", token.expose_secret()),
+        PresentedCredential::IdToken(token) => format!("id-token {}", token.expose_secret()),
+        PresentedCredential::Cookie { agent, cookie, csrf } => {
             format!("cookie {agent} {} {}", cookie.expose_secret(), csrf.expose_secret())
         }
     }
@@ -130,7 +130,7 @@ fn an_agent_is_a_canonical_number() {
 #[test]
 fn ci_tokens_count_where_somebody_knows_them() {
     let head = head("/version", &[("authorization", "Bearer ci:5:job:token")]);
-    assert_eq!(words(read(&head, CiTokens::Taken).unwrap()), "ci 5 job:token");
+    assert_eq!(words(read(&head, CiTokens::Accepted).unwrap()), "ci 5 job:token");
     assert_eq!(read(&head, CiTokens::Unknown).unwrap_err(), Error::Unknown);
 }
 
@@ -263,7 +263,7 @@ fn offer(token: &str, rest: &str) -> String {
 fn a_websocket_may_carry_its_token_as_a_subprotocol() {
     let token = "the token in `Sec-WebSocket-Protocol`";
     let prefix = "base64url.bearer.authorization.k8s.io";
-    let lonely: Error = Malformed::LonelySubprotocol.into();
+    let lonely: Error = Malformed::OnlySubprotocol.into();
     let cases: &[(&[String], Result<&str, Error>)] = &[
         (&[offer("pat:9:t", ", v5.channel.k8s.io")], Ok("pat 9 t")),
         (&["v5.channel.k8s.io".into(), offer("pat:9:t", "")], Ok("pat 9 t")),

@@ -2,9 +2,9 @@
 
 use super::{alice, argocd_sessions, build, head, resources, session};
 use crate::authenticate::presented::{MAX_TOKEN_BYTES, read};
-use crate::authenticate::{Error, Malformed, Presented, Safety};
+use crate::authenticate::{CredentialTransport, Error, Malformed, Safety};
 
-type Found = Result<Option<(String, Presented)>, Error>;
+type Found = Result<Option<(String, CredentialTransport)>, Error>;
 
 fn found(fields: &[(&str, &str)]) -> Found {
     let head = head(fields);
@@ -12,7 +12,7 @@ fn found(fields: &[(&str, &str)]) -> Found {
 }
 
 fn cookie(token: &str) -> Found {
-    Ok(Some((token.to_owned(), Presented::Cookie)))
+    Ok(Some((token.to_owned(), CredentialTransport::Cookie)))
 }
 
 fn malformed(malformed: Malformed) -> Found {
@@ -80,7 +80,7 @@ fn a_second_colon_does_not_make_a_chunk() {
 
 #[test]
 fn bearer_tokens() {
-    let found_bearer = Ok(Some(("abc".to_owned(), Presented::Bearer)));
+    let found_bearer = Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)));
     let cases: &[(&[&str], Found)] = &[
         (&["Bearer abc"], found_bearer.clone()),
         (&["bearer abc"], found_bearer.clone()),
@@ -92,7 +92,7 @@ fn bearer_tokens() {
         // One token to look at, and no JWT.
         (
             &["Bearer abc, Bearer def"],
-            Ok(Some(("abc, Bearer def".to_owned(), Presented::Bearer))),
+            Ok(Some(("abc, Bearer def".to_owned(), CredentialTransport::Bearer))),
         ),
         (
             &["Bearer abc", "Bearer abc"],
@@ -110,7 +110,7 @@ fn both_must_agree() {
     let both = |bearer, cookie| found(&[("authorization", bearer), ("cookie", cookie)]);
     assert_eq!(
         both("Bearer abc", "argocd.token=abc"),
-        Ok(Some(("abc".to_owned(), Presented::Bearer)))
+        Ok(Some(("abc".to_owned(), CredentialTransport::Bearer)))
     );
     assert_eq!(both("Bearer abc", "argocd.token=abd"), malformed(Malformed::Conflict));
     assert_eq!(both("Basic abc", "argocd.token=abc"), malformed(Malformed::NotBearer));

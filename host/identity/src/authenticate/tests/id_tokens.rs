@@ -9,10 +9,10 @@ use serde_json::{Value, json};
 use super::issuer_double::IssuerDouble;
 use super::issuers::settings;
 use super::{FAR, OTHER_RSA, RSA, hs256, part, with, without};
-use crate::access::{Error, IdToken, Refusal};
-use crate::authenticate::agent::IdTokens;
+use crate::access::{AccessDenyReason, Error, IdToken};
+use crate::authenticate::agent::IdTokenVerifier;
 use crate::clock::Clock;
-use tollgate_config::{Authorizer, ClaimMapping, ClaimRule, PersonIssuer, SameSite};
+use tollgate_config::{Authorizer, ClaimMapping, ClaimRule, KubernetesIssuer, SameSite};
 use tollgate_core::session::SessionId;
 
 const CLAIM: &str = "https://gitlab.org/claims/clusters/agents/k8s-proxy";
@@ -29,7 +29,7 @@ impl World {
         let issuer = IssuerDouble::start().await;
         let trusted = settings(&issuer.url).issuers.remove(0);
         let config = tollgate_config::Kubernetes {
-            issuers: vec![PersonIssuer {
+            issuers: vec![KubernetesIssuer {
                 issuer: trusted,
                 is_mapped,
             }],
@@ -55,8 +55,8 @@ impl World {
         }
     }
 
-    fn tokens(&self) -> IdTokens {
-        let loaded = IdTokens::build(&self.config, None, &self.clock);
+    fn tokens(&self) -> IdTokenVerifier {
+        let loaded = IdTokenVerifier::build(&self.config, None, &self.clock);
         loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
     }
 
@@ -74,12 +74,12 @@ impl World {
     }
 }
 
-async fn verify(tokens: &IdTokens, token: &str) -> Result<Arc<IdToken>, Error> {
+async fn verify(tokens: &IdTokenVerifier, token: &str) -> Result<Arc<IdToken>, Error> {
     tokens.verify(&SecretString::from(token)).await
 }
 
 /// The text of a refusal; it is always the same kind of one.
-async fn refusal(tokens: &IdTokens, token: &str) -> String {
+async fn refusal(tokens: &IdTokenVerifier, token: &str) -> String {
     match verify(tokens, token).await {
         Err(Error::Refused { refusal, .. }) => refusal.to_string(),
         other => panic!("{other:?}"),
@@ -302,7 +302,7 @@ async fn claim_rules_count_without_mappings_too() {
     assert!(verify(&tokens, &world.signed(&[("hd", json!("corp"))])).await.is_ok());
     // Nobody is mapped, so nobody could be judged.
     world.trusted().user_validation = vec![("true".to_owned(), String::new())];
-    let loaded = IdTokens::build(&world.config, None, &world.clock);
+    let loaded = IdTokenVerifier::build(&world.config, None, &world.clock);
     assert!(loaded.value.is_none());
     assert!(
         loaded.diagnostics[0]
@@ -320,7 +320,7 @@ async fn verified_tokens_are_remembered_until_they_end() {
     assert!(Arc::ptr_eq(&first, &verify(&tokens, &token).await.unwrap()));
     world.clock.advance(Duration::from_secs(61));
     let refused = verify(&tokens, &token).await.unwrap_err();
-    assert_eq!(refused, Refusal::Expired.into());
+    assert_eq!(refused, AccessDenyReason::Expired.into());
 }
 
 #[tokio::test]
@@ -328,7 +328,7 @@ async fn keys_stay_across_reloads_and_rotate_within_bounds() {
     let world = World::start(false).await;
     let tokens = world.tokens();
     assert!(verify(&tokens, &world.signed(&[])).await.is_ok());
-    let next = IdTokens::build(&world.config, Some(&tokens), &world.clock)
+    let next = IdTokenVerifier::build(&world.config, Some(&tokens), &world.clock)
         .value
         .unwrap();
     assert!(verify(&next, &world.signed(&[])).await.is_ok());

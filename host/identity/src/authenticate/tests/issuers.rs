@@ -9,7 +9,7 @@ use super::{
     EC, FAR, OTHER_RSA, RSA, alice, bearer, build, findings, groups_scope, hs256, part, refusal, resources, with,
     without,
 };
-use crate::authenticate::{Authenticator, Error, Field, Malformed, Reason};
+use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, Malformed};
 use tollgate_config::ClaimMapping;
 use tollgate_core::principal::Kind;
 
@@ -95,7 +95,9 @@ async fn an_issuer_cannot_choose_the_name_of_a_local_account() {
         prefix: String::new(),
     };
     username(&mut settings, plain);
-    let reserved = Error::Invalid(Reason::ReservedName { part: Field::Username });
+    let reserved = Error::Invalid(InvalidTokenReason::ReservedName {
+        part: IdentityField::Username,
+    });
     let authenticator = build(&settings, &resources());
     for name in ["admin", "alice", "robot"] {
         let token = issuer.token(&[("sub", json!(name))]);
@@ -144,7 +146,7 @@ async fn forgeries_are_refused() {
     let (issuer, authenticator) = started().await;
     let claims = issuer.claims();
     let algorithm = || {
-        Error::Invalid(Reason::Algorithm {
+        Error::Invalid(InvalidTokenReason::Algorithm {
             allowed: "`RS256`".to_owned(),
         })
     };
@@ -171,33 +173,33 @@ async fn forgeries_are_refused() {
         (
             "HMAC said to be RS256",
             hs256(&header("RS256"), &claims, modulus),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
         (
             "no signature",
             format!("{}.{}.", part(&header("RS256")), part(&claims)),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
         (
             "another key, same kid",
             OTHER_RSA.sign(Some("k1"), &claims),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
         (
             "another key, no kid",
             OTHER_RSA.sign(None, &claims),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
         (
             "an unknown kid",
             RSA.sign(Some("k9"), &claims),
-            Error::Invalid(Reason::UnknownKey),
+            Error::Invalid(InvalidTokenReason::UnknownKey),
         ),
         ("ES256", EC.sign(Some("k1"), &claims), algorithm()),
         (
             "an empty kid",
             RSA.sign(Some(""), &claims),
-            Error::Invalid(Reason::UnknownKey),
+            Error::Invalid(InvalidTokenReason::UnknownKey),
         ),
     ];
     for (name, token, expected) in cases {
@@ -216,7 +218,10 @@ async fn a_key_in_the_header_is_not_used() {
     header.jwk = serde_json::from_value(OTHER_RSA.jwk("k1")).unwrap();
     header.jku = Some(format!("{}/evil", issuer.url));
     let token = jsonwebtoken::encode(&header, &issuer.claims(), &OTHER_RSA.private).unwrap();
-    assert_eq!(refusal(&authenticator, &token).await, Error::Invalid(Reason::Signature));
+    assert_eq!(
+        refusal(&authenticator, &token).await,
+        Error::Invalid(InvalidTokenReason::Signature)
+    );
     assert!(!issuer.answers.lock().unwrap().asked.iter().any(|path| path == "/evil"));
 }
 
@@ -241,7 +246,7 @@ async fn keys_serve_only_what_they_are_for() {
         let token = issuer.token(&[]);
         assert_eq!(
             refusal(&authenticator, &token).await,
-            Error::Invalid(Reason::UnknownKey),
+            Error::Invalid(InvalidTokenReason::UnknownKey),
             "{name}"
         );
     }
@@ -274,7 +279,7 @@ async fn claims_are_checked() {
     let (issuer, authenticator) = started().await;
     let now = jiff::Timestamp::now().as_second();
     let invalid = |reason| Some(Error::Invalid(reason));
-    let later = |claim| invalid(Reason::NotYetValid { claim });
+    let later = |claim| invalid(InvalidTokenReason::NotYetValid { claim });
     let elsewhere = format!("{}/", issuer.url);
     let cases = [
         (vec![("exp", json!(now - 1))], Some(Error::Expired)),
@@ -282,12 +287,18 @@ async fn claims_are_checked() {
         (vec![("nbf", json!(now + 300))], later("nbf")),
         (vec![("nbf", json!(now - 300))], None),
         (vec![("iat", json!(now + 300))], later("iat")),
-        (vec![("iss", json!(elsewhere))], invalid(Reason::UnknownIssuer)),
-        (vec![("iss", json!("argocd"))], invalid(Reason::UnknownIssuer)),
-        (vec![("aud", json!("other"))], invalid(Reason::Audience)),
-        (vec![("aud", json!("Gate"))], invalid(Reason::Audience)),
-        (vec![("aud", json!([]))], invalid(Reason::Audience)),
-        (vec![("aud", json!([1, null]))], invalid(Reason::Audience)),
+        (
+            vec![("iss", json!(elsewhere))],
+            invalid(InvalidTokenReason::UnknownIssuer),
+        ),
+        (
+            vec![("iss", json!("argocd"))],
+            invalid(InvalidTokenReason::UnknownIssuer),
+        ),
+        (vec![("aud", json!("other"))], invalid(InvalidTokenReason::Audience)),
+        (vec![("aud", json!("Gate"))], invalid(InvalidTokenReason::Audience)),
+        (vec![("aud", json!([]))], invalid(InvalidTokenReason::Audience)),
+        (vec![("aud", json!([1, null]))], invalid(InvalidTokenReason::Audience)),
         (
             vec![("aud", json!({ "gate": true }))],
             Some(Error::Malformed(Malformed::Claim { claim: "aud" })),
@@ -296,16 +307,16 @@ async fn claims_are_checked() {
         (vec![("aud", json!(["other", "gate"])), ("azp", json!("gate"))], None),
         (
             vec![("aud", json!(["other", "gate"])), ("azp", json!("other"))],
-            invalid(Reason::AuthorizedParty),
+            invalid(InvalidTokenReason::AuthorizedParty),
         ),
         (
             vec![("aud", json!(["other", "gate"])), ("azp", json!(7))],
-            invalid(Reason::AuthorizedParty),
+            invalid(InvalidTokenReason::AuthorizedParty),
         ),
         (vec![("aud", json!("gate")), ("azp", json!("other"))], None),
         (
             vec![("sub", json!(""))],
-            invalid(Reason::MissingClaim {
+            invalid(InvalidTokenReason::MissingClaim {
                 claim: "sub".to_owned(),
             }),
         ),
@@ -320,14 +331,14 @@ async fn claims_are_checked() {
     for (claim, expected) in [
         (
             "exp",
-            Reason::MissingClaim {
+            InvalidTokenReason::MissingClaim {
                 claim: "exp".to_owned(),
             },
         ),
-        ("aud", Reason::Audience),
+        ("aud", InvalidTokenReason::Audience),
         (
             "sub",
-            Reason::MissingClaim {
+            InvalidTokenReason::MissingClaim {
                 claim: "sub".to_owned(),
             },
         ),
@@ -345,7 +356,10 @@ async fn claims_are_checked() {
 async fn a_forged_token_does_not_learn_that_it_is_old() {
     let (issuer, authenticator) = started().await;
     let token = OTHER_RSA.sign(Some("k1"), &with(issuer.claims(), &[("exp", json!(1))]));
-    assert_eq!(refusal(&authenticator, &token).await, Error::Invalid(Reason::Signature));
+    assert_eq!(
+        refusal(&authenticator, &token).await,
+        Error::Invalid(InvalidTokenReason::Signature)
+    );
 }
 
 #[tokio::test]
@@ -363,7 +377,7 @@ async fn an_issuer_cannot_speak_for_another() {
     let crossed = OTHER_RSA.sign(Some("k1"), &issuer.claims());
     assert_eq!(
         refusal(&authenticator, &crossed).await,
-        Error::Invalid(Reason::Signature)
+        Error::Invalid(InvalidTokenReason::Signature)
     );
     // Nor for Argo CD itself.
     let mut settings = settings(&issuer.url);
@@ -372,7 +386,7 @@ async fn an_issuer_cannot_speak_for_another() {
     let refused = refusal(&build(&settings, &resources()), &token).await;
     assert_eq!(
         refused,
-        Error::Invalid(Reason::Algorithm {
+        Error::Invalid(InvalidTokenReason::Algorithm {
             allowed: "`HS256`".to_owned()
         })
     );

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::issuer_double::IssuerDouble;
 use super::issuers::settings;
 use super::{OTHER_RSA, RSA, bearer, build, groups_scope, refusal, resources, with};
-use crate::authenticate::{Authenticator, Error, Reason};
+use crate::authenticate::{Authenticator, Error, InvalidTokenReason};
 
 const MINUTE: Duration = Duration::from_secs(60);
 const HOUR: Duration = Duration::from_secs(3600);
@@ -57,7 +57,7 @@ async fn unknown_keys_cause_one_fetch_an_interval() {
             let token = OTHER_RSA.sign(Some(&format!("x{number}")), &issuer.claims());
             assert_eq!(
                 refusal(&authenticator, &token).await,
-                Error::Invalid(Reason::UnknownKey)
+                Error::Invalid(InvalidTokenReason::UnknownKey)
             );
         }
     };
@@ -81,7 +81,7 @@ async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
     assert!(bearer(&authenticator, &rotated).await.is_ok());
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 1)).await,
-        Error::Invalid(Reason::UnknownKey)
+        Error::Invalid(InvalidTokenReason::UnknownKey)
     );
 
     // Withdrawn without anybody asking for a new one.
@@ -91,7 +91,7 @@ async fn a_new_key_counts_at_once_and_an_old_one_at_most_its_age() {
     authenticator.clock.advance(HOUR);
     assert_eq!(
         refusal(&authenticator, &numbered(&issuer, 1)).await,
-        Error::Invalid(Reason::UnknownKey)
+        Error::Invalid(InvalidTokenReason::UnknownKey)
     );
 }
 
@@ -197,7 +197,10 @@ async fn a_reload_keeps_keys_and_forgets_verdicts() {
     assert_eq!(issuer.key_fetches(), 2);
     let mut strict = settings(&issuer.url);
     strict.issuers[0].audiences = vec!["elsewhere".to_owned()];
-    assert_eq!(refusal(&reload(strict), &token).await, Error::Invalid(Reason::Audience));
+    assert_eq!(
+        refusal(&reload(strict), &token).await,
+        Error::Invalid(InvalidTokenReason::Audience)
+    );
 }
 
 #[tokio::test]
@@ -208,7 +211,7 @@ async fn a_token_without_kid_is_put_under_few_keys() {
     let claims = with(issuer.claims(), &[("jti", json!("x"))]);
     assert_eq!(
         refusal(&authenticator, &RSA.sign(None, &claims)).await,
-        Error::Invalid(Reason::Signature)
+        Error::Invalid(InvalidTokenReason::Signature)
     );
     assert!(bearer(&authenticator, &RSA.sign(Some("k1"), &claims)).await.is_ok());
 }

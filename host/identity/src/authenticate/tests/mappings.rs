@@ -4,8 +4,8 @@ use serde_json::{Value, json};
 
 use super::issuers::settings;
 use super::with;
-use crate::authenticate::mapping::{Mapped, Mapping, Reserved};
-use crate::authenticate::{Error, Field, Malformed, Reason};
+use crate::authenticate::mapping::{MappedIdentity, Mapping, ReservedNames};
+use crate::authenticate::{Error, IdentityField, InvalidTokenReason, Malformed};
 use tollgate_config::{ClaimMapping, ClaimRule, Issuer};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -30,32 +30,38 @@ fn claims() -> Value {
     json!({ "sub": "u-1", "email": "ann@corp.example", "email_verified": true, "groups": ["dev"], "hd": "corp" })
 }
 
-fn apply(issuer: &Issuer, claims: &Value) -> Result<Mapped, Error> {
+fn apply(issuer: &Issuer, claims: &Value) -> Result<MappedIdentity, Error> {
     let mut findings = Vec::new();
-    let mapping = Mapping::compile(issuer, Reserved::KubernetesAndArgocd, "jwt[0]", &mut findings)
+    let mapping = Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings)
         .unwrap_or_else(|| panic!("{findings:?}"));
     mapping.apply(claims.as_object().unwrap())
 }
 
 fn mistakes(issuer: &Issuer) -> Vec<String> {
     let mut findings = Vec::new();
-    assert!(Mapping::compile(issuer, Reserved::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none());
+    assert!(Mapping::compile(issuer, ReservedNames::KubernetesAndArgocd, "jwt[0]", &mut findings).is_none());
     findings.iter().map(Diagnostic::to_string).collect()
 }
 
-fn invalid<T>(reason: Reason) -> Result<T, Error> {
+fn invalid<T>(reason: InvalidTokenReason) -> Result<T, Error> {
     Err(Error::Invalid(reason))
 }
 
 #[test]
 fn usernames() {
-    let mapping = Reason::Mapping { part: Field::Username };
-    let name = Reason::Name { part: Field::Username };
-    let reserved = Reason::ReservedName { part: Field::Username };
-    let missing = |claim: &str| Reason::MissingClaim {
+    let mapping = InvalidTokenReason::Mapping {
+        part: IdentityField::Username,
+    };
+    let name = InvalidTokenReason::Name {
+        part: IdentityField::Username,
+    };
+    let reserved = InvalidTokenReason::ReservedName {
+        part: IdentityField::Username,
+    };
+    let missing = |claim: &str| InvalidTokenReason::MissingClaim {
         claim: claim.to_owned(),
     };
-    type Case<'a> = (ClaimMapping, Vec<(&'a str, Value)>, Result<&'a str, Reason>);
+    type Case<'a> = (ClaimMapping, Vec<(&'a str, Value)>, Result<&'a str, InvalidTokenReason>);
     let cases: Vec<Case<'_>> = vec![
         (claim("sub", ""), vec![], Ok("u-1")),
         (
@@ -70,12 +76,12 @@ fn usernames() {
         (
             claim("email", ""),
             vec![("email_verified", json!(false))],
-            Err(Reason::EmailNotVerified),
+            Err(InvalidTokenReason::EmailNotVerified),
         ),
         (
             claim("email", ""),
             vec![("email_verified", json!("true"))],
-            Err(Reason::EmailNotVerified),
+            Err(InvalidTokenReason::EmailNotVerified),
         ),
         (claim("sub", ""), vec![("email_verified", json!(false))], Ok("u-1")),
         (claim("sub", ""), vec![("sub", json!("a\nb"))], Err(name.clone())),
@@ -161,12 +167,16 @@ fn groups() {
         (
             claim("groups", ""),
             json!(["a", "system:masters"]),
-            invalid(Reason::ReservedName { part: Field::Groups }),
+            invalid(InvalidTokenReason::ReservedName {
+                part: IdentityField::Groups,
+            }),
         ),
         (
             claim("groups", ""),
             json!(["a\r\nX: y"]),
-            invalid(Reason::Name { part: Field::Groups }),
+            invalid(InvalidTokenReason::Name {
+                part: IdentityField::Groups,
+            }),
         ),
         (
             expression("claims.groups.map(g, 'p:' + g)"),
@@ -178,22 +188,30 @@ fn groups() {
         (
             expression("[1]"),
             json!([]),
-            invalid(Reason::Mapping { part: Field::Groups }),
+            invalid(InvalidTokenReason::Mapping {
+                part: IdentityField::Groups,
+            }),
         ),
         (
             expression("claims.groups"),
             json!(["system:masters"]),
-            invalid(Reason::ReservedName { part: Field::Groups }),
+            invalid(InvalidTokenReason::ReservedName {
+                part: IdentityField::Groups,
+            }),
         ),
         (
             expression("claims.groups.exists(g, g == 'root') ? ['system:masters'] : []"),
             json!(["root"]),
-            invalid(Reason::ReservedName { part: Field::Groups }),
+            invalid(InvalidTokenReason::ReservedName {
+                part: IdentityField::Groups,
+            }),
         ),
         (
             expression("claims.groups.filter(g, g != 'system:masters' || claims.hd == 'corp')"),
             json!(["system:masters"]),
-            invalid(Reason::ReservedName { part: Field::Groups }),
+            invalid(InvalidTokenReason::ReservedName {
+                part: IdentityField::Groups,
+            }),
         ),
     ];
     for (groups, value, expected) in cases {
@@ -225,22 +243,26 @@ fn the_settings_list_which_reserved_names_may_come_out() {
         ("system:admin", vec!["system:masters".to_owned()])
     );
     for (allowed, claims, part) in [
-        (&["system:masters"][..], masters.clone(), Field::Username),
-        (&["system:admin"], masters.clone(), Field::Groups),
-        (&["system:admin "], masters, Field::Username),
+        (&["system:masters"][..], masters.clone(), IdentityField::Username),
+        (&["system:admin"], masters.clone(), IdentityField::Groups),
+        (&["system:admin "], masters, IdentityField::Username),
         (
             &["system:admin"],
             with(claims(), &[("hd", json!("x")), ("sub", json!("system:admin2"))]),
-            Field::Username,
+            IdentityField::Username,
         ),
         (
             &["role:"],
             with(claims(), &[("hd", json!("x")), ("sub", json!("role:a"))]),
-            Field::Username,
+            IdentityField::Username,
         ),
     ] {
         let refused = apply(&allowing(allowed), &claims);
-        assert_eq!(refused, invalid(Reason::ReservedName { part }), "{allowed:?}");
+        assert_eq!(
+            refused,
+            invalid(InvalidTokenReason::ReservedName { part }),
+            "{allowed:?}"
+        );
     }
 }
 
@@ -262,11 +284,16 @@ fn uid_and_extra() {
     ];
     assert_eq!(mapped.extra, expected);
     let refused = apply(&issuer, &super::without(claims(), "hd"));
-    assert_eq!(refused, invalid(Reason::Mapping { part: Field::Extra }));
+    assert_eq!(
+        refused,
+        invalid(InvalidTokenReason::Mapping {
+            part: IdentityField::Extra
+        })
+    );
     let refused = apply(&issuer, &with(claims(), &[("sub", json!(""))]));
     assert_eq!(
         refused,
-        invalid(Reason::MissingClaim {
+        invalid(InvalidTokenReason::MissingClaim {
             claim: "sub".to_owned()
         })
     );
@@ -283,7 +310,7 @@ fn claim_rules() {
         message: message.to_owned(),
     };
     let refused = |message: &str| {
-        Some(Error::Invalid(Reason::ClaimRule {
+        Some(Error::Invalid(InvalidTokenReason::ClaimRule {
             message: message.to_owned(),
         }))
     };
@@ -323,7 +350,7 @@ fn claim_rules() {
 #[test]
 fn user_rules() {
     let refused = |message: &str| {
-        Some(Error::Invalid(Reason::UserRule {
+        Some(Error::Invalid(InvalidTokenReason::UserRule {
             message: message.to_owned(),
         }))
     };

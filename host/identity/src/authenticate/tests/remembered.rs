@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::{Arc, alice, argocd_sessions, bearer, build, head, refusal, resources, session, with};
-use crate::authenticate::{Error, Presented, Principal, Safety};
+use crate::authenticate::{CredentialTransport, Error, Principal, Safety};
 
 #[tokio::test]
 async fn the_same_token_gives_the_same_principal() {
@@ -20,7 +20,7 @@ async fn the_same_token_gives_the_same_principal() {
         .unwrap();
     assert_eq!(
         (first.presented(), cookie.presented()),
-        (Presented::Bearer, Presented::Cookie)
+        (CredentialTransport::Bearer, CredentialTransport::Cookie)
     );
     assert_eq!(first.key(), cookie.key());
     authenticator.clock.advance(Duration::from_secs(299));
@@ -41,8 +41,9 @@ async fn a_verdict_ends_with_its_token() {
 
 #[test]
 fn a_key_belongs_to_a_person() {
-    let principal =
-        |claims: serde_json::Value| Principal::for_test(claims.as_object().unwrap().clone(), Presented::Bearer);
+    let principal = |claims: serde_json::Value| {
+        Principal::for_test(claims.as_object().unwrap().clone(), CredentialTransport::Bearer)
+    };
     let key = |claims| principal(claims).key();
     let ann = json!({ "iss": "https://a.example", "sub": "ann", "jti": "1" });
     assert_eq!(key(ann.clone()), key(with(ann.clone(), &[("jti", json!("2"))])));

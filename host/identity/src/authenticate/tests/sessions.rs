@@ -6,7 +6,7 @@ use super::{
     FAR, ISSUED_AT, Signer, alice, argocd_sessions, bearer, build, findings, head, hs256, part, refusal, resources,
     resources_with, session, with, without,
 };
-use crate::authenticate::{Error, Malformed, Presented, Reason, Revocation, Safety};
+use crate::authenticate::{CredentialTransport, Error, InvalidTokenReason, Malformed, RevocationReason, Safety};
 use tollgate_core::principal::Kind;
 
 #[tokio::test]
@@ -16,7 +16,7 @@ async fn a_session_names_its_account() {
         .unwrap();
     assert_eq!((principal.user_id(), principal.username()), ("alice", "alice"));
     assert_eq!((principal.kind(), principal.issuer()), (Kind::Local, "argocd"));
-    assert_eq!(principal.presented(), Presented::Bearer);
+    assert_eq!(principal.presented(), CredentialTransport::Bearer);
     assert_eq!(principal.claims()["sub"], "alice");
     assert_eq!(principal.expires_at().unwrap().as_second(), FAR);
     assert_eq!(principal.groups(), &[] as &[String]);
@@ -33,15 +33,19 @@ async fn every_form_of_subject() {
         ("robot", "r-1", None),
         ("robot:login", "any", None),
         ("admin:login", "any", None),
-        ("robot:apiKey", "r-2", refused(Revocation::NotListed)),
-        ("robot", "a-1", refused(Revocation::NotListed)),
-        ("alice:apiKey", "a-1", refused(Revocation::NoCapability)),
-        ("admin:apiKey", "a-1", refused(Revocation::NoCapability)),
-        ("mallory:login", "a-1", refused(Revocation::NoAccount)),
-        ("alice:root", "a-1", Some(Error::Invalid(Reason::Subject))),
-        ("alice:login:x", "a-1", Some(Error::Invalid(Reason::Subject))),
-        (":login", "a-1", Some(Error::Invalid(Reason::Subject))),
-        ("", "a-1", Some(Error::Invalid(Reason::Subject))),
+        ("robot:apiKey", "r-2", refused(RevocationReason::NotListed)),
+        ("robot", "a-1", refused(RevocationReason::NotListed)),
+        ("alice:apiKey", "a-1", refused(RevocationReason::NoCapability)),
+        ("admin:apiKey", "a-1", refused(RevocationReason::NoCapability)),
+        ("mallory:login", "a-1", refused(RevocationReason::NoAccount)),
+        ("alice:root", "a-1", Some(Error::Invalid(InvalidTokenReason::Subject))),
+        (
+            "alice:login:x",
+            "a-1",
+            Some(Error::Invalid(InvalidTokenReason::Subject)),
+        ),
+        (":login", "a-1", Some(Error::Invalid(InvalidTokenReason::Subject))),
+        ("", "a-1", Some(Error::Invalid(InvalidTokenReason::Subject))),
     ];
     for (sub, id, expected) in cases {
         let outcome = bearer(&authenticator, &session(&robot(sub, id))).await.err();
@@ -53,7 +57,7 @@ async fn every_form_of_subject() {
 async fn forgeries_are_refused() {
     let authenticator = build(&argocd_sessions(), &resources());
     let algorithm = || {
-        Error::Invalid(Reason::Algorithm {
+        Error::Invalid(InvalidTokenReason::Algorithm {
             allowed: "`HS256`".to_owned(),
         })
     };
@@ -70,37 +74,49 @@ async fn forgeries_are_refused() {
     let cases = [
         ("none", unsigned("none"), algorithm()),
         ("None", unsigned("None"), algorithm()),
-        ("no signature", unsigned("HS256"), Error::Invalid(Reason::Signature)),
+        (
+            "no signature",
+            unsigned("HS256"),
+            Error::Invalid(InvalidTokenReason::Signature),
+        ),
         ("HS512 header", signed(json!({ "alg": "HS512" })), algorithm()),
         ("RS256 header", signed(json!({ "alg": "RS256" })), algorithm()),
         (
             "another key",
             hs256(&json!({ "alg": "HS256" }), &alice(), b"wrong"),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
         (
             "an empty key",
             hs256(&json!({ "alg": "HS256" }), &alice(), b""),
-            Error::Invalid(Reason::Signature),
+            Error::Invalid(InvalidTokenReason::Signature),
         ),
-        ("other claims", other_claims, Error::Invalid(Reason::Signature)),
+        (
+            "other claims",
+            other_claims,
+            Error::Invalid(InvalidTokenReason::Signature),
+        ),
         ("two parts", cut.to_owned(), Error::Malformed(Malformed::NotJwt)),
         ("five parts", format!("{good}.x.y"), Error::Malformed(Malformed::NotJwt)),
-        ("padding", format!("{good}="), Error::Invalid(Reason::Signature)),
+        (
+            "padding",
+            format!("{good}="),
+            Error::Invalid(InvalidTokenReason::Signature),
+        ),
         (
             "crit",
             signed(json!({ "alg": "HS256", "crit": ["exp"] })),
-            Error::Invalid(Reason::HeaderField { field: "crit" }),
+            Error::Invalid(InvalidTokenReason::HeaderField { field: "crit" }),
         ),
         (
             "zip",
             signed(json!({ "alg": "HS256", "zip": "DEF" })),
-            Error::Invalid(Reason::HeaderField { field: "zip" }),
+            Error::Invalid(InvalidTokenReason::HeaderField { field: "zip" }),
         ),
         (
             "typ",
             signed(json!({ "alg": "HS256", "typ": "logout+jwt" })),
-            Error::Invalid(Reason::Type),
+            Error::Invalid(InvalidTokenReason::Type),
         ),
     ];
     for (name, token, expected) in cases {
@@ -115,7 +131,7 @@ async fn an_asymmetric_signature_is_no_session() {
     let refused = refusal(&build(&argocd_sessions(), &resources()), &signer.sign(None, &alice())).await;
     assert_eq!(
         refused,
-        Error::Invalid(Reason::Algorithm {
+        Error::Invalid(InvalidTokenReason::Algorithm {
             allowed: "`HS256`".to_owned()
         })
     );
@@ -125,7 +141,7 @@ async fn an_asymmetric_signature_is_no_session() {
 async fn times_are_checked() {
     let authenticator = build(&argocd_sessions(), &resources());
     let now = jiff::Timestamp::now().as_second();
-    let later = |claim| Error::Invalid(Reason::NotYetValid { claim });
+    let later = |claim| Error::Invalid(InvalidTokenReason::NotYetValid { claim });
     let wrong = |claim| Error::Malformed(Malformed::Claim { claim });
     let cases = [
         ("exp", json!(now - 1), Some(Error::Expired)),
@@ -151,7 +167,7 @@ async fn times_are_checked() {
         let refused = refusal(&authenticator, &session(&without(alice(), claim))).await;
         assert_eq!(
             refused,
-            Error::Invalid(Reason::MissingClaim {
+            Error::Invalid(InvalidTokenReason::MissingClaim {
                 claim: claim.to_owned()
             })
         );
@@ -172,25 +188,33 @@ async fn accounts_can_be_locked() {
         (
             &[("accounts.alice.enabled", "false")],
             &[],
-            refused(Revocation::AccountDisabled),
+            refused(RevocationReason::AccountDisabled),
         ),
         (
             &[("accounts.alice.enabled", "F")],
             &[],
-            refused(Revocation::AccountDisabled),
+            refused(RevocationReason::AccountDisabled),
         ),
         (
             &[("accounts.alice.enabled", "flase")],
             &[],
-            refused(Revocation::NoAccount),
+            refused(RevocationReason::NoAccount),
         ),
-        (&[("accounts.alice", "apiKey")], &[], refused(Revocation::NoCapability)),
-        (&[("accounts.alice", "")], &[], refused(Revocation::NoCapability)),
+        (
+            &[("accounts.alice", "apiKey")],
+            &[],
+            refused(RevocationReason::NoCapability),
+        ),
+        (&[("accounts.alice", "")], &[], refused(RevocationReason::NoCapability)),
         (&[], &[(mtime, &before)], None),
         (&[], &[(mtime, &same)], None),
-        (&[], &[(mtime, &after)], refused(Revocation::PasswordChanged)),
-        (&[], &[(mtime, "yesterday")], refused(Revocation::NoAccount)),
-        (&[], &[("accounts.alice.tokens", "{")], refused(Revocation::NoAccount)),
+        (&[], &[(mtime, &after)], refused(RevocationReason::PasswordChanged)),
+        (&[], &[(mtime, "yesterday")], refused(RevocationReason::NoAccount)),
+        (
+            &[],
+            &[("accounts.alice.tokens", "{")],
+            refused(RevocationReason::NoAccount),
+        ),
         (&[], &[("accounts.alice.tokens", "null")], None),
     ];
     for (config, secrets, expected) in cases {
@@ -208,17 +232,21 @@ async fn admin_can_be_locked() {
     let cases: [Settings<'_>; 6] = [
         (&[], &[], None),
         (&[("admin.enabled", "true")], &[], None),
-        (&[("admin.enabled", "false")], &[], refused(Revocation::AccountDisabled)),
+        (
+            &[("admin.enabled", "false")],
+            &[],
+            refused(RevocationReason::AccountDisabled),
+        ),
         (
             &[("accounts.admin.enabled", "false"), ("admin.enabled", "true")],
             &[],
-            refused(Revocation::AccountDisabled),
+            refused(RevocationReason::AccountDisabled),
         ),
-        (&[("admin.enabled", "no")], &[], refused(Revocation::NoAccount)),
+        (&[("admin.enabled", "no")], &[], refused(RevocationReason::NoAccount)),
         (
             &[],
             &[("admin.passwordMtime", &after)],
-            refused(Revocation::PasswordChanged),
+            refused(RevocationReason::PasswordChanged),
         ),
     ];
     for (config, secrets, expected) in cases {
@@ -264,12 +292,22 @@ async fn project_tokens_must_be_listed() {
         ("proj:web:ci", "p-1", ISSUED_AT + 9, None),
         ("proj:web:ci", "", ISSUED_AT - 5, None),
         // The list has `jti` p-1 for this second: another one is revoked.
-        ("proj:web:ci", "p-2", ISSUED_AT, refused(Revocation::NotListed)),
-        ("proj:web:ci", "", ISSUED_AT, refused(Revocation::NotListed)),
-        ("proj:web:ops", "p-1", ISSUED_AT, refused(Revocation::NoRole)),
-        ("proj:api:ci", "p-1", ISSUED_AT, refused(Revocation::NoRole)),
-        ("proj::ci", "p-1", ISSUED_AT, Some(Error::Invalid(Reason::Subject))),
-        ("proj:web:ci:x", "p-1", ISSUED_AT, Some(Error::Invalid(Reason::Subject))),
+        ("proj:web:ci", "p-2", ISSUED_AT, refused(RevocationReason::NotListed)),
+        ("proj:web:ci", "", ISSUED_AT, refused(RevocationReason::NotListed)),
+        ("proj:web:ops", "p-1", ISSUED_AT, refused(RevocationReason::NoRole)),
+        ("proj:api:ci", "p-1", ISSUED_AT, refused(RevocationReason::NoRole)),
+        (
+            "proj::ci",
+            "p-1",
+            ISSUED_AT,
+            Some(Error::Invalid(InvalidTokenReason::Subject)),
+        ),
+        (
+            "proj:web:ci:x",
+            "p-1",
+            ISSUED_AT,
+            Some(Error::Invalid(InvalidTokenReason::Subject)),
+        ),
     ];
     for (sub, id, issued_at, expected) in cases {
         let outcome = bearer(&authenticator, &token(sub, id, issued_at)).await;
@@ -298,17 +336,17 @@ async fn sessions_count_only_where_they_are_wanted() {
     let nobody = build(&tollgate_config::Authentication::default(), &resources());
     assert_eq!(
         refusal(&nobody, &session(&alice())).await,
-        Error::Invalid(Reason::UnknownIssuer)
+        Error::Invalid(InvalidTokenReason::UnknownIssuer)
     );
     let elsewhere = session(&with(alice(), &[("iss", json!("https://login.example"))]));
     let authenticator = build(&argocd_sessions(), &resources());
     assert_eq!(
         refusal(&authenticator, &elsewhere).await,
-        Error::Invalid(Reason::UnknownIssuer)
+        Error::Invalid(InvalidTokenReason::UnknownIssuer)
     );
     assert_eq!(
         refusal(&authenticator, &session(&without(alice(), "iss"))).await,
-        Error::Invalid(Reason::UnknownIssuer)
+        Error::Invalid(InvalidTokenReason::UnknownIssuer)
     );
 }
 

@@ -9,7 +9,7 @@ use super::issuers::settings;
 use super::{
     EC, alice, argocd_sessions, bearer, build, findings, groups_scope, refusal, resources_with, session, with,
 };
-use crate::authenticate::{Authenticator, Error, Field, Reason, Unusable};
+use crate::authenticate::{Authenticator, Error, IdentityField, InvalidTokenReason, UserinfoError};
 use tollgate_core::principal::Kind;
 
 fn config(issuer: &IssuerDouble, more: &str) -> String {
@@ -48,27 +48,35 @@ async fn claims_are_read_as_argo_cd_reads_them() {
 async fn refusals() {
     let issuer = IssuerDouble::start().await;
     let authenticator = started(&issuer, "");
-    let reserved = |part| Reason::ReservedName { part };
+    let reserved = |part| InvalidTokenReason::ReservedName { part };
     let cases = [
-        (vec![("aud", json!("other"))], Reason::Audience),
+        (vec![("aud", json!("other"))], InvalidTokenReason::Audience),
         (
             vec![("sub", json!(""))],
-            Reason::MissingClaim {
+            InvalidTokenReason::MissingClaim {
                 claim: "sub".to_owned(),
             },
         ),
-        (vec![("sub", json!("system:admin"))], reserved(Field::Username)),
-        (vec![("sub", json!("proj:web:ci"))], reserved(Field::Username)),
+        (vec![("sub", json!("system:admin"))], reserved(IdentityField::Username)),
+        (vec![("sub", json!("proj:web:ci"))], reserved(IdentityField::Username)),
         (
             vec![("federated_claims", json!({ "user_id": "role:admin" }))],
-            reserved(Field::Username),
+            reserved(IdentityField::Username),
         ),
-        (vec![("email", json!("system:admin"))], reserved(Field::Username)),
+        (
+            vec![("email", json!("system:admin"))],
+            reserved(IdentityField::Username),
+        ),
         (
             vec![("groups", json!(["dev", "system:masters"]))],
-            reserved(Field::Groups),
+            reserved(IdentityField::Groups),
         ),
-        (vec![("groups", json!(["dev\n"]))], Reason::Name { part: Field::Groups }),
+        (
+            vec![("groups", json!(["dev\n"]))],
+            InvalidTokenReason::Name {
+                part: IdentityField::Groups,
+            },
+        ),
     ];
     for (changes, expected) in cases {
         assert_eq!(
@@ -92,7 +100,7 @@ async fn an_unverified_e_mail_is_no_name() {
         .unwrap();
     assert_eq!(
         refusal(&authenticator, &token).await,
-        Error::Invalid(Reason::EmailNotVerified)
+        Error::Invalid(InvalidTokenReason::EmailNotVerified)
     );
     let principal = bearer(&authenticator, &issuer.token(&[])).await.unwrap();
     assert_eq!(principal.groups(), ["dev", "ops", "ann@corp.example"]);
@@ -111,7 +119,7 @@ async fn audiences_come_from_three_keys() {
     for audience in ["gate", "cli"] {
         assert_eq!(
             refusal(&listed, &token(audience)).await,
-            Error::Invalid(Reason::Audience),
+            Error::Invalid(InvalidTokenReason::Audience),
             "{audience}"
         );
     }
@@ -246,17 +254,17 @@ async fn a_session_without_userinfo_is_unusable() {
     let refused = refusal(&authenticator, &issuer.token(&[])).await;
     assert_eq!(
         (refused.code(), &refused),
-        ("session_unusable", &Error::SessionUnusable(Unusable::Unreachable))
+        ("session_unusable", &Error::SessionUnusable(UserinfoError::Unreachable))
     );
     issuer.change(|answers| answers.userinfo = Some(json!({ "sub": "u-2", "groups": ["admins"] })));
     assert_eq!(
         refusal(&authenticator, &issuer.token(&[])).await,
-        Error::SessionUnusable(Unusable::OtherSubject)
+        Error::SessionUnusable(UserinfoError::OtherSubject)
     );
     issuer.change(|answers| answers.userinfo = Some(json!({ "groups": ["admins"] })));
     assert_eq!(
         refusal(&authenticator, &with_no_subject(&issuer)).await,
-        Error::SessionUnusable(Unusable::OtherSubject)
+        Error::SessionUnusable(UserinfoError::OtherSubject)
     );
 }
 

@@ -82,7 +82,7 @@ async fn what_a_process_had_open_that_fell_silent_is_closed() {
     assert_eq!(last.len(), 1);
     clock.advance(Duration::from_secs(30));
     assert_eq!(listed(&here, &everyone()).await, [row("one", 1, 0)]);
-    clock.advance(ACTIVE);
+    clock.advance(ACTIVE_WINDOW);
     assert_eq!(listed(&here, &everyone()).await, []);
 }
 
@@ -122,7 +122,7 @@ async fn rows_are_written_by_themselves_and_only_when_they_change() {
     let world = World::start().await;
     drop(world.enter(&oidc("one"), "get").unwrap());
     let stored = async || {
-        let since = before(world.clock.now(), ACTIVE);
+        let since = before(world.clock.now(), ACTIVE_WINDOW);
         let rows = world
             .sessions
             .store
@@ -169,20 +169,20 @@ async fn who_is_gone_is_forgotten_with_what_was_scheduled() {
     drop(world.enter_until(&oidc("gone"), "get", year).unwrap());
     let upload = world.enter_until(&oidc("busy"), "get", year).unwrap();
     world.sessions.flush().await.unwrap();
-    let now = world.clock.now() + ACTIVE * 2;
-    world.sessions.table.forget(before(now, ACTIVE), now);
+    let now = world.clock.now() + ACTIVE_WINDOW * 2;
+    world.sessions.table.forget(before(now, ACTIVE_WINDOW), now);
     let here = world.sessions.table.here(&everyone(), world.sessions.replica, now);
     assert_eq!(here.len(), 1, "what is open is not forgotten");
     assert!(world.sessions.table.next_end().is_some());
     drop(upload);
-    world.sessions.table.forget(before(now, ACTIVE), now);
+    world.sessions.table.forget(before(now, ACTIVE_WINDOW), now);
     assert_eq!(world.sessions.table.next_end(), None);
 }
 
 #[tokio::test]
 async fn whose_a_session_is_is_known_beside_thousands_of_others() {
     let world = World::start().await;
-    let row = |session: String, agent, last_at| SeenSession {
+    let row = |session: String, agent, last_at| ActiveSession {
         session,
         replica: Uuid::nil(),
         user: bob(),

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use aws_lc_rs::rand::{SecureRandom as _, SystemRandom};
 
-use super::super::{Class, LONGEST_RETRY_AFTER};
+use super::super::{MAX_RETRY_AFTER, MintErrorClass};
 
 /// Whether waits and renewals are spread by chance.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,12 +37,12 @@ impl Jitter {
 
 /// The first wait and the longest of a class.
 #[must_use]
-pub fn bounds(class: Class) -> (Duration, Duration) {
+pub fn bounds(class: MintErrorClass) -> (Duration, Duration) {
     let seconds = |first, longest| (Duration::from_secs(first), Duration::from_secs(longest));
     match class {
-        Class::Retryable => seconds(1, 60),
-        Class::Denied | Class::Permanent => seconds(30, 600),
-        Class::Config => seconds(60, 600),
+        MintErrorClass::Retryable => seconds(1, 60),
+        MintErrorClass::Denied | MintErrorClass::Permanent => seconds(30, 600),
+        MintErrorClass::Config => seconds(60, 600),
     }
 }
 
@@ -50,32 +50,30 @@ pub fn bounds(class: Class) -> (Duration, Duration) {
 ///
 /// - `nth`: how many failures of this class came in a row, from 1.
 /// - `retry_after`: what the provider asked for; up to
-///   [`LONGEST_RETRY_AFTER`]. It replaces the wait of a retryable failure and
+///   [`MAX_RETRY_AFTER`]. It replaces the wait of a retryable failure and
 ///   may only lengthen that of another. Zero asks for nothing.
 /// - `jitter`: 0 to 1. Takes up to all but a tenth of a retryable wait ("full
 ///   jitter"; the tenth keeps many requests from trying at once), up to a tenth
 ///   of another, and adds up to a tenth to what the provider asked for.
 #[must_use]
-pub fn wait(class: Class, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
+pub fn wait(class: MintErrorClass, nth: u32, retry_after: Option<Duration>, jitter: f64) -> Duration {
     let jitter = jitter.clamp(0.0, 1.0);
     let (first, longest) = bounds(class);
     let doubled = 2_u32.saturating_pow(nth.saturating_sub(1));
     let own = first.saturating_mul(doubled).min(longest);
     let taken = match class {
-        Class::Retryable => 0.9,
-        Class::Denied | Class::Config | Class::Permanent => 0.1,
+        MintErrorClass::Retryable => 0.9,
+        MintErrorClass::Denied | MintErrorClass::Config | MintErrorClass::Permanent => 0.1,
     };
     let own = own.mul_f64(1.0 - taken * jitter);
     let Some(asked) = retry_after.filter(|asked| !asked.is_zero()) else {
         return own;
     };
-    let asked = asked.min(LONGEST_RETRY_AFTER);
-    let asked = asked
-        .saturating_add(asked.mul_f64(0.1 * jitter))
-        .min(LONGEST_RETRY_AFTER);
+    let asked = asked.min(MAX_RETRY_AFTER);
+    let asked = asked.saturating_add(asked.mul_f64(0.1 * jitter)).min(MAX_RETRY_AFTER);
     match class {
-        Class::Retryable => asked,
-        Class::Denied | Class::Config | Class::Permanent => own.max(asked),
+        MintErrorClass::Retryable => asked,
+        MintErrorClass::Denied | MintErrorClass::Config | MintErrorClass::Permanent => own.max(asked),
     }
 }
 
@@ -85,11 +83,16 @@ mod tests {
 
     use proptest::prelude::{prop_assert, proptest};
 
-    use super::{Class, Jitter, bounds, wait};
+    use super::{Jitter, MintErrorClass, bounds, wait};
 
-    const CLASSES: [Class; 4] = [Class::Retryable, Class::Denied, Class::Config, Class::Permanent];
+    const CLASSES: [MintErrorClass; 4] = [
+        MintErrorClass::Retryable,
+        MintErrorClass::Denied,
+        MintErrorClass::Config,
+        MintErrorClass::Permanent,
+    ];
 
-    fn check(class: Class, expected: &[u64]) {
+    fn check(class: MintErrorClass, expected: &[u64]) {
         let observed: Vec<_> = (1_u32..)
             .take(expected.len())
             .map(|nth| wait(class, nth, None, 0.0).as_secs())
@@ -99,23 +102,26 @@ mod tests {
 
     #[test]
     fn waits_double_up_to_the_longest() {
-        check(Class::Retryable, &[1, 2, 4, 8, 16, 32, 60, 60]);
-        check(Class::Denied, &[30, 60, 120, 240, 480, 600, 600]);
-        check(Class::Permanent, &[30, 60, 120, 240, 480, 600, 600]);
-        check(Class::Config, &[60, 120, 240, 480, 600, 600]);
-        assert_eq!(wait(Class::Retryable, u32::MAX, None, 0.0), Duration::from_secs(60));
+        check(MintErrorClass::Retryable, &[1, 2, 4, 8, 16, 32, 60, 60]);
+        check(MintErrorClass::Denied, &[30, 60, 120, 240, 480, 600, 600]);
+        check(MintErrorClass::Permanent, &[30, 60, 120, 240, 480, 600, 600]);
+        check(MintErrorClass::Config, &[60, 120, 240, 480, 600, 600]);
+        assert_eq!(
+            wait(MintErrorClass::Retryable, u32::MAX, None, 0.0),
+            Duration::from_secs(60)
+        );
     }
 
     #[test]
     fn what_the_provider_asks_is_kept_within_bounds() {
         let asks = |class, seconds| wait(class, 1, Some(Duration::from_secs(seconds)), 0.0).as_secs();
-        assert_eq!(asks(Class::Retryable, 120), 120);
-        assert_eq!(asks(Class::Retryable, 0), 1);
-        assert_eq!(asks(Class::Retryable, 3600), 600);
-        assert_eq!(asks(Class::Denied, 5), 30);
-        assert_eq!(asks(Class::Denied, 90), 90);
+        assert_eq!(asks(MintErrorClass::Retryable, 120), 120);
+        assert_eq!(asks(MintErrorClass::Retryable, 0), 1);
+        assert_eq!(asks(MintErrorClass::Retryable, 3600), 600);
+        assert_eq!(asks(MintErrorClass::Denied, 5), 30);
+        assert_eq!(asks(MintErrorClass::Denied, 90), 90);
         assert_eq!(
-            wait(Class::Retryable, 7, Some(Duration::from_secs(2)), 0.0),
+            wait(MintErrorClass::Retryable, 7, Some(Duration::from_secs(2)), 0.0),
             Duration::from_secs(2)
         );
     }

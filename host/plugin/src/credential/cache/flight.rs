@@ -11,9 +11,9 @@ use std::time::Duration;
 use futures_util::FutureExt as _;
 use tokio::sync::watch;
 
-use super::super::{Class, Credential, Mint, MintError, MintRequest};
+use super::super::{Credential, Mint, MintError, MintErrorClass, MintRequest};
 use super::clock::Moment;
-use super::home::Home;
+use super::home::SharedState;
 use super::locked;
 use super::slot::{Lease, Slot};
 
@@ -23,20 +23,20 @@ const GRACE: Duration = Duration::from_secs(1);
 
 /// Who gets what a mint gives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Audience {
+pub(super) enum LeaseSharing {
     /// Everyone who waits for the slot.
-    Everyone,
+    Shared,
     /// One request: the slot's credentials serve one each.
-    One,
+    SingleUse,
 }
 
 /// What a mint gave, to those who waited for it.
 #[derive(Clone, Debug)]
-pub(super) enum Outcome {
+pub(super) enum MintOutcome {
     /// A credential for all of them.
     Shared(Lease),
     /// A credential for the first of them.
-    Single(Arc<Single>),
+    SingleUseLease(Arc<SingleUseLease>),
     /// None.
     Failed(MintError),
     /// The slot is no longer wanted.
@@ -45,12 +45,12 @@ pub(super) enum Outcome {
 
 /// A credential for one request. One that nobody takes is revoked.
 #[derive(Debug)]
-pub(super) struct Single {
+pub(super) struct SingleUseLease {
     lease: Mutex<Option<Lease>>,
     slot: Weak<Slot>,
 }
 
-impl Single {
+impl SingleUseLease {
     pub(super) fn new(lease: Lease, slot: &Arc<Slot>) -> Self {
         Self {
             lease: Mutex::new(Some(lease)),
@@ -64,7 +64,7 @@ impl Single {
     }
 }
 
-impl Drop for Single {
+impl Drop for SingleUseLease {
     fn drop(&mut self) {
         if let (Some(lease), Some(slot)) = (self.take(), self.slot.upgrade()) {
             slot.revoke(&lease.credential);
@@ -74,11 +74,11 @@ impl Drop for Single {
 
 /// A mint in progress.
 #[derive(Debug)]
-pub(super) struct Flight {
-    outcome: watch::Sender<Option<Outcome>>,
+pub(super) struct InFlightMint {
+    outcome: watch::Sender<Option<MintOutcome>>,
 }
 
-impl Flight {
+impl InFlightMint {
     pub(super) fn new() -> Self {
         Self {
             outcome: watch::Sender::new(None),
@@ -86,7 +86,7 @@ impl Flight {
     }
 
     /// Adds one waiter.
-    pub(super) fn join(&self) -> watch::Receiver<Option<Outcome>> {
+    pub(super) fn join(&self) -> watch::Receiver<Option<MintOutcome>> {
         self.outcome.subscribe()
     }
 
@@ -96,7 +96,7 @@ impl Flight {
     }
 
     /// Notifies everyone who waits. Only the first outcome counts.
-    pub(super) fn finish(&self, outcome: Outcome) {
+    pub(super) fn finish(&self, outcome: MintOutcome) {
         self.outcome.send_if_modified(|told| {
             let first = told.is_none();
             if first {
@@ -108,13 +108,13 @@ impl Flight {
 }
 
 /// The result of a mint.
-pub(super) struct Landing {
+pub(super) struct MintResult {
     pub(super) started: Moment,
     pub(super) result: Result<Credential, MintError>,
 }
 
 /// Runs a mint to its end and tells the slot.
-pub(super) async fn fly(slot: Arc<Slot>, home: Arc<Home>, flight: Arc<Flight>, request: MintRequest) {
+pub(super) async fn fly(slot: Arc<Slot>, home: Arc<SharedState>, flight: Arc<InFlightMint>, request: MintRequest) {
     let work = async {
         // Many slots become due at once after a start; their mints queue here.
         let permit = home.mints.acquire().await;
@@ -122,7 +122,7 @@ pub(super) async fn fly(slot: Arc<Slot>, home: Arc<Home>, flight: Arc<Flight>, r
         let started = slot.now();
         let result = run(mint, request).await;
         drop(permit);
-        Some(Landing { started, result })
+        Some(MintResult { started, result })
     };
     let landing = tokio::select! {
         biased;
@@ -143,12 +143,12 @@ async fn run(mint: Arc<dyn Mint>, request: MintRequest) -> Result<Credential, Mi
     match tokio::time::timeout(limit, guarded).await {
         Ok(Ok(result)) => result,
         Ok(Err(_)) => Err(MintError::new(
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "host.panic",
             "the gateway failed while it asked for a credential",
         )),
         Err(_) => Err(MintError::new(
-            Class::Retryable,
+            MintErrorClass::Retryable,
             "host.timeout",
             &format!("no credential within {} ms", request.budget.as_millis()),
         )),

@@ -8,12 +8,12 @@ use std::time::Duration;
 use jiff::Timestamp;
 use serde::{Serialize, Serializer};
 
-use super::super::{Class, MintError};
+use super::super::{MintError, MintErrorClass};
 
 /// The state of a slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Standing {
+pub enum SlotStatus {
     /// There is no credential, because none was requested for a long time or ever. The next request
     /// mints.
     Idle,
@@ -27,7 +27,7 @@ pub enum Standing {
     Closed,
 }
 
-impl Standing {
+impl SlotStatus {
     /// Every standing, for metrics.
     pub const ALL: [Self; 5] = [Self::Idle, Self::Usable, Self::Stale, Self::Failing, Self::Closed];
 
@@ -48,7 +48,7 @@ impl Standing {
 #[derive(Clone, Debug, Serialize)]
 pub struct Health {
     /// In a word.
-    pub standing: Standing,
+    pub standing: SlotStatus,
     /// Number of credentials minted so far, which is the number of the current one.
     pub generation: u64,
     /// 8 hexadecimal digits that name the present token in this process.
@@ -89,7 +89,7 @@ pub struct Health {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LastError {
     /// The kind of failure.
-    pub class: Class,
+    pub class: MintErrorClass,
     /// The word for machines.
     pub code: String,
     /// The sentence for people.

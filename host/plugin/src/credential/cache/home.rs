@@ -20,19 +20,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::super::Mint;
 use super::clock::Clock;
-use super::key::Key;
+use super::key::CredentialKey;
 use super::slot::Slot;
 use super::{Settings, locked};
 
 /// Revocations at once.
-const REVOCATIONS: usize = 16;
+const MAX_CONCURRENT_REVOCATIONS: usize = 16;
 
 /// The state that all slots of a cache share.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(super) struct SharedState {
     pub(super) settings: Settings,
     pub(super) clock: Arc<dyn Clock>,
-    pub(super) slots: Mutex<HashMap<Key, Arc<Slot>>>,
+    pub(super) slots: Mutex<HashMap<CredentialKey, Arc<Slot>>>,
     /// Credentials in memory, over all slots.
     pub(super) live: AtomicUsize,
     pub(super) mints: Semaphore,
@@ -44,7 +44,7 @@ pub(super) struct Home {
     tasks: Mutex<Option<JoinSet<()>>>,
 }
 
-impl Home {
+impl SharedState {
     pub(super) fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
         Self {
             mints: Semaphore::new(settings.mints_at_once.max(1)),
@@ -53,7 +53,7 @@ impl Home {
             slots: Mutex::default(),
             live: AtomicUsize::new(0),
             stop: CancellationToken::new(),
-            revocations: Semaphore::new(REVOCATIONS),
+            revocations: Semaphore::new(MAX_CONCURRENT_REVOCATIONS),
             runtime,
             tasks: Mutex::new(Some(JoinSet::new())),
         }
@@ -68,7 +68,7 @@ impl Home {
     }
 
     /// Ends a credential at its provider, in the background.
-    pub(super) fn revoke(self: &Arc<Self>, key: Key, mint: Arc<dyn Mint>, revocation: SecretString) {
+    pub(super) fn revoke(self: &Arc<Self>, key: CredentialKey, mint: Arc<dyn Mint>, revocation: SecretString) {
         let home = Arc::clone(self);
         self.spawn(async move {
             let Ok(_permit) = home.revocations.acquire().await else {

@@ -1,7 +1,7 @@
 //! The cache key of a credential: a hash of everything that determines it (plugin, configuration,
 //! secrets, cluster and grant).
 //!
-//! Security: a secret cannot be recovered from a [`Key`] by guessing, and no two inputs are joined
+//! Security: a secret cannot be recovered from a [`CredentialKey`] by guessing, and no two inputs are joined
 //! by a separator that either may contain.
 
 use std::fmt;
@@ -74,7 +74,7 @@ pub enum Tenancy<'a> {
 
 /// Everything a credential depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Parts<'a> {
+pub struct KeyInputs<'a> {
     /// Version of the interface between host and plugin.
     pub abi: &'a str,
     /// Digest of the plugin's code.
@@ -89,15 +89,15 @@ pub struct Parts<'a> {
     pub policy: &'a str,
 }
 
-/// The key of one credential in the cache: SHA-256 over [`Parts`].
+/// The key of one credential in the cache: SHA-256 over [`KeyInputs`].
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct Key([u8; 32]);
+pub struct CredentialKey([u8; 32]);
 
-impl Key {
+impl CredentialKey {
     /// The key of these inputs. Within this process, keys are equal exactly if the inputs are.
     #[must_use]
-    pub fn of(parts: &Parts<'_>) -> Self {
-        let Parts {
+    pub fn of(parts: &KeyInputs<'_>) -> Self {
+        let KeyInputs {
             abi,
             plugin,
             config,
@@ -144,7 +144,7 @@ impl Key {
     }
 }
 
-impl fmt::Debug for Key {
+impl fmt::Debug for CredentialKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Key({})", self.to_short())
     }

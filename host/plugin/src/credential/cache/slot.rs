@@ -16,15 +16,15 @@ use tokio::time::Instant;
 
 use super::super::{Credential, Mint, MintError, MintRequest, Reason};
 use super::clock::{Clock, Moment};
-use super::flight::{self, Audience, Flight, Outcome};
-use super::health::{Health, LastError, Standing};
-use super::home::Home;
-use super::key::{Key, fingerprint};
+use super::flight::{self, InFlightMint, LeaseSharing, MintOutcome};
+use super::health::{Health, LastError, SlotStatus};
+use super::home::SharedState;
+use super::key::{CredentialKey, fingerprint};
 use super::times::Deadlines;
 use super::{Error, locked};
 
 /// Minimum time between two mints forced by a 401.
-pub(super) const FORCED_EVERY: Duration = Duration::from_secs(10);
+pub(super) const FORCED_MINT_INTERVAL: Duration = Duration::from_secs(10);
 
 /// A credential handed to one request.
 #[derive(Clone, Debug)]
@@ -37,7 +37,7 @@ pub struct Lease {
 
 /// The present credential.
 #[derive(Debug)]
-struct Current {
+struct CurrentCredential {
     lease: Lease,
     deadlines: Deadlines,
     /// When the request for it started.
@@ -46,14 +46,14 @@ struct Current {
 
 /// Whether the slot is wanted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Life {
+enum Lifecycle {
     Open,
     Closed,
 }
 
 /// A failure that keeps the next mint waiting.
 #[derive(Debug)]
-struct Trouble {
+struct FailureBackoff {
     error: MintError,
     /// How many of its class came in a row.
     nth: u32,
@@ -62,7 +62,7 @@ struct Trouble {
 
 /// What operators count.
 #[derive(Debug, Default)]
-struct Tally {
+struct MintCounters {
     mints: u64,
     failed: u64,
     last_mint: Option<Duration>,
@@ -70,44 +70,44 @@ struct Tally {
 }
 
 #[derive(Debug)]
-struct State {
-    life: Life,
+struct SlotState {
+    life: Lifecycle,
     /// Who received the credential of the last mint.
-    audience: Audience,
+    audience: LeaseSharing,
     /// Number of the last credential made.
     generation: u64,
     /// The mint in progress, for all requests that wait.
-    flight: Option<Arc<Flight>>,
+    flight: Option<Arc<InFlightMint>>,
     /// The credential that the cluster refused, until the mint forced by the 401 completes.
-    aside: Option<Arc<Current>>,
+    aside: Option<Arc<CurrentCredential>>,
     /// When a 401 last forced a mint.
     forced: Option<Moment>,
-    trouble: Option<Trouble>,
-    tally: Tally,
+    trouble: Option<FailureBackoff>,
+    tally: MintCounters,
 }
 
 /// What a request that finds no credential does.
-enum Step {
-    Take(Lease),
-    Wait(tokio::sync::watch::Receiver<Option<Outcome>>),
+enum Acquisition {
+    Ready(Lease),
+    Wait(tokio::sync::watch::Receiver<Option<MintOutcome>>),
 }
 
 /// What a 401 leads to.
-enum Refusal {
+enum UnauthorizedAction {
     /// Another credential would not help, or it is too soon for one.
-    Keep,
+    NoRetry,
     /// There is a newer one already.
-    Newer(Lease),
+    UseNewer(Lease),
     /// A mint is in progress.
     Wait,
 }
 
 /// The credential of one key. Clusters of a snapshot hold theirs.
 pub struct Slot {
-    key: Key,
+    key: CredentialKey,
     clock: Arc<dyn Clock>,
-    home: Weak<Home>,
-    current: ArcSwapOption<Current>,
+    home: Weak<SharedState>,
+    current: ArcSwapOption<CurrentCredential>,
     /// When it was last asked for, in the clock's milliseconds.
     used: AtomicU64,
     /// Time before which no background renewal starts, in the clock's milliseconds. `u64::MAX`
@@ -116,7 +116,7 @@ pub struct Slot {
     mint: Mutex<Arc<dyn Mint>>,
     // INVARIANT: `current` is stored under this lock only, so that the number
     // of live credentials is right.
-    state: Mutex<State>,
+    state: Mutex<SlotState>,
 }
 
 impl fmt::Debug for Slot {
@@ -126,7 +126,7 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    pub(super) fn new(key: Key, mint: Arc<dyn Mint>, home: &Arc<Home>) -> Self {
+    pub(super) fn new(key: CredentialKey, mint: Arc<dyn Mint>, home: &Arc<SharedState>) -> Self {
         let clock = Arc::clone(&home.clock);
         Self {
             key,
@@ -136,22 +136,22 @@ impl Slot {
             current: ArcSwapOption::const_empty(),
             patience: AtomicU64::new(0),
             mint: Mutex::new(mint),
-            state: Mutex::new(State {
-                life: Life::Open,
-                audience: Audience::Everyone,
+            state: Mutex::new(SlotState {
+                life: Lifecycle::Open,
+                audience: LeaseSharing::Shared,
                 generation: 0,
                 flight: None,
                 aside: None,
                 forced: None,
                 trouble: None,
-                tally: Tally::default(),
+                tally: MintCounters::default(),
             }),
         }
     }
 
     /// Its key.
     #[must_use]
-    pub fn key(&self) -> Key {
+    pub fn key(&self) -> CredentialKey {
         self.key
     }
 
@@ -212,9 +212,9 @@ impl Slot {
     /// Cancel safe.
     pub async fn refused(self: &Arc<Self>, generation: u64, deadline: Instant) -> Result<Option<Lease>, Error> {
         match self.refuse(generation, self.now())? {
-            Refusal::Keep => Ok(None),
-            Refusal::Newer(lease) => Ok(Some(lease)),
-            Refusal::Wait => {
+            UnauthorizedAction::NoRetry => Ok(None),
+            UnauthorizedAction::UseNewer(lease) => Ok(Some(lease)),
+            UnauthorizedAction::Wait => {
                 let lease = self.get(deadline).await?;
                 Ok((lease.generation != generation).then_some(lease))
             }
@@ -228,11 +228,11 @@ impl Slot {
         let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
         let state = locked(&self.state);
         let standing = match (state.life, &current, &state.trouble) {
-            (Life::Closed, _, _) => Standing::Closed,
-            (Life::Open, Some(_), None) => Standing::Usable,
-            (Life::Open, Some(_), Some(_)) => Standing::Stale,
-            (Life::Open, None, Some(_)) => Standing::Failing,
-            (Life::Open, None, None) => Standing::Idle,
+            (Lifecycle::Closed, _, _) => SlotStatus::Closed,
+            (Lifecycle::Open, Some(_), None) => SlotStatus::Usable,
+            (Lifecycle::Open, Some(_), Some(_)) => SlotStatus::Stale,
+            (Lifecycle::Open, None, Some(_)) => SlotStatus::Failing,
+            (Lifecycle::Open, None, None) => SlotStatus::Idle,
         };
         let credential = current.as_ref().map(|it| &it.lease.credential);
         let next_attempt = state.trouble.as_ref().map(|trouble| trouble.until);
@@ -274,7 +274,7 @@ impl Slot {
 
     /// What mints, unless the slot is closed.
     pub(super) fn mint_if_open(&self) -> Option<Arc<dyn Mint>> {
-        let open = locked(&self.state).life == Life::Open;
+        let open = locked(&self.state).life == Lifecycle::Open;
         open.then(|| Arc::clone(&locked(&self.mint)))
     }
 
@@ -293,7 +293,7 @@ impl Slot {
     pub(super) fn close(&self) {
         let (flight, gone, aside) = {
             let mut state = locked(&self.state);
-            state.life = Life::Closed;
+            state.life = Lifecycle::Closed;
             let gone = self.install(&mut state, None);
             (state.flight.take(), gone, state.aside.take())
         };
@@ -301,7 +301,7 @@ impl Slot {
             self.revoke(&gone.lease.credential);
         }
         if let Some(flight) = flight {
-            flight.finish(Outcome::Stopped);
+            flight.finish(MintOutcome::Stopped);
         }
     }
 
@@ -321,8 +321,8 @@ impl Slot {
     async fn wait(self: &Arc<Self>) -> Result<Lease, Error> {
         loop {
             let mut outcome = match self.step(self.now())? {
-                Step::Take(lease) => return Ok(lease),
-                Step::Wait(outcome) => outcome,
+                Acquisition::Ready(lease) => return Ok(lease),
+                Acquisition::Wait(outcome) => outcome,
             };
             let outcome = match outcome.wait_for(Option::is_some).await {
                 Ok(outcome) => outcome.clone(),
@@ -330,27 +330,27 @@ impl Slot {
                 Err(_) => None,
             };
             match outcome {
-                Some(Outcome::Shared(lease)) => return Ok(lease),
-                Some(Outcome::Single(single)) => {
+                Some(MintOutcome::Shared(lease)) => return Ok(lease),
+                Some(MintOutcome::SingleUseLease(single)) => {
                     if let Some(lease) = single.take() {
                         return Ok(lease);
                     }
                 }
                 // The credential set aside after a 401 may be in use again.
-                Some(Outcome::Failed(error)) => return self.cached().ok_or(Error::Mint(error)),
-                Some(Outcome::Stopped) | None => return Err(Error::Stopped),
+                Some(MintOutcome::Failed(error)) => return self.cached().ok_or(Error::Mint(error)),
+                Some(MintOutcome::Stopped) | None => return Err(Error::Stopped),
             }
         }
     }
 
     /// What a request without a credential does now.
-    fn step(self: &Arc<Self>, now: Moment) -> Result<Step, Error> {
+    fn step(self: &Arc<Self>, now: Moment) -> Result<Acquisition, Error> {
         let mut state = locked(&self.state);
-        if state.life == Life::Closed {
+        if state.life == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
         if let Some(current) = self.current.load().as_ref().filter(|it| it.deadlines.usable(now)) {
-            return Ok(Step::Take(current.lease.clone()));
+            return Ok(Acquisition::Ready(current.lease.clone()));
         }
         if let Some(trouble) = state.trouble.as_ref().filter(|it| !now.reaches(it.until)) {
             let mut error = trouble.error.clone();
@@ -358,11 +358,11 @@ impl Slot {
             return Err(Error::Mint(error));
         }
         if let Some(flight) = &state.flight {
-            return Ok(Step::Wait(flight.join()));
+            return Ok(Acquisition::Wait(flight.join()));
         }
         let audience = state.audience;
         let flight = self.depart(&mut state, audience, Reason::Initial)?;
-        Ok(Step::Wait(flight))
+        Ok(Acquisition::Wait(flight))
     }
 
     /// Starts a mint before the current credential expires.
@@ -375,52 +375,52 @@ impl Slot {
         };
         let due = self.current.load().as_ref().is_some_and(|it| it.deadlines.due(now));
         let patient = now.millis() >= self.patience.load(Ordering::Relaxed);
-        if due && patient && state.life == Life::Open && state.flight.is_none() {
+        if due && patient && state.life == Lifecycle::Open && state.flight.is_none() {
             // Nobody waits for the result, and a stopping cache starts no mints.
-            let _ = self.depart(&mut state, Audience::Everyone, Reason::Refresh);
+            let _ = self.depart(&mut state, LeaseSharing::Shared, Reason::Refresh);
         }
     }
 
-    fn refuse(self: &Arc<Self>, generation: u64, now: Moment) -> Result<Refusal, Error> {
+    fn refuse(self: &Arc<Self>, generation: u64, now: Moment) -> Result<UnauthorizedAction, Error> {
         let mut state = locked(&self.state);
-        if state.life == Life::Closed {
+        if state.life == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
         let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
         let Some(current) = current else {
             // Another mint would again give a credential for one request only.
             return Ok(match state.audience {
-                Audience::Everyone => Refusal::Wait,
-                Audience::One => Refusal::Keep,
+                LeaseSharing::Shared => UnauthorizedAction::Wait,
+                LeaseSharing::SingleUse => UnauthorizedAction::NoRetry,
             });
         };
         if current.lease.generation != generation {
-            return Ok(Refusal::Newer(current.lease.clone()));
+            return Ok(UnauthorizedAction::UseNewer(current.lease.clone()));
         }
         let soon = state
             .forced
-            .is_some_and(|forced| !now.reaches(forced.plus(FORCED_EVERY)));
+            .is_some_and(|forced| !now.reaches(forced.plus(FORCED_MINT_INTERVAL)));
         let failing = state.trouble.as_ref().is_some_and(|it| !now.reaches(it.until));
         if soon || failing {
-            return Ok(Refusal::Keep);
+            return Ok(UnauthorizedAction::NoRetry);
         }
         state.forced = Some(now);
         state.aside = self.install(&mut state, None);
         if state.flight.is_none() {
-            drop(self.depart(&mut state, Audience::Everyone, Reason::Unauthorized)?);
+            drop(self.depart(&mut state, LeaseSharing::Shared, Reason::Unauthorized)?);
         }
-        Ok(Refusal::Wait)
+        Ok(UnauthorizedAction::Wait)
     }
 
     /// Starts a mint's task.
     fn depart(
         self: &Arc<Self>,
-        state: &mut State,
-        audience: Audience,
+        state: &mut SlotState,
+        audience: LeaseSharing,
         reason: Reason,
-    ) -> Result<tokio::sync::watch::Receiver<Option<Outcome>>, Error> {
+    ) -> Result<tokio::sync::watch::Receiver<Option<MintOutcome>>, Error> {
         let home = self.home.upgrade().ok_or(Error::Stopped)?;
-        let flight = Arc::new(Flight::new());
+        let flight = Arc::new(InFlightMint::new());
         let waiter = flight.join();
         let previous = state.aside.clone().or_else(|| self.current.load_full());
         let request = MintRequest {
@@ -428,7 +428,7 @@ impl Slot {
             previous_expiry: previous.and_then(|it| it.lease.credential.expires_at),
             budget: home.settings.mint_budget,
         };
-        if audience == Audience::Everyone {
+        if audience == LeaseSharing::Shared {
             state.flight = Some(Arc::clone(&flight));
             self.patience.store(u64::MAX, Ordering::Relaxed);
         }
@@ -438,7 +438,7 @@ impl Slot {
     }
 
     /// Replaces the present credential and gives the one before.
-    fn install(&self, _state: &mut State, next: Option<Arc<Current>>) -> Option<Arc<Current>> {
+    fn install(&self, _state: &mut SlotState, next: Option<Arc<CurrentCredential>>) -> Option<Arc<CurrentCredential>> {
         let more = next.is_some();
         let before = self.current.swap(next);
         if let Some(home) = self.home.upgrade() {

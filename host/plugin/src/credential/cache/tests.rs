@@ -18,18 +18,18 @@ use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::super::{Class, Credential, Mint, MintError, MintRequest, Reason, Token};
+use super::super::{Credential, Mint, MintError, MintErrorClass, MintRequest, Reason, Token};
 use super::backoff::Jitter;
 use super::clock::{Clock, Moment};
-use super::health::Standing;
-use super::key::{Key, Parts, Tenancy};
+use super::health::SlotStatus;
+use super::key::{CredentialKey, KeyInputs, Tenancy};
 use super::{Cache, Error, Lease, Settings, Slot};
 
 /// A clock that goes on when told.
 #[derive(Debug)]
-struct Frozen(Mutex<Moment>);
+struct ManualClock(Mutex<Moment>);
 
-impl Frozen {
+impl ManualClock {
     fn new() -> Arc<Self> {
         Arc::new(Self(Mutex::new(Moment {
             monotonic: Duration::from_secs(1000),
@@ -48,7 +48,7 @@ impl Frozen {
     }
 }
 
-impl Clock for Frozen {
+impl Clock for ManualClock {
     fn now(&self) -> Moment {
         *self.0.lock().unwrap()
     }
@@ -142,18 +142,18 @@ impl Mint for Provider {
 }
 
 /// A cache, its clock, and one provider.
-struct Bench {
-    clock: Arc<Frozen>,
+struct Fixture {
+    clock: Arc<ManualClock>,
     cache: Cache,
     provider: Provider,
 }
 
-impl Bench {
-    fn new(provider: Provider, clock: Arc<Frozen>) -> Self {
+impl Fixture {
+    fn new(provider: Provider, clock: Arc<ManualClock>) -> Self {
         Self::with(provider, clock, |_| {})
     }
 
-    fn with(provider: Provider, clock: Arc<Frozen>, change: impl FnOnce(&mut Settings)) -> Self {
+    fn with(provider: Provider, clock: Arc<ManualClock>, change: impl FnOnce(&mut Settings)) -> Self {
         let mut settings = Settings {
             jitter: Jitter::Off,
             ..Settings::default()
@@ -168,8 +168,8 @@ impl Bench {
     }
 }
 
-fn key(cluster: &str) -> Key {
-    Key::of(&Parts {
+fn key(cluster: &str) -> CredentialKey {
+    CredentialKey::of(&KeyInputs {
         abi: "1",
         plugin: "p",
         config: &json!({}),
@@ -180,12 +180,12 @@ fn key(cluster: &str) -> Key {
 }
 
 /// Token `t<nth>` that lives so long from the clock's now, and can be revoked.
-fn token(clock: &Arc<Frozen>, seconds: i64) -> impl Fn(u64, MintRequest) -> Result<Credential, MintError> + use<> {
+fn token(clock: &Arc<ManualClock>, seconds: i64) -> impl Fn(u64, MintRequest) -> Result<Credential, MintError> + use<> {
     let clock = Arc::clone(clock);
     move |nth, _| Ok(minted(&clock, &format!("t{nth}"), seconds))
 }
 
-fn minted(clock: &Frozen, text: &str, seconds: i64) -> Credential {
+fn minted(clock: &ManualClock, text: &str, seconds: i64) -> Credential {
     Credential {
         expires_at: Some(clock.now().wall + SignedDuration::from_secs(seconds)),
         revocation: Some(SecretString::from(format!("r-{text}"))),
@@ -193,7 +193,7 @@ fn minted(clock: &Frozen, text: &str, seconds: i64) -> Credential {
     }
 }
 
-fn error(class: Class) -> MintError {
+fn error(class: MintErrorClass) -> MintError {
     MintError::new(class, "test", "as told")
 }
 

@@ -8,34 +8,34 @@ use jiff::SignedDuration;
 use super::clock::Moment;
 
 /// Longest time before its expiry at which a credential is no longer used.
-pub const LONGEST_SKEW: Duration = Duration::from_secs(30);
+pub const MAX_EXPIRY_SKEW: Duration = Duration::from_secs(30);
 
 /// The lifetime of a credential that does not say when it ends.
-pub const UNKNOWN_LIFETIME: Duration = Duration::from_secs(300);
+pub const DEFAULT_LIFETIME: Duration = Duration::from_secs(300);
 
 /// Largest fraction by which jitter shortens the time to renewal.
-const MOST_JITTER: f64 = 0.05;
+const MAX_JITTER: f64 = 0.05;
 
 /// How long a credential lives, from the start of the request that made it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lifetime {
     /// A known lifetime. Zero or less means that it has expired.
     Known(SignedDuration),
-    /// Unknown; [`UNKNOWN_LIFETIME`] is assumed.
+    /// Unknown; [`DEFAULT_LIFETIME`] is assumed.
     Unknown,
 }
 
 /// When a credential is renewed and when it stops being used, relative to the start of the request
 /// that made it. `refresh` is never after `unusable`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Window {
+pub struct RenewalWindow {
     /// From this time, using it renews it in the background.
     pub refresh: Duration,
     /// From this time, it is not used.
     pub unusable: Duration,
 }
 
-impl Window {
+impl RenewalWindow {
     /// The window of a lifetime. `None` if only the requests that wait now may use the credential.
     ///
     /// - `jitter`: 0 (renew as late as allowed) to 1 (a twentieth sooner), so
@@ -44,15 +44,15 @@ impl Window {
     pub fn of(lifetime: Lifetime, jitter: f64) -> Option<Self> {
         let lifetime = match lifetime {
             Lifetime::Known(known) => Duration::try_from(known).ok().filter(|known| !known.is_zero())?,
-            Lifetime::Unknown => UNKNOWN_LIFETIME,
+            Lifetime::Unknown => DEFAULT_LIFETIME,
         };
-        let unusable = lifetime.saturating_sub(LONGEST_SKEW.min(lifetime / 4));
+        let unusable = lifetime.saturating_sub(MAX_EXPIRY_SKEW.min(lifetime / 4));
         // Four fifths, divided first: lifetimes of centuries do not overflow.
         let refresh = lifetime
             .saturating_sub(lifetime / 5)
             .min(unusable)
             .min(tollgate_config::MAX_RENEW_AFTER);
-        let sooner = refresh.mul_f64(MOST_JITTER * jitter.clamp(0.0, 1.0));
+        let sooner = refresh.mul_f64(MAX_JITTER * jitter.clamp(0.0, 1.0));
         Some(Self {
             refresh: refresh.saturating_sub(sooner),
             unusable,
@@ -69,7 +69,7 @@ impl Window {
     }
 }
 
-/// A [`Window`] in time.
+/// A [`RenewalWindow`] in time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Deadlines {
     /// From this time, using it renews it.

@@ -1,8 +1,8 @@
 //! Every range, with and without what lifts it, and what resolution may do.
 
-use super::super::address::{Reach, check};
-use super::super::{DenyCode, Error, Rules, Sender};
-use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
+use super::super::address::{AddressScope, check};
+use super::super::{DenyCode, EgressAllowList, EgressClient, Error};
+use super::world::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, fine, get};
 use std::sync::Arc;
 use tollgate_config::EgressEntry;
 
@@ -65,10 +65,10 @@ fn each_range_is_refused_by_its_name() {
         ("4000::1", "address-reserved"),
     ] {
         let parsed = address.parse().unwrap();
-        for reach in [Reach::Public, Reach::Private, Reach::Loopback] {
+        for reach in [AddressScope::Public, AddressScope::Private, AddressScope::Loopback] {
             let lifted = match reason {
-                "address-private" => reach == Reach::Private,
-                "address-loopback" => reach == Reach::Loopback,
+                "address-private" => reach == AddressScope::Private,
+                "address-loopback" => reach == AddressScope::Loopback,
                 _ => false,
             };
             let expected = if lifted { Ok(()) } else { Err(reason) };
@@ -108,7 +108,11 @@ fn neighbours_of_the_ranges_are_public() {
         "2003::1",
         "3ffe::1",
     ] {
-        assert_eq!(check(address.parse().unwrap(), Reach::Public), Ok(()), "{address}");
+        assert_eq!(
+            check(address.parse().unwrap(), AddressScope::Public),
+            Ok(()),
+            "{address}"
+        );
     }
 }
 
@@ -119,7 +123,7 @@ async fn a_name_that_leads_inside_is_refused_before_a_connection() {
         let Err(Error::Denied(denied)) = result else {
             panic!("{address}: {result:?}");
         };
-        let expected = check(address.parse().unwrap(), Reach::Public).unwrap_err();
+        let expected = check(address.parse().unwrap(), AddressScope::Public).unwrap_err();
         assert_eq!(denied.code, expected);
         assert!(denied.message.contains(HOST), "{}", denied.message);
         assert!(world.connected.lock().unwrap().is_empty(), "{address}");
@@ -147,10 +151,10 @@ async fn a_name_is_resolved_once_and_that_address_connected() {
 #[tokio::test]
 async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
     let authority = Authority::new();
-    let world = World::new(authority.server(HOST, 2099, &[]), fine());
+    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
     world.name(HOST, &[&[PUBLIC], &["169.254.169.254"]]);
-    let sender = Sender::with_network(Arc::new(world));
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let sender = EgressClient::with_network(Arc::new(world));
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let request = || get(&rules, &format!("https://{HOST}/")).unwrap();
     assert_eq!(sender.send(request()).await.unwrap().status, 200);
     let Err(Error::Denied(denied)) = sender.send(request()).await else {
@@ -163,7 +167,7 @@ async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
 async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
     let authority = Authority::new();
     let name = spec.host.clone();
-    let world = World::new(
+    let world = FakeNetwork::new(
         authority.server(&name, 2099, &[]),
         Answer::Http(204, Vec::new(), Vec::new()),
     );
@@ -172,9 +176,9 @@ async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
         ca: Some(authority.pem.clone()),
         ..spec
     };
-    let rules = Rules::new([&spec]).unwrap();
+    let rules = EgressAllowList::new([&spec]).unwrap();
     let request = get(&rules, &format!("https://{name}/v1/x")).unwrap();
-    match Sender::with_network(Arc::new(world)).send(request).await {
+    match EgressClient::with_network(Arc::new(world)).send(request).await {
         Ok(response) => Ok(response.status.as_u16()),
         Err(Error::Denied(denied)) => Err(denied.code.as_str().to_owned()),
         Err(other) => Err(other.to_string()),

@@ -1,6 +1,6 @@
 //! Entries: what reads, and what each mistake is told.
 
-use super::super::{Entry, Pattern, Reach};
+use super::super::{AddressScope, AllowedHost, HostPortPattern};
 use super::world::Authority;
 use tollgate_config::EgressEntry;
 
@@ -25,7 +25,7 @@ fn an_entry_reads_as_it_is_shown() {
         ("[2606:4700::1111]:8443", "[2606:4700::1111]:8443"),
         ("localhost", "localhost"),
     ] {
-        assert_eq!(Entry::new(&text(written)).unwrap().pattern().to_string(), shown);
+        assert_eq!(AllowedHost::new(&text(written)).unwrap().pattern().to_string(), shown);
     }
 }
 
@@ -68,10 +68,12 @@ fn a_mistake_is_told_what_it_is() {
         ("a b", "white space"),
         ("a<b", "is not a host"),
     ] {
-        let error = Entry::new(&text(written)).unwrap_err().to_string();
+        let error = AllowedHost::new(&text(written)).unwrap_err().to_string();
         assert!(error.contains(said), "{written}: {error}");
     }
-    let error = Pattern::parse("user:hunter2@auth.upbound.io").unwrap_err().to_string();
+    let error = HostPortPattern::parse("user:hunter2@auth.upbound.io")
+        .unwrap_err()
+        .to_string();
     assert!(
         error.contains("user or password") && !error.contains("hunter2"),
         "{error}"
@@ -88,11 +90,14 @@ fn fields_must_agree() {
             loopback,
             ca: None,
         };
-        Entry::new(&spec).map_err(|error| error.to_string())
+        AllowedHost::new(&spec).map_err(|error| error.to_string())
     };
     let entry = with("127.0.0.1", Some(9443), false, true).unwrap();
-    assert_eq!((entry.pattern().port(), entry.reach()), (9443, Reach::Loopback));
-    assert_eq!(with("10.0.0.1", None, true, false).unwrap().reach(), Reach::Private);
+    assert_eq!((entry.pattern().port(), entry.reach()), (9443, AddressScope::Loopback));
+    assert_eq!(
+        with("10.0.0.1", None, true, false).unwrap().reach(),
+        AddressScope::Private
+    );
     assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern().port(), 1);
     for (refused, said) in [
         (with("a.example:1", Some(2), false, false), "another one"),
@@ -115,14 +120,14 @@ fn authorities_are_read_from_text_or_file() {
     let path = folder.path().join("ca.pem");
     std::fs::write(&path, &authority.pem).unwrap();
     let with = |ca: &str| {
-        Entry::new(&EgressEntry {
+        AllowedHost::new(&EgressEntry {
             ca: Some(ca.to_owned()),
             ..text("a.example")
         })
     };
     assert!(with(&authority.pem).unwrap().tls().is_some());
     assert!(with(path.to_str().unwrap()).unwrap().tls().is_some());
-    assert!(Entry::new(&text("a.example")).unwrap().tls().is_none());
+    assert!(AllowedHost::new(&text("a.example")).unwrap().tls().is_none());
     let missing = with("/nonexistent/ca.pem").unwrap_err().to_string();
     assert!(missing.contains("/nonexistent/ca.pem"), "{missing}");
     std::fs::write(&path, "nothing").unwrap();

@@ -7,17 +7,17 @@ use http::Version;
 use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
-use super::super::{Error, Method, Request, Rules, Sender};
-use super::world::{Answer, Authority, HOST, Seen, World, ask, entry, fine, get, serve};
+use super::super::{EgressAllowList, EgressClient, Error, Method, Request};
+use super::world::{Answer, Authority, FakeNetwork, HOST, ReceivedRequests, ask, entry, fine, get, serve};
 use tollgate_config::EgressEntry;
 
 /// Sends what `edit` makes of a POST to [`HOST`], over one HTTP version.
-async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version, Vec<u8>), Error>, Seen) {
+async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version, Vec<u8>), Error>, ReceivedRequests) {
     let authority = Authority::new();
     let answer = Answer::Http(201, vec![("x-answer", "yes".to_owned())], b"{\"a\":1}".to_vec());
-    let world = World::new(authority.server(HOST, 2099, &[alpn]), answer);
+    let world = FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), answer);
     let seen = world.seen.clone();
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let mut request = get(&rules, &format!("https://{HOST}/a%20b/token")).unwrap();
     request.method = Method::Post;
     request.query = Some(Zeroizing::new("x=1&y=%2B".to_owned()));
@@ -27,7 +27,7 @@ async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version,
     ];
     request.body = Zeroizing::new(b"grant_type=x".to_vec());
     edit(&mut request);
-    let result = Sender::with_network(Arc::new(world)).send(request).await;
+    let result = EgressClient::with_network(Arc::new(world)).send(request).await;
     let result = result.map(|response| {
         assert_eq!(
             (response.status.as_u16(), &response.headers["x-answer"]),
@@ -72,11 +72,11 @@ async fn a_request_arrives_byte_for_byte_in_both_versions() {
 #[tokio::test]
 async fn a_port_other_than_443_is_named_to_the_server() {
     let authority = Authority::new();
-    let world = World::new(authority.server(HOST, 2099, &[]), fine());
+    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
     let seen = world.seen.clone();
-    let rules = Rules::new([&entry("idp.example.com:8443", &authority)]).unwrap();
+    let rules = EgressAllowList::new([&entry("idp.example.com:8443", &authority)]).unwrap();
     let request = get(&rules, "https://idp.example.com:8443/x").unwrap();
-    Sender::with_network(Arc::new(world)).send(request).await.unwrap();
+    EgressClient::with_network(Arc::new(world)).send(request).await.unwrap();
     assert_eq!(seen.lock().unwrap()[0].1["host"], "idp.example.com:8443");
 }
 
@@ -169,9 +169,9 @@ async fn a_redirect_is_an_answer_like_others() {
 #[tokio::test]
 async fn each_request_has_a_connection_of_its_own() {
     let authority = Authority::new();
-    let world = Arc::new(World::new(authority.server(HOST, 2099, &[b"h2"]), fine()));
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
-    let sender = Sender::with_network(world.clone());
+    let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[b"h2"]), fine()));
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let sender = EgressClient::with_network(world.clone());
     for _ in 0..3 {
         let request = get(&rules, &format!("https://{HOST}/")).unwrap();
         sender.send(request).await.unwrap();
@@ -188,7 +188,7 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
     let tls = authority.server("127.0.0.1", 2099, &[b"h2"]);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, tls.clone(), fine(), Seen::default()));
+            tokio::spawn(serve(stream, tls.clone(), fine(), ReceivedRequests::default()));
         }
     });
     let spec = EgressEntry {
@@ -196,18 +196,18 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
         loopback: true,
         ..entry("127.0.0.1", &authority)
     };
-    let rules = Rules::new([&spec]).unwrap();
+    let rules = EgressAllowList::new([&spec]).unwrap();
     let request = get(&rules, &format!("https://127.0.0.1:{port}/")).unwrap();
-    let response = Sender::new().send(request).await.unwrap();
+    let response = EgressClient::new().send(request).await.unwrap();
     assert_eq!((response.status.as_u16(), response.body.as_slice()), (200, &b"{}"[..]));
 }
 
 #[tokio::test]
 async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
     let authority = Authority::new();
-    let world = Arc::new(World::new(authority.server(HOST, 2099, &[]), fine()));
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
-    let sender = Sender::with_network(world.clone());
+    let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[]), fine()));
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let sender = EgressClient::with_network(world.clone());
     let request = || get(&rules, &format!("https://{HOST}/")).unwrap();
     let start = tokio::time::Instant::now();
     for _ in 0..20 {

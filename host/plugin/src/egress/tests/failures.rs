@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::super::{Error, Method, Request, Rules, Sender, Step};
-use super::world::{Answer, Authority, HOST, PUBLIC, World, ask, entry, fine, get};
+use super::super::{EgressAllowList, EgressClient, EgressStage, Error, Method, Request};
+use super::world::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, fine, get};
 
 const OTHER: &str = "2606:4700::1111";
 
@@ -15,14 +15,14 @@ fn raw(text: &str) -> Answer {
 /// Asks a server with its own authority, name and last year; `trusted` is the
 /// authority the entry names.
 async fn tls(server: &Authority, trusted: Option<&Authority>, name: &str, year: i32) -> Result<u16, Error> {
-    let world = World::new(server.server(name, year, &[]), fine());
+    let world = FakeNetwork::new(server.server(name, year, &[]), fine());
     let mut spec = entry(HOST, trusted.unwrap_or(server));
     if trusted.is_none() {
         spec.ca = None;
     }
-    let rules = Rules::new([&spec]).unwrap();
+    let rules = EgressAllowList::new([&spec]).unwrap();
     let request = get(&rules, &format!("https://{HOST}/")).unwrap();
-    let response = Sender::with_network(Arc::new(world)).send(request).await?;
+    let response = EgressClient::with_network(Arc::new(world)).send(request).await?;
     Ok(response.status.as_u16())
 }
 
@@ -111,36 +111,51 @@ async fn what_is_not_http_is_no_answer() {
 #[tokio::test]
 async fn time_runs_out_where_it_does() {
     let authority = Authority::new();
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let allowed = Duration::from_secs(2);
     let request = || Request {
         timeout: allowed,
         ..get(&rules, &format!("https://{HOST}/")).unwrap()
     };
-    let silent = World::new(authority.server(HOST, 2099, &[]), Answer::Silence);
-    let mut deaf = World::new(authority.server(HOST, 2099, &[]), fine());
+    let silent = FakeNetwork::new(authority.server(HOST, 2099, &[]), Answer::Silence);
+    let mut deaf = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
     deaf.deaf = vec![PUBLIC.parse().unwrap()];
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
-    let stuck = World::new(authority.server(HOST, 2099, &[]), Answer::Stuck(half.into()));
-    let ask = async |world: World| Sender::with_network(Arc::new(world)).send(request()).await.unwrap_err();
+    let stuck = FakeNetwork::new(authority.server(HOST, 2099, &[]), Answer::Stuck(half.into()));
+    let ask = async |world: FakeNetwork| {
+        EgressClient::with_network(Arc::new(world))
+            .send(request())
+            .await
+            .unwrap_err()
+    };
     let ends = tokio::join!(ask(silent), ask(deaf), ask(stuck));
     let timeout = |step| Error::Timeout { step, allowed };
-    assert_eq!(ends, (timeout(Step::Head), timeout(Step::Connect), timeout(Step::Body)));
+    assert_eq!(
+        ends,
+        (
+            timeout(EgressStage::Head),
+            timeout(EgressStage::Connect),
+            timeout(EgressStage::Body)
+        )
+    );
 }
 
 #[tokio::test]
 async fn a_server_that_reads_nothing_holds_no_connection() {
     for alpn in [&b"h2"[..], b"http/1.1"] {
         let authority = Authority::new();
-        let world = Arc::new(World::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
-        let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+        let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
+        let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
         let request = Request {
             method: Method::Post,
             body: vec![b'a'; 64 * 1024].into(),
             timeout: Duration::from_secs(1),
             ..get(&rules, &format!("https://{HOST}/")).unwrap()
         };
-        let error = Sender::with_network(world.clone()).send(request).await.unwrap_err();
+        let error = EgressClient::with_network(world.clone())
+            .send(request)
+            .await
+            .unwrap_err();
         assert_eq!(error.as_str(), "timeout");
         for _ in 0..10 {
             tokio::task::yield_now().await;
@@ -151,15 +166,15 @@ async fn a_server_that_reads_nothing_holds_no_connection() {
 
 #[tokio::test]
 async fn other_addresses_are_tried_in_turn() {
-    let deaf = |world: &mut World| {
+    let deaf = |world: &mut FakeNetwork| {
         world.name(HOST, &[&[PUBLIC, OTHER]]);
         world.deaf = vec![PUBLIC.parse().unwrap()];
     };
-    let alone = |world: &mut World| world.deaf = vec![PUBLIC.parse().unwrap()];
+    let alone = |world: &mut FakeNetwork| world.deaf = vec![PUBLIC.parse().unwrap()];
     let ((result, world), (lost, _)) = tokio::join!(ask(fine(), deaf), ask(fine(), alone));
     assert_eq!(result.unwrap().peer.ip().to_string(), OTHER);
     assert_eq!(world.connected.lock().unwrap().len(), 2);
-    let dead = |world: &mut World| world.dead = vec![PUBLIC.parse().unwrap()];
+    let dead = |world: &mut FakeNetwork| world.dead = vec![PUBLIC.parse().unwrap()];
     let (result, _) = ask(fine(), dead).await;
     assert_eq!(
         result.unwrap_err().to_string(),
@@ -177,10 +192,10 @@ async fn a_name_without_address_is_dns() {
         format!("`{HOST}` does not resolve: it has no address")
     );
     let authority = Authority::new();
-    let world = World::new(authority.server(HOST, 2099, &[]), fine());
-    let rules = Rules::new([&entry("nowhere.example.com", &authority)]).unwrap();
+    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
+    let rules = EgressAllowList::new([&entry("nowhere.example.com", &authority)]).unwrap();
     let request = get(&rules, "https://nowhere.example.com/").unwrap();
-    let result = Sender::with_network(Arc::new(world)).send(request).await;
+    let result = EgressClient::with_network(Arc::new(world)).send(request).await;
     assert_eq!(result.unwrap_err().as_str(), "dns");
 }
 
@@ -189,15 +204,15 @@ async fn nothing_shows_what_was_sent_or_received() {
     let secret = "s3cr3t";
     let authority = Authority::new();
     let answer = Answer::Http(200, vec![("location", secret.to_owned())], secret.into());
-    let world = World::new(authority.server(HOST, 2099, &[]), answer);
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
+    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), answer);
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let request = Request {
         query: Some(secret.to_owned().into()),
         headers: vec![("authorization".to_owned(), secret.as_bytes().to_vec().into())],
         ..get(&rules, &format!("https://{HOST}/")).unwrap()
     };
     assert!(!format!("{request:?}").contains(secret));
-    let response = Sender::with_network(Arc::new(world)).send(request).await.unwrap();
+    let response = EgressClient::with_network(Arc::new(world)).send(request).await.unwrap();
     assert!(!format!("{response:?}").contains(secret));
     assert_eq!(response.body.as_slice(), secret.as_bytes());
 }

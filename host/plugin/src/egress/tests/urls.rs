@@ -1,9 +1,9 @@
 //! URLs against allow-lists.
 
-use super::super::{Pattern, Rules};
+use super::super::{EgressAllowList, HostPortPattern};
 use tollgate_config::EgressEntry;
 
-fn rules(entries: &[&str]) -> Rules {
+fn rules(entries: &[&str]) -> EgressAllowList {
     let specs: Vec<EgressEntry> = entries
         .iter()
         .map(|host| EgressEntry {
@@ -12,7 +12,7 @@ fn rules(entries: &[&str]) -> Rules {
             ..EgressEntry::default()
         })
         .collect();
-    Rules::new(&specs).unwrap()
+    EgressAllowList::new(&specs).unwrap()
 }
 
 /// The verdict: `host:port/path`, or the reason.
@@ -189,13 +189,13 @@ fn one_bad_entry_refuses_the_list() {
         host: host.to_owned(),
         ..EgressEntry::default()
     });
-    assert_eq!(Rules::new(&specs).unwrap_err().len(), 2);
+    assert_eq!(EgressAllowList::new(&specs).unwrap_err().len(), 2);
 }
 
 #[test]
 fn patterns_of_a_manifest_narrow_a_target() {
     let target = rules(&["*.upbound.io"]).allow("https://auth.upbound.io/").unwrap();
-    let matches = |text: &str| target.matches(&Pattern::parse(text).unwrap());
+    let matches = |text: &str| target.matches(&HostPortPattern::parse(text).unwrap());
     assert!(matches("auth.upbound.io") && matches("*.upbound.io"));
     assert!(!matches("spaces.upbound.io") && !matches("auth.upbound.io:8443"));
 }

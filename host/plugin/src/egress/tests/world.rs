@@ -20,7 +20,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _, ReadBuf};
 use zeroize::Zeroizing;
 
-use super::super::{Error, Method, Network, Request, Response, Rules, Sender, Stream};
+use super::super::{EgressAllowList, EgressClient, Error, Method, Network, Request, Response, Stream};
 use tollgate_config::EgressEntry;
 
 /// The host most tests talk to, and a public address of it.
@@ -79,15 +79,15 @@ pub(super) enum Answer {
 }
 
 /// What a server saw of one request: `METHOD target version`, fields, body.
-pub(super) type Seen = Arc<Mutex<Vec<(String, http::HeaderMap, Vec<u8>)>>>;
+pub(super) type ReceivedRequests = Arc<Mutex<Vec<(String, http::HeaderMap, Vec<u8>)>>>;
 
 /// Names with the answers of one resolution after another, and one server
 /// behind all addresses.
-pub(super) struct World {
+pub(super) struct FakeNetwork {
     names: Mutex<BTreeMap<String, Vec<Vec<IpAddr>>>>,
     tls: Arc<rustls::ServerConfig>,
     answer: Answer,
-    pub(super) seen: Seen,
+    pub(super) seen: ReceivedRequests,
     pub(super) resolved: Mutex<Vec<String>>,
     pub(super) connected: Mutex<Vec<SocketAddr>>,
     /// Addresses that accept nothing, and such that never answer.
@@ -123,19 +123,19 @@ impl AsyncWrite for Tracked {
     }
 }
 
-impl std::fmt::Debug for World {
+impl std::fmt::Debug for FakeNetwork {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str("World")
     }
 }
 
-impl World {
+impl FakeNetwork {
     pub(super) fn new(tls: Arc<rustls::ServerConfig>, answer: Answer) -> Self {
         let world = Self {
             names: Mutex::default(),
             tls,
             answer,
-            seen: Seen::default(),
+            seen: ReceivedRequests::default(),
             resolved: Mutex::default(),
             connected: Mutex::default(),
             dead: Vec::new(),
@@ -155,7 +155,7 @@ impl World {
     }
 }
 
-impl Network for World {
+impl Network for FakeNetwork {
     fn resolve<'a>(&'a self, host: &'a str, port: u16) -> BoxFuture<'a, io::Result<Vec<SocketAddr>>> {
         self.resolved.lock().unwrap().push(host.to_owned());
         let mut names = self.names.lock().unwrap();
@@ -185,7 +185,12 @@ impl Network for World {
 }
 
 /// Serves one connection.
-pub(super) async fn serve(stream: impl Stream + 'static, tls: Arc<rustls::ServerConfig>, answer: Answer, seen: Seen) {
+pub(super) async fn serve(
+    stream: impl Stream + 'static,
+    tls: Arc<rustls::ServerConfig>,
+    answer: Answer,
+    seen: ReceivedRequests,
+) {
     let Ok(mut stream) = tokio_rustls::TlsAcceptor::from(tls).accept(stream).await else {
         return;
     };
@@ -236,7 +241,7 @@ pub(super) fn entry(host: &str, authority: &Authority) -> EgressEntry {
 }
 
 /// A GET of `url` under `rules`.
-pub(super) fn get(rules: &Rules, url: &str) -> Result<Request, Error> {
+pub(super) fn get(rules: &EgressAllowList, url: &str) -> Result<Request, Error> {
     Ok(Request {
         method: Method::Get,
         target: rules.allow(url)?,
@@ -248,16 +253,19 @@ pub(super) fn get(rules: &Rules, url: &str) -> Result<Request, Error> {
 }
 
 /// One GET of [`HOST`] in a world made by `edit`, whose server answers `answer`.
-pub(super) async fn ask(answer: Answer, edit: impl FnOnce(&mut World)) -> (Result<Response, Error>, Arc<World>) {
+pub(super) async fn ask(
+    answer: Answer,
+    edit: impl FnOnce(&mut FakeNetwork),
+) -> (Result<Response, Error>, Arc<FakeNetwork>) {
     let authority = Authority::new();
     let tls = authority.server(HOST, 2099, &[b"h2", b"http/1.1"]);
     let raw = authority.server(HOST, 2099, &[b"http/1.1"]);
     let tls = if matches!(answer, Answer::Raw(_)) { raw } else { tls };
-    let mut world = World::new(tls, answer);
+    let mut world = FakeNetwork::new(tls, answer);
     edit(&mut world);
     let world = Arc::new(world);
-    let rules = Rules::new([&entry(HOST, &authority)]).unwrap();
-    let sender = Sender::with_network(world.clone());
+    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let sender = EgressClient::with_network(world.clone());
     let request = get(&rules, &format!("https://{HOST}/token")).unwrap();
     (sender.send(request).await, world)
 }

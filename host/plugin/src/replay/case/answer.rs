@@ -9,7 +9,7 @@ use serde_json::Value;
 /// The answer to a request.
 #[derive(Clone, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(in super::super) struct Answer {
+pub(in super::super) struct CannedResponse {
     #[serde(default)]
     pub(in super::super) status: Option<u16>,
     #[serde(default)]
@@ -19,7 +19,7 @@ pub(in super::super) struct Answer {
     #[serde(default)]
     pub(in super::super) body: Option<String>,
     #[serde(default)]
-    pub(in super::super) fail: Option<Fail>,
+    pub(in super::super) fail: Option<TransportFailure>,
     #[serde(default)]
     transport_error: Option<String>,
 }
@@ -27,7 +27,7 @@ pub(in super::super) struct Answer {
 /// How a request fails without an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(in super::super) enum Fail {
+pub(in super::super) enum TransportFailure {
     /// The name does not resolve.
     Dns,
     /// Nobody accepts the connection.
@@ -40,7 +40,7 @@ pub(in super::super) enum Fail {
     Truncated,
 }
 
-impl Answer {
+impl CannedResponse {
     /// Checks that it is consistent, and translates the words of the tables.
     pub(super) fn settle(&mut self) -> Result<(), String> {
         if let Some(text) = self.transport_error.take() {
@@ -59,18 +59,18 @@ impl Answer {
     }
 }
 
-fn transport(text: &str) -> Result<Fail, String> {
+fn transport(text: &str) -> Result<TransportFailure, String> {
     let has = |words: &[&str]| words.iter().any(|word| text.to_ascii_lowercase().contains(word));
     if has(&["tls", "certificate"]) {
-        Ok(Fail::Tls)
+        Ok(TransportFailure::Tls)
     } else if has(&["dns"]) {
-        Ok(Fail::Dns)
+        Ok(TransportFailure::Dns)
     } else if has(&["truncated", "incomplete", "terminated"]) {
-        Ok(Fail::Truncated)
+        Ok(TransportFailure::Truncated)
     } else if has(&["refused", "connection-timeout", "reset"]) {
-        Ok(Fail::Connect)
+        Ok(TransportFailure::Connect)
     } else if has(&["timeout"]) {
-        Ok(Fail::Timeout)
+        Ok(TransportFailure::Timeout)
     } else {
         Err(format!(
             "`{text}` is no known `transport_error`; `fail` has `dns`, `connect`, `tls`, `timeout`, `truncated`"

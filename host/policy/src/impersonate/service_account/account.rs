@@ -42,16 +42,16 @@ impl Account {
 
 /// What an entry's `defaultServiceAccount` names.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Named {
+pub(super) enum AccountName {
     /// An account of the destination namespace, or else of the Application's.
-    Here(String),
+    Unqualified(String),
     /// An account with its namespace.
-    There(Account),
+    Qualified(Account),
     /// Not an account.
-    Nothing,
+    Invalid,
 }
 
-impl Named {
+impl AccountName {
     pub(super) fn read(text: &str, semantics: ServiceAccountSemantics) -> Self {
         match semantics {
             ServiceAccountSemantics::Argocd => Self::read_argocd(text),
@@ -64,25 +64,25 @@ impl Named {
     fn read_argocd(text: &str) -> Self {
         let refused = |c: char| REFUSED.contains(&c) || c.is_control();
         if text.trim_matches(' ').is_empty() || text.contains(refused) {
-            return Self::Nothing;
+            return Self::Invalid;
         }
         match text.split_once(':') {
-            Some((namespace, name)) => Self::There(Account {
+            Some((namespace, name)) => Self::Qualified(Account {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
-            None => Self::Here(text.to_owned()),
+            None => Self::Unqualified(text.to_owned()),
         }
     }
 
     fn read_strict(text: &str) -> Self {
         match text.split_once(':') {
-            None if is_subdomain(text) => Self::Here(text.to_owned()),
-            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => Self::There(Account {
+            None if is_subdomain(text) => Self::Unqualified(text.to_owned()),
+            Some((namespace, name)) if is_label(namespace) && is_subdomain(name) => Self::Qualified(Account {
                 namespace: namespace.to_owned(),
                 name: name.to_owned(),
             }),
-            Some(_) | None => Self::Nothing,
+            Some(_) | None => Self::Invalid,
         }
     }
 }

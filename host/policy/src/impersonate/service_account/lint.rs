@@ -2,7 +2,7 @@
 //!
 //! Invariant: an entry that some Application could reach is never reported as unreachable.
 
-use super::account::{self, Named};
+use super::account::{self, AccountName};
 use super::list::Entry;
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -31,15 +31,15 @@ pub(super) fn findings(entries: &[Entry]) -> Vec<Diagnostic> {
         }
         let account = &entry.written.default_service_account;
         match &entry.named {
-            Named::Nothing => found.push(warn(
+            AccountName::Invalid => found.push(warn(
                 format!("`destinationServiceAccounts[{at}].defaultServiceAccount` is `{account}`, which names no service account"),
                 "applications this entry matches are refused",
             )),
-            Named::There(named) if account::is_reserved(&named.namespace) => found.push(warn(
+            AccountName::Qualified(named) if account::is_reserved(&named.namespace) => found.push(warn(
                 format!("`destinationServiceAccounts[{at}]` lets applications act as `{account}`, an account of Kubernetes' own"),
                 "name an account made for these applications",
             )),
-            Named::There(_) | Named::Here(_) => {}
+            AccountName::Qualified(_) | AccountName::Unqualified(_) => {}
         }
         for (field, pattern) in [
             ("server", &entry.written.server),

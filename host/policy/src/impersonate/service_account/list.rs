@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use serde::Serialize;
 
-use super::account::{self, Named};
-use super::{Account, Acting, By, Error, Fallback};
+use super::account::{self, AccountName};
+use super::{Account, AccountSource, DerivedAccount, Error, Fallback};
 use crate::impersonate::{Impersonation, VALUE_BYTES};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
@@ -19,7 +19,7 @@ use tollgate_state::{Cluster, DestinationServiceAccount};
 
 /// `destinationServiceAccounts` of a project, followed by those of its global projects.
 #[derive(Debug)]
-pub struct List {
+pub struct DestinationServiceAccounts {
     semantics: ServiceAccountSemantics,
     entries: Vec<Entry>,
 }
@@ -30,12 +30,12 @@ pub(super) struct Entry {
     pub(super) written: DestinationServiceAccount,
     pub(super) server: Result<Pattern, glob::Error>,
     pub(super) namespace: Result<Pattern, glob::Error>,
-    pub(super) named: Named,
+    pub(super) named: AccountName,
 }
 
 /// Where an Application deploys to, and from.
 #[derive(Clone, Copy, Debug)]
-pub struct Target<'a> {
+pub struct DeployTarget<'a> {
     /// The cluster its destination resolves to.
     pub cluster: &'a Cluster,
     /// `spec.destination.namespace`; may be empty.
@@ -49,7 +49,7 @@ pub struct Target<'a> {
 /// How a pattern matched a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub enum Matched {
+pub enum PatternMatch {
     /// It matches.
     Yes,
     /// It does not.
@@ -60,7 +60,7 @@ pub enum Matched {
 
 /// An entry that was evaluated on the way to an account.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Tried {
+pub struct EvaluatedEntry {
     /// Its index, from 0.
     pub index: usize,
     /// Its server pattern as written.
@@ -72,35 +72,35 @@ pub struct Tried {
     /// Where it stands.
     pub location: Location,
     /// How the server pattern matched.
-    pub server_matched: Matched,
+    pub server_matched: PatternMatch,
     /// How the namespace pattern matched. It is evaluated even if the server's did not match, as a
     /// pattern that does not compile ends the evaluation.
-    pub namespace_matched: Matched,
+    pub namespace_matched: PatternMatch,
 }
 
-impl Tried {
+impl EvaluatedEntry {
     /// Whether the evaluation ends here: the entry matches, or is broken.
     pub fn decides(&self) -> bool {
         match (self.server_matched, self.namespace_matched) {
-            (Matched::Broken, _) | (_, Matched::Broken) | (Matched::Yes, Matched::Yes) => true,
-            (Matched::Yes | Matched::No, Matched::No) | (Matched::No, Matched::Yes) => false,
+            (PatternMatch::Broken, _) | (_, PatternMatch::Broken) | (PatternMatch::Yes, PatternMatch::Yes) => true,
+            (PatternMatch::Yes | PatternMatch::No, PatternMatch::No) | (PatternMatch::No, PatternMatch::Yes) => false,
         }
     }
 
     /// Why it decided or not, as a text.
     pub fn why(&self) -> &'static str {
         match (self.server_matched, self.namespace_matched) {
-            (Matched::Broken, _) => "the server pattern does not compile",
-            (Matched::Yes | Matched::No, Matched::Broken) => "the namespace pattern does not compile",
-            (Matched::Yes, Matched::Yes) => "server and namespace match",
-            (Matched::Yes, Matched::No) => "the namespace does not match",
-            (Matched::No, Matched::Yes) => "the server does not match",
-            (Matched::No, Matched::No) => "neither server nor namespace matches",
+            (PatternMatch::Broken, _) => "the server pattern does not compile",
+            (PatternMatch::Yes | PatternMatch::No, PatternMatch::Broken) => "the namespace pattern does not compile",
+            (PatternMatch::Yes, PatternMatch::Yes) => "server and namespace match",
+            (PatternMatch::Yes, PatternMatch::No) => "the namespace does not match",
+            (PatternMatch::No, PatternMatch::Yes) => "the server does not match",
+            (PatternMatch::No, PatternMatch::No) => "neither server nor namespace matches",
         }
     }
 }
 
-impl List {
+impl DestinationServiceAccounts {
     /// Compiles every entry. An entry that does not compile is kept: it is an error only if the
     /// evaluation reaches it.
     pub fn compile(entries: &[DestinationServiceAccount], semantics: ServiceAccountSemantics) -> Self {
@@ -120,31 +120,31 @@ impl List {
     /// Every [`Error`] but [`Error::Project`] and [`Error::Destination`]; each denies.
     ///
     /// Source: Argo CD, `DeriveServiceAccountToImpersonate`.
-    pub fn acting(&self, target: &Target<'_>, fallback: Fallback) -> Result<Acting, Error> {
+    pub fn acting(&self, target: &DeployTarget<'_>, fallback: Fallback) -> Result<DerivedAccount, Error> {
         let server = target.cluster.server.trim_end_matches('/');
         for (index, entry) in self.entries.iter().enumerate() {
             let location = &entry.written.location;
             match entry.matched(target, self.semantics) {
-                (Matched::Broken, _) => {
+                (PatternMatch::Broken, _) => {
                     return Err(Error::ServerPattern {
                         pattern: entry.written.server.clone(),
                         location: location.clone(),
                     });
                 }
-                (Matched::Yes | Matched::No, Matched::Broken) => {
+                (PatternMatch::Yes | PatternMatch::No, PatternMatch::Broken) => {
                     return Err(Error::NamespacePattern {
                         pattern: entry.written.namespace.clone(),
                         location: location.clone(),
                     });
                 }
-                (Matched::Yes, Matched::Yes) => {
-                    let by = By::Entry {
+                (PatternMatch::Yes, PatternMatch::Yes) => {
+                    let by = AccountSource::Entry {
                         index,
                         location: location.clone(),
                     };
                     return self.account(entry, target).map(|account| acting(account, by));
                 }
-                (Matched::Yes | Matched::No, Matched::No) | (Matched::No, Matched::Yes) => {}
+                (PatternMatch::Yes | PatternMatch::No, PatternMatch::No) | (PatternMatch::No, PatternMatch::Yes) => {}
             }
         }
         match fallback {
@@ -152,10 +152,10 @@ impl List {
                 server: server.to_owned(),
                 namespace: target.namespace.to_owned(),
             }),
-            Fallback::Controller => Ok(Acting {
+            Fallback::Controller => Ok(DerivedAccount {
                 account: None,
                 impersonation: Arc::new(Impersonation::Nobody),
-                by: By::Fallback(fallback),
+                by: AccountSource::Fallback(fallback),
             }),
             Fallback::DefaultServiceAccount => {
                 // SECURITY: no entry spells out this account, so both semantics are strict here.
@@ -167,17 +167,17 @@ impl List {
                     namespace,
                     name: "default".to_owned(),
                 };
-                Ok(acting(account, By::Fallback(fallback)))
+                Ok(acting(account, AccountSource::Fallback(fallback)))
             }
         }
     }
 
     /// How every evaluated entry matched; the entry that decided is last.
-    pub fn explain(&self, target: &Target<'_>) -> Vec<Tried> {
+    pub fn explain(&self, target: &DeployTarget<'_>) -> Vec<EvaluatedEntry> {
         let mut walked = Vec::new();
         for (index, entry) in self.entries.iter().enumerate() {
             let (server_matched, namespace_matched) = entry.matched(target, self.semantics);
-            let tried = Tried {
+            let tried = EvaluatedEntry {
                 index,
                 server: entry.written.server.clone(),
                 namespace: entry.written.namespace.clone(),
@@ -201,15 +201,15 @@ impl List {
         super::lint::findings(self.entries.get(..own).unwrap_or(&self.entries))
     }
 
-    fn account(&self, entry: &Entry, target: &Target<'_>) -> Result<Account, Error> {
+    fn account(&self, entry: &Entry, target: &DeployTarget<'_>) -> Result<Account, Error> {
         let invalid = || Error::InvalidAccount {
             account: entry.written.default_service_account.clone(),
             location: entry.written.location.clone(),
         };
         let account = match &entry.named {
-            Named::Nothing => return Err(invalid()),
-            Named::There(account) => account.clone(),
-            Named::Here(name) => Account {
+            AccountName::Invalid => return Err(invalid()),
+            AccountName::Qualified(account) => account.clone(),
+            AccountName::Unqualified(name) => Account {
                 namespace: match self.semantics {
                     ServiceAccountSemantics::Strict => target.namespace_of(name)?,
                     ServiceAccountSemantics::Argocd => target.account_namespace().to_owned(),
@@ -226,7 +226,7 @@ impl List {
     }
 }
 
-impl Target<'_> {
+impl DeployTarget<'_> {
     /// The namespace of an account whose entry names none.
     fn account_namespace(&self) -> &str {
         if self.namespace.is_empty() {
@@ -261,12 +261,12 @@ impl Entry {
         Self {
             server,
             namespace: pattern(&written.namespace),
-            named: Named::read(&written.default_service_account, semantics),
+            named: AccountName::read(&written.default_service_account, semantics),
             written: written.clone(),
         }
     }
 
-    fn matched(&self, target: &Target<'_>, semantics: ServiceAccountSemantics) -> (Matched, Matched) {
+    fn matched(&self, target: &DeployTarget<'_>, semantics: ServiceAccountSemantics) -> (PatternMatch, PatternMatch) {
         let Cluster { name, server, .. } = target.cluster;
         // Argo CD stores servers without trailing slashes.
         let server = server.trim_end_matches('/');
@@ -275,9 +275,9 @@ impl Entry {
             ServiceAccountSemantics::Strict => pattern.matches(server) || (!name.is_empty() && pattern.matches(name)),
         };
         let said = |pattern: &Result<Pattern, glob::Error>, matches: &dyn Fn(&Pattern) -> bool| match pattern {
-            Ok(pattern) if matches(pattern) => Matched::Yes,
-            Ok(_) => Matched::No,
-            Err(_) => Matched::Broken,
+            Ok(pattern) if matches(pattern) => PatternMatch::Yes,
+            Ok(_) => PatternMatch::No,
+            Err(_) => PatternMatch::Broken,
         };
         (
             said(&self.server, &by_server),
@@ -293,14 +293,14 @@ pub(super) fn without_slashes(pattern: &str) -> &str {
     if bare.ends_with('\\') { pattern } else { bare }
 }
 
-fn acting(account: Account, by: By) -> Acting {
+fn acting(account: Account, by: AccountSource) -> DerivedAccount {
     let identity = Identity {
         username: account.user(),
         groups: Vec::new(),
         uid: None,
         extra: Vec::new(),
     };
-    Acting {
+    DerivedAccount {
         account: Some(account),
         impersonation: Arc::new(Impersonation::As(identity)),
         by,

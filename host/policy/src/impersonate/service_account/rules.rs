@@ -29,7 +29,7 @@ const KEYS: usize = 64;
 
 /// Who acts when no entry matches, and which `extra` values about the caller the cluster is told.
 #[derive(Debug, Default)]
-pub struct Rules {
+pub struct ImpersonationRules {
     /// The semantics of lists.
     pub semantics: ServiceAccountSemantics,
     /// Who acts when no entry matches, unless `argocd-cm` says that the controller does.
@@ -39,7 +39,7 @@ pub struct Rules {
 
 /// The caller, as expressions see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Human<'a> {
+pub struct PrincipalInfo<'a> {
     /// The name that people use.
     pub username: &'a str,
     /// Its groups.
@@ -76,7 +76,7 @@ impl From<RawFallback> for Fallback {
     }
 }
 
-impl Rules {
+impl ImpersonationRules {
     /// The rules where there is no file: no `extra`, and if no entry matches the account `default`
     /// acts, or under [`ServiceAccountSemantics::Argocd`] nobody.
     pub fn new(semantics: ServiceAccountSemantics) -> Self {
@@ -157,7 +157,11 @@ impl Rules {
     ///
     /// # Errors
     /// [`Error::Expression`], and the errors about keys and values; each denies.
-    pub fn extra(&self, human: &Human<'_>, application: &Application) -> Result<Vec<(String, Vec<String>)>, Error> {
+    pub fn extra(
+        &self,
+        human: &PrincipalInfo<'_>,
+        application: &Application,
+    ) -> Result<Vec<(String, Vec<String>)>, Error> {
         if self.extra.is_empty() {
             return Ok(Vec::new());
         }

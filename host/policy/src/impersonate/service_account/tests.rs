@@ -2,12 +2,14 @@
 
 use proptest::prelude::*;
 
-use super::{Acting, By, Error, Fallback, List, Matched, Target, validate};
+use super::{
+    AccountSource, DeployTarget, DerivedAccount, DestinationServiceAccounts, Error, Fallback, PatternMatch, validate,
+};
 use crate::impersonate::Impersonation;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 use tollgate_core::dns::{is_label, is_subdomain};
-use tollgate_state::EntryError;
+use tollgate_state::ParseDestinationServiceAccountError;
 use tollgate_state::{Cluster, DestinationServiceAccount};
 
 mod rules;
@@ -33,18 +35,18 @@ fn cluster() -> Cluster {
 }
 
 /// Who acts for an Application of `argocd` that deploys to `namespace`.
-fn derive(rows: &[[&str; 3]], namespace: &str, semantics: ServiceAccountSemantics) -> Result<Acting, Error> {
+fn derive(rows: &[[&str; 3]], namespace: &str, semantics: ServiceAccountSemantics) -> Result<DerivedAccount, Error> {
     let cluster = cluster();
-    let target = Target {
+    let target = DeployTarget {
         cluster: &cluster,
         namespace,
         application_namespace: "argocd",
         control_plane_namespace: "argocd",
     };
-    List::compile(&entries(rows), semantics).acting(&target, Fallback::Deny)
+    DestinationServiceAccounts::compile(&entries(rows), semantics).acting(&target, Fallback::Deny)
 }
 
-fn user(acting: Result<Acting, Error>) -> Result<String, &'static str> {
+fn user(acting: Result<DerivedAccount, Error>) -> Result<String, &'static str> {
     let acting = acting.map_err(|error| error.code())?;
     match &*acting.impersonation {
         Impersonation::As(identity) => {
@@ -74,7 +76,7 @@ fn the_first_entry_that_matches_decides() {
     check(&rows, "ns", [Ok("system:serviceaccount:ns:second"); 2]);
     let acting = derive(&rows, "ns", ServiceAccountSemantics::Strict).unwrap();
     let location = Location::new("project.yaml", 2);
-    assert_eq!(acting.by, By::Entry { index: 1, location });
+    assert_eq!(acting.by, AccountSource::Entry { index: 1, location });
     check(&rows[..1], "ns", [Err("no-service-account"); 2]);
 }
 
@@ -227,14 +229,17 @@ fn a_cluster_without_a_name_is_matched_by_none() {
     let mut cluster = cluster();
     cluster.name = String::new();
     cluster.server = "https://k/".to_owned();
-    let target = Target {
+    let target = DeployTarget {
         cluster: &cluster,
         namespace: "ns",
         application_namespace: "argocd",
         control_plane_namespace: "argocd",
     };
     let acting = |server: &str, semantics| {
-        user(List::compile(&entries(&[[server, "*", "sa"]]), semantics).acting(&target, Fallback::Deny))
+        user(
+            DestinationServiceAccounts::compile(&entries(&[[server, "*", "sa"]]), semantics)
+                .acting(&target, Fallback::Deny),
+        )
     };
     assert_eq!(acting("", ServiceAccountSemantics::Strict), Err("no-service-account"));
     // The trailing slash of the cluster's server is removed under both semantics.
@@ -264,9 +269,9 @@ fn overlapping_texts_match_only_as_argocd_has_it() {
 fn fallbacks_are_the_default_account_nobody_or_the_gateway() {
     let cluster = cluster();
     for semantics in [ServiceAccountSemantics::Strict, ServiceAccountSemantics::Argocd] {
-        let list = List::compile(&entries(&[["x", "*", "sa"]]), semantics);
+        let list = DestinationServiceAccounts::compile(&entries(&[["x", "*", "sa"]]), semantics);
         let fall = |namespace, fallback| {
-            let target = Target {
+            let target = DeployTarget {
                 cluster: &cluster,
                 namespace,
                 application_namespace: "argocd",
@@ -274,7 +279,7 @@ fn fallbacks_are_the_default_account_nobody_or_the_gateway() {
             };
             let acting = list.acting(&target, fallback);
             if let Ok(acting) = &acting {
-                assert_eq!(acting.by, By::Fallback(fallback));
+                assert_eq!(acting.by, AccountSource::Fallback(fallback));
             }
             user(acting)
         };
@@ -314,7 +319,7 @@ fn the_control_planes_own_accounts_must_be_spelled_out() {
 #[test]
 fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
     let cluster = cluster();
-    let target = Target {
+    let target = DeployTarget {
         cluster: &cluster,
         namespace: "ns",
         application_namespace: "argocd",
@@ -325,7 +330,7 @@ fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
             (["[", "*", "sa"], "invalid-server-pattern"),
             (["*", "*", " "], "invalid-service-account"),
         ] {
-            let list = List::compile(&entries(&[row]), ServiceAccountSemantics::Strict);
+            let list = DestinationServiceAccounts::compile(&entries(&[row]), ServiceAccountSemantics::Strict);
             assert_eq!(user(list.acting(&target, fallback)), Err(code));
         }
     }
@@ -334,7 +339,7 @@ fn a_fallback_never_hides_what_is_wrong_with_an_entry() {
 #[test]
 fn explains_every_entry_it_looked_at() {
     let cluster = cluster();
-    let target = Target {
+    let target = DeployTarget {
         cluster: &cluster,
         namespace: "ns",
         application_namespace: "argocd",
@@ -347,7 +352,7 @@ fn explains_every_entry_it_looked_at() {
         [SERVER, "n*", "d"],
         ["*", "*", "e"],
     ];
-    let tried = List::compile(&entries(&rows), ServiceAccountSemantics::Strict).explain(&target);
+    let tried = DestinationServiceAccounts::compile(&entries(&rows), ServiceAccountSemantics::Strict).explain(&target);
     let told: Vec<_> = tried
         .iter()
         .map(|tried| (tried.account.as_str(), tried.why()))
@@ -360,7 +365,7 @@ fn explains_every_entry_it_looked_at() {
     ];
     assert_eq!(told, expected);
     assert!(tried.last().unwrap().decides());
-    let tried = List::compile(
+    let tried = DestinationServiceAccounts::compile(
         &entries(&[["x", "[", "a"], ["*", "*", "b"]]),
         ServiceAccountSemantics::Strict,
     )
@@ -368,7 +373,7 @@ fn explains_every_entry_it_looked_at() {
     assert_eq!(tried.len(), 1);
     assert_eq!(
         (tried[0].server_matched, tried[0].namespace_matched),
-        (Matched::No, Matched::Broken)
+        (PatternMatch::No, PatternMatch::Broken)
     );
 }
 
@@ -453,12 +458,15 @@ fn entries_are_given_as_three_parts() {
     assert!(read(",,").is_ok());
     for (text, observed) in [("", 1), ("a,b", 2), ("a,b,c,d", 4)] {
         let text_ = text.to_owned();
-        assert_eq!(read(text), Err(EntryError::Parts { text: text_, observed }));
+        assert_eq!(
+            read(text),
+            Err(ParseDestinationServiceAccountError::Parts { text: text_, observed })
+        );
     }
 }
 
 fn lint(rows: &[[&str; 3]]) -> Vec<String> {
-    messages(List::compile(&entries(rows), ServiceAccountSemantics::Strict).findings(rows.len()))
+    messages(DestinationServiceAccounts::compile(&entries(rows), ServiceAccountSemantics::Strict).findings(rows.len()))
 }
 
 #[test]

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use super::account::Named;
+use super::account::AccountName;
 use super::list::without_slashes;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Diagnostic;
@@ -30,7 +30,7 @@ pub fn validate(entries: &[DestinationServiceAccount], semantics: ServiceAccount
         let negated = patterns.iter().filter(|(_, pattern)| pattern.contains('!'));
         found.extend(negated.map(|(field, pattern)| invalid(field, pattern)));
         let account = &entry.default_service_account;
-        if Named::read(account, semantics) == Named::Nothing {
+        if AccountName::read(account, semantics) == AccountName::Invalid {
             found.push(invalid("defaultServiceAccount", account));
         }
         let broken = patterns

@@ -7,18 +7,18 @@ fn explains_principals_rows_and_near_misses() {
     let policy = "p, role:dev, applications, get, dev/*, allow\np, role:ops, applications, get, prod/*, allow\n\
                   p, role:dev, applications, sync, prod/*, allow\np, role:dev, applications, get, prod/*, Allow\n\
                   g, team, role:dev";
-    let rbac = load(&source(policy, Semantics::Argocd));
+    let rbac = load(&source(policy, RbacSemantics::Argocd));
     let who = rbac.identify(&claims(json!({"sub": "nobody", "groups": ["team", "lost"]})));
     let [resource, action, object] = GET_X;
     let told = rbac.explain(
         &who,
-        Tuple {
+        RbacRequest {
             resource,
             action,
             object,
         },
     );
-    assert_eq!(told.verdict.why, Why::NoRule);
+    assert_eq!(told.verdict.why, VerdictReason::NoRule);
     let outcomes: Vec<_> = told
         .principals
         .iter()
@@ -27,10 +27,10 @@ fn explains_principals_rows_and_near_misses() {
     assert_eq!(
         outcomes,
         [
-            ("nobody", TriedOutcome::NoRule),
-            ("team", TriedOutcome::NoRule),
-            ("lost", TriedOutcome::GroupWithoutGrant),
-            ("", TriedOutcome::NoRule)
+            ("nobody", PrincipalOutcome::NoRule),
+            ("team", PrincipalOutcome::NoRule),
+            ("lost", PrincipalOutcome::GroupWithoutGrant),
+            ("", PrincipalOutcome::NoRule)
         ]
     );
     let misses: Vec<_> = told
@@ -56,7 +56,7 @@ fn explains_principals_rows_and_near_misses() {
     );
     let allowed = rbac.explain(
         &who,
-        Tuple {
+        RbacRequest {
             resource,
             action,
             object: "dev/x",
@@ -72,12 +72,12 @@ fn candidates_keep_denies_when_cut() {
         .map(|n| format!("p, u, applications, get, prod/{}*, allow\n", "x".repeat(n % 2)))
         .collect();
     policy.push_str("p, u, applications, get, *, deny\np, v, applications, get, *, allow");
-    let rbac = load(&source(&policy, Semantics::Argocd));
+    let rbac = load(&source(&policy, RbacSemantics::Argocd));
     let who = rbac.identify(&claims(json!({"sub": "u"})));
     let [resource, action, object] = GET_X;
     let rows = rbac.candidates(
         &who,
-        Tuple {
+        RbacRequest {
             resource,
             action,
             object,
@@ -92,7 +92,7 @@ fn candidates_keep_denies_when_cut() {
     assert_eq!(
         rbac.candidates(
             &who,
-            Tuple {
+            RbacRequest {
                 resource,
                 action,
                 object
@@ -106,8 +106,8 @@ fn candidates_keep_denies_when_cut() {
 
 #[test]
 fn can_advises_about_groups_without_grants() {
-    let rbac = load(&source("p, my-org:team, logs, get, p/a, allow", Semantics::Argocd));
-    let question = Question {
+    let rbac = load(&source("p, my-org:team, logs, get, p/a, allow", RbacSemantics::Argocd));
+    let question = CanQuery {
         subject: "my-org:team",
         action: "get",
         resource: "log",
@@ -121,7 +121,7 @@ fn can_advises_about_groups_without_grants() {
             subject: "my-org:team".into()
         }]
     );
-    let (verdict, advice) = rbac.can(Question {
+    let (verdict, advice) = rbac.can(CanQuery {
         subject: "stranger",
         ..question
     });
@@ -161,11 +161,11 @@ fn the_gateways_own_resources_have_actions() {
         assert_eq!(validate_request(resource, not), Err(missing));
     }
     let policy = "p, role:admin, tokens, *, *, allow\np, role:look, audit, get, prod/*, allow";
-    let loaded = Rbac::compile(&source(policy, Semantics::Strict));
+    let loaded = Rbac::compile(&source(policy, RbacSemantics::Strict));
     assert!(loaded.diagnostics.is_empty(), "{:?}", loaded.diagnostics);
     let rbac = loaded.value.unwrap();
     let may = |subject, action, resource, sub_resource| {
-        let question = Question {
+        let question = CanQuery {
             subject,
             action,
             resource,
@@ -185,8 +185,8 @@ fn differences_show_both_verdicts() {
     let policy = "p, role:a, applications, delete, prod/*, allow\np, role:b, applications, delete, *-db, deny\n\
                   g, team-a, role:a\ng, team-b, role:b\np, org:t, applications, get, dev/*, allow";
     let (left, right) = (
-        load(&source(policy, Semantics::Argocd)),
-        load(&source(policy, Semantics::Strict)),
+        load(&source(policy, RbacSemantics::Argocd)),
+        load(&source(policy, RbacSemantics::Strict)),
     );
     let (found, complete) = differences(&left, &right);
     assert!(complete);
@@ -206,6 +206,6 @@ fn differences_show_both_verdicts() {
         "{found:?}"
     );
     assert!(found.iter().all(|one| one.left.outcome != one.right.outcome));
-    let (none, _) = differences(&left, &load(&source(policy, Semantics::Argocd)));
+    let (none, _) = differences(&left, &load(&source(policy, RbacSemantics::Argocd)));
     assert!(none.is_empty(), "{none:?}");
 }

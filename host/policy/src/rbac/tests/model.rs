@@ -79,7 +79,7 @@ impl Model {
     }
 
     /// Whether the rows of `subject` allow, and whether they deny.
-    fn alone(&self, subject: &str, tuple: Tuple<'_>) -> (bool, bool) {
+    fn alone(&self, subject: &str, tuple: RbacRequest<'_>) -> (bool, bool) {
         let asked = [tuple.resource, tuple.action, tuple.object];
         let (mut allow, mut deny) = (false, false);
         for [who, resource, action, object, effect] in &self.rows {
@@ -95,7 +95,7 @@ impl Model {
         (allow, deny)
     }
 
-    fn argocd(&self, user: &str, groups: &[&str], default: &str, tuple: Tuple<'_>) -> bool {
+    fn argocd(&self, user: &str, groups: &[&str], default: &str, tuple: RbacRequest<'_>) -> bool {
         let granted = |group: &&&str| self.grants.iter().any(|[member, _]| member == **group);
         let default = (!default.is_empty()).then_some(default);
         let mut principals = default
@@ -106,7 +106,7 @@ impl Model {
         principals.any(|name| self.alone(name, tuple) == (true, false))
     }
 
-    fn strict(&self, user: &str, groups: &[&str], default: &str, tuple: Tuple<'_>) -> bool {
+    fn strict(&self, user: &str, groups: &[&str], default: &str, tuple: RbacRequest<'_>) -> bool {
         let default = (!default.is_empty()).then_some(default);
         let counts = |name: &&str| !name.starts_with("role:");
         let named = [user].into_iter().chain(groups.iter().copied()).filter(counts);
@@ -137,10 +137,10 @@ fn index_and_scan_agree_on_random_policies() {
                 ..source(&model.text(), semantics)
             })
         };
-        let (argocd, strict) = (make(Semantics::Argocd), make(Semantics::Strict));
+        let (argocd, strict) = (make(RbacSemantics::Argocd), make(RbacSemantics::Strict));
         for _ in 0..60 {
             let (user, groups) = (random.pick(NAMES), [random.pick(NAMES), random.pick(NAMES)]);
-            let tuple = Tuple {
+            let tuple = RbacRequest {
                 resource: random.pick(ASKED_RESOURCES),
                 action: random.pick(ASKED_ACTIONS),
                 object: random.pick(ASKED_OBJECTS),
@@ -169,7 +169,7 @@ fn index_and_scan_agree_on_random_policies() {
             let who = argocd.identify(&caller);
             let batch = argocd.decide_each(&who, tuple.resource, tuple.action, ASKED_OBJECTS.iter().copied());
             for (object, verdict) in ASKED_OBJECTS.iter().zip(batch) {
-                assert_eq!(verdict, argocd.decide(&who, Tuple { object, ..tuple }), "{told}");
+                assert_eq!(verdict, argocd.decide(&who, RbacRequest { object, ..tuple }), "{told}");
             }
         }
     }

@@ -9,34 +9,37 @@ fn strict_deny_wins_over_every_principal() {
     for (groups, argocd) in [(["team-a", "team-b"], true), (["team-b", "team-a"], true)] {
         let caller = json!({"sub": "u", "groups": groups});
         assert_eq!(
-            ask(&load(&source(policy, Semantics::Argocd)), caller.clone(), GET_X).is_allowed(),
+            ask(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed(),
             argocd
         );
-        let strict = ask(&load(&source(policy, Semantics::Strict)), caller, GET_X);
-        assert_eq!((strict.outcome, strict.why), (Outcome::Deny, Why::DeniedByRule));
+        let strict = ask(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X);
+        assert_eq!(
+            (strict.outcome, strict.why),
+            (Outcome::Deny, VerdictReason::DeniedByRule)
+        );
     }
     let default = |semantics| PolicySource {
         default_role: "role:a".to_owned(),
         ..source(&format!("{policy}\np, u, applications, get, prod/x, deny"), semantics)
     };
-    assert!(ask(&load(&default(Semantics::Argocd)), json!({"sub": "u"}), GET_X).is_allowed());
-    assert!(!ask(&load(&default(Semantics::Strict)), json!({"sub": "u"}), GET_X).is_allowed());
-    assert!(ask(&load(&default(Semantics::Strict)), json!({"sub": "v"}), GET_X).is_allowed());
+    assert!(ask(&load(&default(RbacSemantics::Argocd)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(!ask(&load(&default(RbacSemantics::Strict)), json!({"sub": "u"}), GET_X).is_allowed());
+    assert!(ask(&load(&default(RbacSemantics::Strict)), json!({"sub": "v"}), GET_X).is_allowed());
 }
 
 #[test]
 fn strict_groups_always_count() {
     let policy = "p, org:t, applications, get, */*, allow";
     let caller = json!({"sub": "u", "groups": ["org:t"]});
-    assert!(!ask(&load(&source(policy, Semantics::Argocd)), caller.clone(), GET_X).is_allowed());
-    assert!(ask(&load(&source(policy, Semantics::Strict)), caller, GET_X).is_allowed());
+    assert!(!ask(&load(&source(policy, RbacSemantics::Argocd)), caller.clone(), GET_X).is_allowed());
+    assert!(ask(&load(&source(policy, RbacSemantics::Strict)), caller, GET_X).is_allowed());
 }
 
 #[test]
 fn strict_names_of_roles_and_accounts_are_not_for_providers() {
     let strict = PolicySource {
         builtin: Builtin::Argocd,
-        ..source("", Semantics::Strict)
+        ..source("", RbacSemantics::Strict)
     };
     let strict = load(&PolicySource {
         accounts: BTreeSet::from(["admin".into(), "bot".into()]),
@@ -44,7 +47,7 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
     });
     let argocd = load(&PolicySource {
         builtin: Builtin::Argocd,
-        ..source("", Semantics::Argocd)
+        ..source("", RbacSemantics::Argocd)
     });
     for caller in [
         json!({"sub": "x", "groups": ["role:admin"]}),
@@ -58,7 +61,7 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
         let [resource, action, object] = GET_X;
         let told = strict.explain(
             &who,
-            Tuple {
+            RbacRequest {
                 resource,
                 action,
                 object,
@@ -67,7 +70,7 @@ fn strict_names_of_roles_and_accounts_are_not_for_providers() {
         assert!(
             told.principals
                 .iter()
-                .any(|tried| tried.outcome == TriedOutcome::ReservedName),
+                .any(|tried| tried.outcome == PrincipalOutcome::ReservedName),
             "{told:?}"
         );
     }
@@ -84,14 +87,19 @@ fn roles_are_followed_ten_hops_or_all_the_way() {
     for (hops, argocd) in [(10, true), (11, false)] {
         let caller = json!({"sub": "r0"});
         assert_eq!(
-            ask(&load(&source(&chain(hops), Semantics::Argocd)), caller.clone(), GET_X).is_allowed(),
+            ask(
+                &load(&source(&chain(hops), RbacSemantics::Argocd)),
+                caller.clone(),
+                GET_X
+            )
+            .is_allowed(),
             argocd
         );
-        assert!(ask(&load(&source(&chain(hops), Semantics::Strict)), caller, GET_X).is_allowed());
+        assert!(ask(&load(&source(&chain(hops), RbacSemantics::Strict)), caller, GET_X).is_allowed());
     }
     let circle = load(&source(
         "g, a, b\ng, b, a\np, b, applications, get, */*, allow",
-        Semantics::Strict,
+        RbacSemantics::Strict,
     ));
     assert!(ask(&circle, json!({"sub": "a"}), GET_X).is_allowed());
 }
@@ -106,7 +114,7 @@ fn project_roles_count_for_their_project_only() {
         project("p1", "r", &lines, &["team", "\"my,group\""]),
         project("p2", "r", &[], &[]),
     ]);
-    for semantics in [Semantics::Argocd, Semantics::Strict] {
+    for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
         let rbac = load(&PolicySource {
             projects: projects.clone(),
             ..source("", semantics)
@@ -159,7 +167,7 @@ fn global_denies_apply_on_top_of_project_roles() {
     let deny = "p, proj:p1:r, applications, delete, *, deny";
     let rbac = load(&PolicySource {
         projects,
-        ..source(deny, Semantics::Argocd)
+        ..source(deny, RbacSemantics::Argocd)
     });
     let caller = json!({"sub": "u", "groups": ["team"]});
     assert!(ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed());
@@ -184,7 +192,7 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
             ),
             project("p2", "r", &["p, proj:p2:r, applications, *, p2/*, allow"], &["team"]),
         ]);
-        for semantics in [Semantics::Argocd, Semantics::Strict] {
+        for semantics in [RbacSemantics::Argocd, RbacSemantics::Strict] {
             let loaded = Rbac::compile(&PolicySource {
                 projects: projects.clone(),
                 ..source("", semantics)
@@ -192,7 +200,7 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
             let said: Vec<String> = loaded.diagnostics.iter().map(ToString::to_string).collect();
             let rbac = loaded.value.unwrap();
             let caller = json!({"sub": "u", "groups": ["team"]});
-            let is_dropped = semantics == Semantics::Strict || is_broken_to_argocd;
+            let is_dropped = semantics == RbacSemantics::Strict || is_broken_to_argocd;
             assert_eq!(
                 ask(&rbac, caller.clone(), ["applications", "get", "p1/x"]).is_allowed(),
                 !is_dropped,
@@ -206,22 +214,22 @@ fn a_broken_project_line_drops_that_project_and_nothing_else() {
         }
     }
     // A broken line of the operator's own still refuses the policy.
-    assert_eq!(errors(&source("nonsense", Semantics::Strict)).len(), 1);
+    assert_eq!(errors(&source("nonsense", RbacSemantics::Strict)).len(), 1);
 }
 
 #[test]
 fn identities_belong_to_one_policy() {
     let policy = "p, u, applications, get, */*, allow";
     let (one, two) = (
-        load(&source(policy, Semantics::Argocd)),
-        load(&source(policy, Semantics::Argocd)),
+        load(&source(policy, RbacSemantics::Argocd)),
+        load(&source(policy, RbacSemantics::Argocd)),
     );
     let who = one.identify(&claims(json!({"sub": "u"})));
     let [resource, action, object] = GET_X;
     assert!(
         one.decide(
             &who,
-            Tuple {
+            RbacRequest {
                 resource,
                 action,
                 object
@@ -232,7 +240,7 @@ fn identities_belong_to_one_policy() {
     assert!(
         !two.decide(
             &who,
-            Tuple {
+            RbacRequest {
                 resource,
                 action,
                 object

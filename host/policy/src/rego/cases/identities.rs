@@ -9,8 +9,8 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 
 use super::{CaseResult, laid_over, schema_errors, timed};
-use crate::impersonate::service_account::{Human, Rules};
-use crate::impersonate::{self, Known, Mapping};
+use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
+use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
 use crate::rego::source::Source;
 use crate::rego::{Front, shorten};
@@ -79,15 +79,15 @@ pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diag
     match source.front {
         Front::Extensions | Front::ApplicationSets => Vec::new(),
         Front::Kubernetes => {
-            let loaded = Mapping::parse(path, text, MAX_GROUPS);
+            let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
             found.extend(loaded.diagnostics);
-            let judge = |mapping: Mapping| verdicts(&|case| case.named_by(&mapping));
+            let judge = |mapping: ImpersonationMapping| verdicts(&|case| case.named_by(&mapping));
             loaded.value.map(judge).unwrap_or_default()
         }
         Front::Applications => {
-            let loaded = Rules::parse(path, text, ServiceAccountSemantics::default());
+            let loaded = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
             found.extend(loaded.diagnostics);
-            let judge = |rules: Rules| verdicts(&|case| case.accompanied_by(&rules));
+            let judge = |rules: ImpersonationRules| verdicts(&|case| case.accompanied_by(&rules));
             loaded.value.map(judge).unwrap_or_default()
         }
     }
@@ -99,10 +99,10 @@ pub(in crate::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<D
     else {
         return;
     };
-    let loaded = Mapping::parse(path, text, MAX_GROUPS);
+    let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
     found.extend(loaded.diagnostics);
     let Some(mapping) = loaded.value else { return };
-    let identity = match mapping.apply_case(&Known::from_input(input)) {
+    let identity = match mapping.apply_case(&AccessInput::from_input(input)) {
         None => Json::Null,
         Some(Ok(identity)) => identity_json(&identity),
         Some(Err(error)) => {
@@ -125,8 +125,8 @@ impl Case {
         judge(self)
     }
 
-    fn named_by(&self, mapping: &Mapping) -> Result<(), String> {
-        let Some(named) = mapping.apply_case(&Known::from_input(&self.input)) else {
+    fn named_by(&self, mapping: &ImpersonationMapping) -> Result<(), String> {
+        let Some(named) = mapping.apply_case(&AccessInput::from_input(&self.input)) else {
             return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
         };
         self.compare(named)
@@ -134,12 +134,12 @@ impl Case {
 
     /// Compares the `extra` values about the caller. The account itself is determined by the
     /// project.
-    fn accompanied_by(&self, rules: &Rules) -> Result<(), String> {
+    fn accompanied_by(&self, rules: &ImpersonationRules) -> Result<(), String> {
         let text = |pointer: &str| self.input.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
         let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);
         let groups = groups.into_iter().flatten().filter_map(Json::as_str);
         let groups: Vec<String> = groups.map(str::to_owned).collect();
-        let human = Human {
+        let human = PrincipalInfo {
             username: text("/principal/username"),
             groups: &groups,
             issuer: text("/principal/issuer"),

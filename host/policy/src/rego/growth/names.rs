@@ -10,7 +10,7 @@ use regorus::unstable::{AssignOp, Expr, ExprRef, Literal, Query, Rule, RuleAssig
 
 /// An expression that could give a variable its value.
 #[derive(Clone, Copy)]
-pub(super) enum Origin<'a> {
+pub(super) enum ValueOrigin<'a> {
     /// A part of the value of an expression, this many levels inside.
     Inside(&'a Expr, usize),
     /// A part of a key of the value of an expression, this many levels inside the key.
@@ -25,13 +25,13 @@ pub(super) enum Origin<'a> {
 pub(super) struct Variable<'a> {
     scope: usize,
     name: &'a str,
-    pub(super) bound: Bound,
+    pub(super) bound: BindingSite,
 }
 
 /// The names of one rule.
 #[derive(Default)]
-pub(super) struct Names<'a> {
-    pub(super) origins: BTreeMap<Variable<'a>, Vec<Origin<'a>>>,
+pub(super) struct RuleVariables<'a> {
+    pub(super) origins: BTreeMap<Variable<'a>, Vec<ValueOrigin<'a>>>,
     /// The variables that a name means in an expression. There is more than one in the head of a
     /// rule with several bodies.
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
@@ -45,14 +45,14 @@ pub(super) struct Names<'a> {
 
 /// Whether the declaration of a variable also gives it its value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(super) enum Bound {
+pub(super) enum BindingSite {
     /// No: `some x`, `every`, or none at all.
     Elsewhere,
     /// Yes: `:=`, `some … in`, an argument.
-    Here,
+    AtDeclaration,
 }
 
-impl<'a> Names<'a> {
+impl<'a> RuleVariables<'a> {
     /// Collects the names of `rule`. `arity` returns the number of arguments of the function that
     /// an expression names, if it is known.
     pub(super) fn of(rule: &'a Rule, arity: &dyn Fn(&Expr) -> Option<usize>) -> Self {
@@ -63,13 +63,17 @@ impl<'a> Names<'a> {
         names.scopes.push(BTreeMap::new());
         if let RuleHead::Func { args, .. } = head {
             for argument in args {
-                each_name(argument, &mut |name| names.declare(name, Bound::Here));
+                each_name(argument, &mut |name| names.declare(name, BindingSite::AtDeclaration));
             }
             for (at, argument) in args.iter().enumerate() {
-                names.pattern(argument, &|levels| Origin::Argument(at, levels), (0, Bound::Here));
+                names.pattern(
+                    argument,
+                    &|levels| ValueOrigin::Argument(at, levels),
+                    (0, BindingSite::AtDeclaration),
+                );
             }
         }
-        let mut walk = Walk { names, arity };
+        let mut walk = VariableCollector { names, arity };
         for body in bodies {
             walk.body(head, body);
         }
@@ -93,7 +97,7 @@ impl<'a> Names<'a> {
     ///
     /// The engine refuses a name that is used before its declaration in the same query. In nested
     /// queries it takes such a name for another variable.
-    fn declare(&mut self, name: &'a str, bound: Bound) {
+    fn declare(&mut self, name: &'a str, bound: BindingSite) {
         self.declared += 1;
         let scope = self.declared;
         if let Some(innermost) = self.scopes.last_mut() {
@@ -106,7 +110,7 @@ impl<'a> Names<'a> {
         declared.copied().unwrap_or(Variable {
             scope: 0,
             name,
-            bound: Bound::Elsewhere,
+            bound: BindingSite::Elsewhere,
         })
     }
 
@@ -114,7 +118,7 @@ impl<'a> Names<'a> {
     ///
     /// - `by`: whether this is the declaration. If a declaration gives a variable its value, other
     ///   expressions only compare it and are not origins.
-    fn bind(&mut self, name: &'a str, origin: Origin<'a>, by: Bound) {
+    fn bind(&mut self, name: &'a str, origin: ValueOrigin<'a>, by: BindingSite) {
         let variable = self.meaning(name);
         if name != "_" && variable.bound == by {
             self.origins.entry(variable).or_default().push(origin);
@@ -123,7 +127,12 @@ impl<'a> Names<'a> {
 
     /// Binds the names of a pattern to parts of what it is matched with, starting at that many
     /// levels inside.
-    fn pattern(&mut self, pattern: &'a Expr, origin: &dyn Fn(usize) -> Origin<'a>, (levels, by): (usize, Bound)) {
+    fn pattern(
+        &mut self,
+        pattern: &'a Expr,
+        origin: &dyn Fn(usize) -> ValueOrigin<'a>,
+        (levels, by): (usize, BindingSite),
+    ) {
         match pattern {
             Expr::Var { span, .. } => self.bind(span.text(), origin(levels), by),
             Expr::Array { items, .. } | Expr::Set { items, .. } => {
@@ -153,12 +162,12 @@ fn each_name<'a>(pattern: &'a Expr, found: &mut dyn FnMut(&'a str)) {
     }
 }
 
-struct Walk<'a, 'b> {
-    names: Names<'a>,
+struct VariableCollector<'a, 'b> {
+    names: RuleVariables<'a>,
     arity: &'b dyn Fn(&Expr) -> Option<usize>,
 }
 
-impl<'a> Walk<'a, '_> {
+impl<'a> VariableCollector<'a, '_> {
     /// Examines a body and the head that belongs to it.
     fn body(&mut self, head: &'a RuleHead, body: &'a RuleBody) {
         self.names.scopes.push(BTreeMap::new());
@@ -206,22 +215,30 @@ impl<'a> Walk<'a, '_> {
             match &statement.literal {
                 Literal::SomeVars { vars, .. } => {
                     vars.iter()
-                        .for_each(|name| self.names.declare(name.text(), Bound::Elsewhere));
+                        .for_each(|name| self.names.declare(name.text(), BindingSite::Elsewhere));
                 }
                 Literal::SomeIn {
                     key, value, collection, ..
                 } => {
                     self.expr(collection);
                     for pattern in key.iter().chain([value]) {
-                        each_name(pattern, &mut |name| self.names.declare(name, Bound::Here));
+                        each_name(pattern, &mut |name| {
+                            self.names.declare(name, BindingSite::AtDeclaration)
+                        });
                     }
                     if let Some(key) = key {
-                        self.names
-                            .pattern(key, &|levels| Origin::Key(collection, levels), (0, Bound::Here));
+                        self.names.pattern(
+                            key,
+                            &|levels| ValueOrigin::Key(collection, levels),
+                            (0, BindingSite::AtDeclaration),
+                        );
                         self.expr(key);
                     }
-                    self.names
-                        .pattern(value, &|levels| Origin::Inside(collection, levels), (1, Bound::Here));
+                    self.names.pattern(
+                        value,
+                        &|levels| ValueOrigin::Inside(collection, levels),
+                        (1, BindingSite::AtDeclaration),
+                    );
                     self.expr(value);
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => self.expr(expr),
@@ -236,13 +253,14 @@ impl<'a> Walk<'a, '_> {
                     self.names.scopes.push(BTreeMap::new());
                     // As an index in a nested query, the machine lets these iterate over all items.
                     for name in key.iter().chain([value]) {
-                        self.names.declare(name.text(), Bound::Elsewhere);
+                        self.names.declare(name.text(), BindingSite::Elsewhere);
                     }
                     if let Some(key) = key {
-                        self.names.bind(key.text(), Origin::Key(domain, 0), Bound::Elsewhere);
+                        self.names
+                            .bind(key.text(), ValueOrigin::Key(domain, 0), BindingSite::Elsewhere);
                     }
                     self.names
-                        .bind(value.text(), Origin::Inside(domain, 1), Bound::Elsewhere);
+                        .bind(value.text(), ValueOrigin::Inside(domain, 1), BindingSite::Elsewhere);
                     self.nested(query, &[]);
                     self.names.scopes.pop();
                 }
@@ -281,12 +299,12 @@ impl<'a> Walk<'a, '_> {
                 self.expr(rhs);
                 match op {
                     AssignOp::ColEq => {
-                        each_name(lhs, &mut |name| self.names.declare(name, Bound::Here));
-                        self.unify(lhs, rhs, Bound::Here);
+                        each_name(lhs, &mut |name| self.names.declare(name, BindingSite::AtDeclaration));
+                        self.unify(lhs, rhs, BindingSite::AtDeclaration);
                     }
                     AssignOp::Eq => {
-                        self.unify(lhs, rhs, Bound::Elsewhere);
-                        self.unify(rhs, lhs, Bound::Elsewhere);
+                        self.unify(lhs, rhs, BindingSite::Elsewhere);
+                        self.unify(rhs, lhs, BindingSite::Elsewhere);
                     }
                 }
                 self.expr(lhs);
@@ -315,7 +333,7 @@ impl<'a> Walk<'a, '_> {
 
     /// Matches two array literals item by item. Otherwise `[a, b] := [x, y]` would make each of
     /// both as large as the whole.
-    fn unify(&mut self, pattern: &'a Expr, value: &'a Expr, by: Bound) {
+    fn unify(&mut self, pattern: &'a Expr, value: &'a Expr, by: BindingSite) {
         match (pattern, value) {
             (Expr::Array { items, .. }, Expr::Array { items: values, .. }) if items.len() == values.len() => {
                 items
@@ -325,17 +343,17 @@ impl<'a> Walk<'a, '_> {
             }
             _ => self
                 .names
-                .pattern(pattern, &|levels| Origin::Inside(value, levels), (0, by)),
+                .pattern(pattern, &|levels| ValueOrigin::Inside(value, levels), (0, by)),
         }
     }
 
     /// `collection[index]`: a name that is not bound yet takes every key in turn.
     fn index(&mut self, collection: &'a Expr, index: &'a Expr) {
-        let origin = |levels| Origin::Key(collection, levels);
-        self.names.pattern(index, &origin, (0, Bound::Elsewhere));
+        let origin = |levels| ValueOrigin::Key(collection, levels);
+        self.names.pattern(index, &origin, (0, BindingSite::Elsewhere));
         let mut open = false;
         each_name(index, &mut |name| {
-            open |= name == "_" || self.names.meaning(name).bound == Bound::Elsewhere;
+            open |= name == "_" || self.names.meaning(name).bound == BindingSite::Elsewhere;
         });
         if open {
             self.names.turning.insert(std::ptr::from_ref(index));
@@ -347,8 +365,8 @@ impl<'a> Walk<'a, '_> {
         if let Some((last, rest)) = parameters.split_last()
             && (self.arity)(function).is_none_or(|arity| arity == rest.len())
         {
-            let origin = |levels| Origin::Inside(call, levels);
-            self.names.pattern(last, &origin, (0, Bound::Elsewhere));
+            let origin = |levels| ValueOrigin::Inside(call, levels);
+            self.names.pattern(last, &origin, (0, BindingSite::Elsewhere));
         }
         self.each(parameters);
     }

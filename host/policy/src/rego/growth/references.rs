@@ -7,11 +7,11 @@ use std::rc::Rc;
 
 use regorus::unstable::{ArithOp, Expr, ExprRef, Module, Query, Span};
 
-use super::super::builtins::Gives;
+use super::super::builtins::ResultSize;
 use super::size::resolved;
 use super::{
-    Bound, Growth, NUMBER_NODES, Origin, Path, Place, STEPS, Scope, Size, Sized, TABLE_NODES, Variable, WRITTEN_NODES,
-    builtins, checked, graph, too_large,
+    BindingSite, ModuleContext, NUMBER_NODES, Path, STEPS, Scope, Size, SizeEstimator, SizeResult, TABLE_NODES,
+    ValueOrigin, Variable, WRITTEN_NODES, builtins, checked, graph, too_large,
 };
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -74,14 +74,14 @@ pub(super) fn imports(module: &Module) -> BTreeMap<&str, Path> {
 }
 
 /// The path below `data` to which a function's name refers, if a rule has it.
-fn function_path<T>(place: &Place<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
+fn function_path<T>(place: &ModuleContext<'_>, rules: &BTreeMap<Path, T>, function: &Expr) -> Option<Path> {
     let (path, _) = graph::chain(function)?;
     let full = graph::resolve(&place.package, |name| place.imports.get(name), &path)?;
     rules.contains_key(&full).then_some(full)
 }
 
 /// Number of arguments of the function with that name, if it exists.
-pub(super) fn arity(place: &Place<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
+pub(super) fn arity(place: &ModuleContext<'_>, functions: &BTreeMap<Path, usize>, function: &Expr) -> Option<usize> {
     if let Some(path) = function_path(place, functions, function) {
         return functions.get(&path).copied();
     }
@@ -93,8 +93,8 @@ fn inside(size: Size, levels: usize) -> Size {
     (0..levels).fold(size, |size, _| size.any_item().either(size.any_key()))
 }
 
-impl<'a> Growth<'a> {
-    pub(super) fn expr(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Sized {
+impl<'a> SizeEstimator<'a> {
+    pub(super) fn expr(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> SizeResult {
         self.steps = self.steps.saturating_add(1);
         if self.steps > STEPS {
             let message = format!("more than {STEPS} steps are needed to tell how large values can get");
@@ -152,7 +152,7 @@ impl<'a> Growth<'a> {
         query: &'a Query,
         (key, value): (Option<&'a Expr>, &'a Expr),
         index: Option<Size>,
-    ) -> Sized {
+    ) -> SizeResult {
         let mut turns = self.query(scope, query)?;
         let key = match key {
             Some(key) => Some(self.turning(scope, key, &mut turns)?),
@@ -162,7 +162,7 @@ impl<'a> Growth<'a> {
         Ok(Size::collected(key, value, turns))
     }
 
-    fn items(&mut self, scope: &mut Scope<'a>, items: &'a [ExprRef], key: Option<Size>) -> Sized {
+    fn items(&mut self, scope: &mut Scope<'a>, items: &'a [ExprRef], key: Option<Size>) -> SizeResult {
         let mut entries = Vec::with_capacity(items.len());
         for item in items {
             entries.push((key, self.expr(scope, item)?));
@@ -170,7 +170,7 @@ impl<'a> Growth<'a> {
         Ok(Size::literal(entries.into_iter()))
     }
 
-    fn reference(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> Sized {
+    fn reference(&mut self, scope: &mut Scope<'a>, expr: &'a Expr) -> SizeResult {
         let steps = steps(expr);
         for step in &steps {
             if let Step::Index(index) = step {
@@ -307,14 +307,14 @@ impl<'a> Growth<'a> {
     /// At evaluation one origin gives the value, and evaluating it never needs the variable itself.
     /// An origin that leads back to the variable therefore adds nothing. What was computed on the
     /// way is then not kept, as it holds only for this path.
-    fn variable(&mut self, scope: &mut Scope<'a>, variable: Variable<'a>, span: &Span) -> Sized {
+    fn variable(&mut self, scope: &mut Scope<'a>, variable: Variable<'a>, span: &Span) -> SizeResult {
         if let Some(&known) = scope.known.get(&variable) {
             return Ok(known);
         }
         let met = scope.open.iter().position(|(open, _)| *open == variable);
         if let Some((at, &(_, queries))) = met.and_then(|at| Some((at, scope.open.get(at)?))) {
             // For the engine the name could be another variable here.
-            if variable.bound == Bound::Here || scope.queries > queries {
+            if variable.bound == BindingSite::AtDeclaration || scope.queries > queries {
                 let message = format!("`{}` is used in what gives it its value", span.text());
                 return Err(too_large(span, message, "give one of both another name"));
             }
@@ -328,9 +328,9 @@ impl<'a> Growth<'a> {
         let mut size = Size::NONE;
         for origin in definition.names.origins.get(&variable).into_iter().flatten() {
             size = size.either(match *origin {
-                Origin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
-                Origin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
-                Origin::Argument(argument, levels) => {
+                ValueOrigin::Inside(expr, levels) => inside(self.expr(scope, expr)?, levels),
+                ValueOrigin::Key(expr, levels) => inside(self.expr(scope, expr)?.any_key(), levels),
+                ValueOrigin::Argument(argument, levels) => {
                     let given = scope.arguments.get(argument).copied().unwrap_or(Size::ONE);
                     inside(given, levels)
                 }
@@ -346,7 +346,7 @@ impl<'a> Growth<'a> {
         Ok(size)
     }
 
-    fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> Sized {
+    fn call(&mut self, scope: &mut Scope<'a>, function: &'a Expr, parameters: &'a [ExprRef]) -> SizeResult {
         let place = self.modules.get(scope.definition.module);
         let rule = place.and_then(|place| function_path(place, &self.rules, function));
         let name = graph::chain(function)
@@ -385,36 +385,44 @@ fn scope_is_global(name: &str) -> bool {
 }
 
 /// The size of the result of a built-in function.
-fn result(function: &Expr, gives: Gives, arguments: &[Size]) -> Sized {
+fn result(function: &Expr, gives: ResultSize, arguments: &[Size]) -> SizeResult {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
     let first = argument(0);
     let all = arguments.iter().copied().fold(Size::NONE, Size::joined);
     written(function, gives, all)?;
     Ok(match gives {
-        Gives::Fact | Gives::Small => Size::ONE,
-        Gives::Sum => Size::flat(first.scalar, 1),
-        Gives::Scalar { factor } => Size::flat(first.scalar, factor),
-        Gives::First => first,
-        Gives::Item => first.any_item().either(argument(2)),
-        Gives::Keys => first.keys(),
-        Gives::Joined => all,
-        Gives::Merged => first.merged(),
-        Gives::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
-        Gives::Pieces => first.pieces(),
-        Gives::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
-        Gives::Formatted => Size::flat(all.written(), 1),
+        ResultSize::Fact | ResultSize::Small => Size::ONE,
+        ResultSize::Sum => Size::flat(first.scalar, 1),
+        ResultSize::Scalar { factor } => Size::flat(first.scalar, factor),
+        ResultSize::First => first,
+        ResultSize::Item => first.any_item().either(argument(2)),
+        ResultSize::Keys => first.keys(),
+        ResultSize::Joined => all,
+        ResultSize::Merged => first.merged(),
+        ResultSize::Parts => Size::literal((0..4).map(|_| (Some(Size::ONE), Size::ONE))),
+        ResultSize::Pieces => first.pieces(),
+        ResultSize::Concatenated => Size::flat(all.tree.saturating_add(argument(1).length), 1),
+        ResultSize::Formatted => Size::flat(all.written(), 1),
     })
 }
 
 /// Refuses arguments that are too large to be written out. `sprintf` writes them out, and so does
 /// the engine in the error of any function whose argument has the wrong type.
-fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnostic>> {
+fn written(function: &Expr, gives: ResultSize, all: Size) -> Result<(), Box<Diagnostic>> {
     let allowed = match gives {
-        Gives::Fact => return Ok(()),
-        Gives::Sum | Gives::First | Gives::Item | Gives::Keys | Gives::Joined | Gives::Merged => TABLE_NODES,
-        Gives::Small | Gives::Scalar { .. } | Gives::Parts | Gives::Pieces | Gives::Concatenated | Gives::Formatted => {
-            WRITTEN_NODES
-        }
+        ResultSize::Fact => return Ok(()),
+        ResultSize::Sum
+        | ResultSize::First
+        | ResultSize::Item
+        | ResultSize::Keys
+        | ResultSize::Joined
+        | ResultSize::Merged => TABLE_NODES,
+        ResultSize::Small
+        | ResultSize::Scalar { .. }
+        | ResultSize::Parts
+        | ResultSize::Pieces
+        | ResultSize::Concatenated
+        | ResultSize::Formatted => WRITTEN_NODES,
     };
     let observed = all.written();
     if observed > allowed {
@@ -428,7 +436,7 @@ fn written(function: &Expr, gives: Gives, all: Size) -> Result<(), Box<Diagnosti
     Ok(())
 }
 
-fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> Sized {
+fn arithmetic(expr: &Expr, op: &ArithOp, left: Size, right: Size) -> SizeResult {
     let digits = match op {
         // This can also be the difference of two sets.
         ArithOp::Sub => return Ok(left.either(Size::flat(right.scalar, 1))),

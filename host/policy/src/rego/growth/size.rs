@@ -9,16 +9,16 @@ use serde_json::Value as Json;
 use super::super::{INSTRUCTIONS, MEMORY_BYTES};
 
 /// Bytes of text or digits that count as one node.
-const TEXT_UNIT: usize = 64;
+const BYTES_PER_NODE: usize = 64;
 /// Size of a text of `input`, in nodes: 512 bytes.
 const INPUT_TEXT: u64 = 8;
 /// Number of items of a list of `input` whose schema has no `maxItems`.
 const INPUT_ITEMS: u64 = 256;
 /// Maximum number of iterations of all loops of one decision together: each costs an instruction.
-const TURNS: u64 = INSTRUCTIONS as u64;
+const MAX_ITERATIONS: u64 = INSTRUCTIONS as u64;
 /// Number of values that fit into the memory of one decision at 16 bytes or more each, doubled
 /// because a built-in can overshoot.
-const SLOTS: u64 = MEMORY_BYTES / 8;
+const MAX_VALUES: u64 = MEMORY_BYTES / 8;
 
 /// How large a value can be. All counts saturate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -65,12 +65,12 @@ impl Size {
 
     /// A text of `bytes`.
     pub(super) fn text(bytes: usize) -> Self {
-        Self::scalar(1 + (bytes / TEXT_UNIT) as u64)
+        Self::scalar(1 + (bytes / BYTES_PER_NODE) as u64)
     }
 
     /// The pieces that `split` makes: up to one for each byte.
     pub(super) fn pieces(self) -> Self {
-        let length = self.scalar.saturating_mul(TEXT_UNIT as u64).saturating_add(1);
+        let length = self.scalar.saturating_mul(BYTES_PER_NODE as u64).saturating_add(1);
         Self {
             tree: length.saturating_add(self.scalar),
             shared: self.scalar,
@@ -97,8 +97,8 @@ impl Size {
     /// What the iterations build is new each time, so memory bounds it. What they refer to is not
     /// bounded by memory.
     pub(super) fn collected(key: Option<Self>, value: Self, turns: u64) -> Self {
-        let mut whole = Self { depth: 1, ..Self::ONE }.grown(key, value, turns.min(TURNS));
-        whole.tree = whole.tree.min(SLOTS.saturating_mul(whole.shared.max(1)));
+        let mut whole = Self { depth: 1, ..Self::ONE }.grown(key, value, turns.min(MAX_ITERATIONS));
+        whole.tree = whole.tree.min(MAX_VALUES.saturating_mul(whole.shared.max(1)));
         whole
     }
 

@@ -4,7 +4,7 @@ use regorus::unstable::{Module, Parser, Source};
 use regorus::{Engine, Value};
 use serde_json::json;
 
-use super::{Growth, check};
+use super::{SizeEstimator, check};
 use crate::rego::Front;
 
 /// Each form computes `NEW` from `OLD`.
@@ -151,7 +151,7 @@ fn compare(forms: &[&str]) -> usize {
     if !check(&modules, &data, Front::Extensions).is_empty() {
         return 0;
     }
-    let mut growth = Growth::new(&modules, &data, Front::Extensions);
+    let mut growth = SizeEstimator::new(&modules, &data, Front::Extensions);
     let mut engine = Engine::new();
     for (name, text) in [("policy.rego", text.as_str()), ("lib.rego", LIB)] {
         engine.add_policy(name.to_owned(), text.to_owned()).unwrap();

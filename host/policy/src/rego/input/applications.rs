@@ -10,10 +10,12 @@ use regorus::value::Object;
 
 use super::kubernetes::request;
 use super::{Principal, RbacVerdict, labels, named, verdict};
-use crate::application_request::{Access, Found, Listed, Operation, Owned, Whom};
-use crate::applications::Governed;
+use crate::application_request::{
+    ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
+};
+use crate::applications::IndexedApplication;
 use crate::impersonate::Impersonation;
-use crate::impersonate::service_account::{self, Acting, By};
+use crate::impersonate::service_account::{self, AccountSource, DerivedAccount};
 use tollgate_config::ImpersonationMode;
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::one_line;
@@ -40,9 +42,9 @@ pub struct ApplicationVerdicts<'a> {
 
 /// The facts about an Application for which the gateway can act.
 #[derive(Clone, Copy, Debug)]
-pub struct ApplicationKnown<'a> {
+pub struct ApplicationDetails<'a> {
     /// The Application, and who acts for it when service accounts act.
-    pub governed: &'a Governed,
+    pub governed: &'a IndexedApplication,
     /// Its project.
     pub project: &'a Project,
     /// Its destination cluster.
@@ -52,7 +54,7 @@ pub struct ApplicationKnown<'a> {
     /// Whether service accounts act.
     pub mode: ImpersonationMode,
     /// Who acts.
-    pub whom: &'a Whom,
+    pub whom: &'a ActingIdentity,
 }
 
 /// The parts of the input that are the same for all requests of one caller about one Application.
@@ -61,8 +63,8 @@ pub struct ApplicationFacts(Object);
 
 impl ApplicationFacts {
     /// Takes some 10 µs: call it once per caller and Application.
-    pub fn new(principal: &Principal, known: &ApplicationKnown<'_>, verdicts: &ApplicationVerdicts<'_>) -> Self {
-        let ApplicationKnown {
+    pub fn new(principal: &Principal, known: &ApplicationDetails<'_>, verdicts: &ApplicationVerdicts<'_>) -> Self {
+        let ApplicationDetails {
             governed,
             project,
             cluster,
@@ -131,10 +133,14 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
 }
 
 /// Who acts, and who would act if service accounts acted.
-fn identity(mode: ImpersonationMode, whom: &Whom, acting: &Result<Acting, service_account::Error>) -> Value {
+fn identity(
+    mode: ImpersonationMode,
+    whom: &ActingIdentity,
+    acting: &Result<DerivedAccount, service_account::Error>,
+) -> Value {
     let acts = match whom {
-        Whom::Controller => "gateway",
-        Whom::Account(_) => "account",
+        ActingIdentity::Gateway => "gateway",
+        ActingIdentity::Account(_) => "account",
     };
     let what = match acting {
         Ok(acting) => ("acting", decided(acting)),
@@ -143,8 +149,8 @@ fn identity(mode: ImpersonationMode, whom: &Whom, acting: &Result<Acting, servic
     named([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
 }
 
-fn decided(acting: &Acting) -> Value {
-    let Acting {
+fn decided(acting: &DerivedAccount) -> Value {
+    let DerivedAccount {
         account,
         impersonation,
         by,
@@ -159,12 +165,12 @@ fn decided(acting: &Acting) -> Value {
         parts.push(("name", Value::from(account.name.as_str())));
     }
     match by {
-        By::Entry { index, location } => {
+        AccountSource::Entry { index, location } => {
             parts.push(("by", Value::from("entry")));
             parts.push(("index", Value::from(u64::try_from(*index).unwrap_or(u64::MAX))));
             parts.push(("location", Value::from(location.to_string())));
         }
-        By::Fallback(_) => parts.push(("by", Value::from("fallback"))),
+        AccountSource::Fallback(_) => parts.push(("by", Value::from("fallback"))),
     }
     parts
         .into_iter()
@@ -188,11 +194,11 @@ pub struct ApplicationInput<'a> {
     /// The request into the cluster.
     pub attributes: &'a Attributes,
     /// Whether it may change anything.
-    pub wanted: Access,
+    pub wanted: ReadOrWrite,
     /// The operation on live objects.
-    pub operation: Operation,
+    pub operation: ObjectOperation,
     /// What the host found out about its object.
-    pub found: Found<'a>,
+    pub found: ObjectChecks<'a>,
 }
 
 impl ApplicationInput<'_> {
@@ -210,14 +216,14 @@ impl ApplicationInput<'_> {
                 super::object([(&keys.permitted, Value::from(false)), (&keys.reason, reason)])
             };
             let restriction = match self.found.listed {
-                Listed::Permitted => permitted(),
-                Listed::Refused(reason) => refused(reason),
+                ProjectListCheck::Permitted => permitted(),
+                ProjectListCheck::Refused(reason) => refused(reason),
             };
             input.insert(keys.restriction.clone(), restriction);
             match self.found.owned {
-                Owned::Unasked => None,
-                Owned::Permitted => input.insert(keys.object.clone(), permitted()),
-                Owned::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),
+                OwnershipCheck::NotChecked => None,
+                OwnershipCheck::Permitted => input.insert(keys.object.clone(), permitted()),
+                OwnershipCheck::Refused(reason) => input.insert(keys.object.clone(), refused(reason)),
             };
             input.into_value()
         })

@@ -3,7 +3,7 @@
 //! host found out about one part of it.
 //!
 //! One request can ask about a thousand Applications. What they have in common is built once:
-//! [`SetFacts`] for the request, a [`Fact`] for each project, source and destination.
+//! [`ApplicationSetFacts`] for the request, a [`CheckedFact`] for each project, source and destination.
 //!
 //! Security: the input contains no credential and no whole Application object.
 
@@ -45,7 +45,7 @@ thread_local! {
 
 /// An ApplicationSet, as policies see it.
 #[derive(Clone, Copy, Debug)]
-pub struct KnownSet<'a> {
+pub struct ApplicationSetDetails<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
@@ -62,12 +62,12 @@ pub struct KnownSet<'a> {
 
 /// The parts of the input that are the same for one whole request.
 #[derive(Clone, Debug)]
-pub struct SetFacts(Object);
+pub struct ApplicationSetFacts(Object);
 
-impl SetFacts {
+impl ApplicationSetFacts {
     /// Takes some microseconds: call it once per request.
-    pub fn new(principal: &Principal, operation: &str, set: &KnownSet<'_>) -> Self {
-        let KnownSet {
+    pub fn new(principal: &Principal, operation: &str, set: &ApplicationSetDetails<'_>) -> Self {
+        let ApplicationSetDetails {
             namespace,
             name,
             project,
@@ -100,9 +100,9 @@ impl SetFacts {
 /// What the host found out about one thing: whether it is permitted, why not, and what it is.
 /// Cloning is cheap: it only counts a reference.
 #[derive(Clone, Debug)]
-pub struct Fact(Value);
+pub struct CheckedFact(Value);
 
-impl Fact {
+impl CheckedFact {
     /// A verdict without further facts.
     ///
     /// - `refused`: why it is not permitted; `None` if it is.
@@ -153,7 +153,7 @@ impl Fact {
 
 /// A permission that was looked up.
 #[derive(Clone, Copy, Debug)]
-pub struct CheckFact<'a> {
+pub struct RbacCheck<'a> {
     /// RBAC resource.
     pub resource: &'a str,
     /// RBAC action.
@@ -166,7 +166,7 @@ pub struct CheckFact<'a> {
 
 /// An Application that is written, deleted or left as it is.
 #[derive(Clone, Debug)]
-pub struct ApplicationPart<'a> {
+pub struct ApplicationChange<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// Its name.
@@ -176,29 +176,29 @@ pub struct ApplicationPart<'a> {
     /// `create`, `update`, `delete` or `keep`.
     pub action: &'static str,
     /// Whether the object is one that may be written.
-    pub object: Fact,
+    pub object: CheckedFact,
     /// Whether the object is new or belongs to the set.
-    pub ownership: Fact,
+    pub ownership: CheckedFact,
     /// Its project, source and destination; `None` if it is deleted.
-    pub placed: Option<Placed>,
+    pub placed: Option<PlacementChecks>,
 }
 
 /// The facts about an Application that exists afterwards.
 #[derive(Clone, Debug)]
-pub struct Placed {
+pub struct PlacementChecks {
     /// Its project.
-    pub project: Fact,
+    pub project: CheckedFact,
     /// Whether the project takes Applications of its namespace.
-    pub namespace: Fact,
+    pub namespace: CheckedFact,
     /// Whether the project permits its repositories.
-    pub source: Fact,
+    pub source: CheckedFact,
     /// Whether the project permits its destination.
-    pub destination: Fact,
+    pub destination: CheckedFact,
 }
 
 /// What a question to the policy is about.
 #[derive(Clone, Debug)]
-pub enum Subject<'a> {
+pub enum ApplicationSetStage<'a> {
     /// The set itself.
     Set,
     /// A repository that a generator reads.
@@ -206,7 +206,7 @@ pub enum Subject<'a> {
         /// Its URL.
         url: &'a str,
         /// Whether the gateway may connect to it.
-        reach: Fact,
+        reach: CheckedFact,
     },
     /// A cluster that a generator lists.
     Cluster {
@@ -221,10 +221,10 @@ pub enum Subject<'a> {
         kind: &'static str,
     },
     /// An Application.
-    Application(ApplicationPart<'a>),
+    Application(ApplicationChange<'a>),
 }
 
-impl Subject<'_> {
+impl ApplicationSetStage<'_> {
     fn stage(&self) -> &'static str {
         match self {
             Self::Set => "set",
@@ -239,18 +239,18 @@ impl Subject<'_> {
 /// Input of `data.tollgate.applicationsets.decision`. The schema is
 /// [`application_set_input_schema`]; docs/policies.md explains it.
 #[derive(Clone, Debug)]
-pub struct SetInput<'a> {
+pub struct ApplicationSetInput<'a> {
     /// What all questions of a request have in common.
-    pub facts: &'a SetFacts,
+    pub facts: &'a ApplicationSetFacts,
     /// What this question is about.
-    pub subject: Subject<'a>,
+    pub subject: ApplicationSetStage<'a>,
     /// Permissions that were looked up for it.
-    pub checks: &'a [CheckFact<'a>],
+    pub checks: &'a [RbacCheck<'a>],
     /// Why RBAC refuses it; `None` if it does not.
     pub refused: Option<&'a str>,
 }
 
-impl SetInput<'_> {
+impl ApplicationSetInput<'_> {
     /// The value on which a bundle decides. Takes two microseconds for an Application.
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
@@ -258,19 +258,19 @@ impl SetInput<'_> {
             input.insert(keys.stage.clone(), Value::from(self.subject.stage()));
             input.insert(keys.rbac.clone(), self.rbac(keys));
             match &self.subject {
-                Subject::Set => {}
-                Subject::Repository { url, reach } => {
+                ApplicationSetStage::Set => {}
+                ApplicationSetStage::Repository { url, reach } => {
                     input.insert(keys.repository.clone(), named([("url", Value::from(*url))]));
                     input.insert(keys.source.clone(), reach.0.clone());
                 }
-                Subject::Cluster { name, server } => {
+                ApplicationSetStage::Cluster { name, server } => {
                     let cluster = named([("name", Value::from(*name)), ("server", Value::from(*server))]);
                     input.insert(keys.cluster.clone(), cluster);
                 }
-                Subject::Generator { kind } => {
+                ApplicationSetStage::Generator { kind } => {
                     input.insert(keys.generator.clone(), named([("kind", Value::from(*kind))]));
                 }
-                Subject::Application(part) => application(keys, part, &mut input),
+                ApplicationSetStage::Application(part) => application(keys, part, &mut input),
             }
             input.into_value()
         })
@@ -288,8 +288,8 @@ impl SetInput<'_> {
     }
 }
 
-fn check(keys: &Keys, check: &CheckFact<'_>) -> Value {
-    let CheckFact {
+fn check(keys: &Keys, check: &RbacCheck<'_>) -> Value {
+    let RbacCheck {
         resource,
         action,
         object,
@@ -307,8 +307,8 @@ fn check(keys: &Keys, check: &CheckFact<'_>) -> Value {
     value.into_value()
 }
 
-fn application(keys: &Keys, part: &ApplicationPart<'_>, input: &mut Object) {
-    let ApplicationPart {
+fn application(keys: &Keys, part: &ApplicationChange<'_>, input: &mut Object) {
+    let ApplicationChange {
         namespace,
         name,
         project,
@@ -327,7 +327,7 @@ fn application(keys: &Keys, part: &ApplicationPart<'_>, input: &mut Object) {
     input.insert(keys.object.clone(), object.0.clone());
     input.insert(keys.ownership.clone(), ownership.0.clone());
     if let Some(placed) = placed {
-        let Placed {
+        let PlacementChecks {
             project,
             namespace,
             source,

@@ -9,18 +9,18 @@ use regorus::Value;
 use regorus::value::Object;
 use serde_json::json;
 
-use crate::impersonate::{Impersonation, Known};
+use crate::impersonate::{AccessInput, Impersonation};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::user::Identity;
 
 /// The parts of the input that are the same for all requests of one access.
 #[derive(Clone, Debug)]
-pub struct Standing(Object);
+pub struct KubernetesFacts(Object);
 
-impl Standing {
+impl KubernetesFacts {
     /// Takes some 10 µs: call it once per access.
-    pub fn new(known: Known, impersonation: &Impersonation) -> Self {
-        let Known {
+    pub fn new(known: AccessInput, impersonation: &Impersonation) -> Self {
+        let AccessInput {
             agent,
             user,
             access,
@@ -88,7 +88,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct KubernetesInput<'a> {
     /// The caller, the agent and the impersonated identity.
-    pub standing: &'a Standing,
+    pub standing: &'a KubernetesFacts,
     /// The request to the cluster.
     pub attributes: &'a Attributes,
 }

@@ -1,9 +1,9 @@
-use super::{Reads, RequestParts};
+use super::{InputDependencies, RequestParts};
 use crate::rego::{Front, Source, compile};
 
 /// What a bundle reads if its decision depends on `condition`. `imports` are lines in front of the
 /// rule.
-fn reads(imports: &str, condition: &str) -> Reads {
+fn reads(imports: &str, condition: &str) -> InputDependencies {
     let policy = format!(
         "package tollgate.extensions\n{imports}\n\ndefault decision := {{\"allow\": false}}\n\n\
          decision := {{\"allow\": true}} if {{\n\t{condition}\n}}\n"
@@ -11,7 +11,7 @@ fn reads(imports: &str, condition: &str) -> Reads {
     read_files(&[("policy.rego", &policy), ("cases.yaml", "[]")])
 }
 
-fn read_files(files: &[(&str, &str)]) -> Reads {
+fn read_files(files: &[(&str, &str)]) -> InputDependencies {
     let folder = tempfile::tempdir().unwrap();
     for (name, text) in files {
         std::fs::write(folder.path().join(name), text).unwrap();
@@ -32,7 +32,7 @@ fn a_policy_that_reads_no_request_says_so() {
         "some key; input.principal[key] == \"x\"",
         "input.destination.permitted; input.extension.scope == \"application\"",
     ] {
-        assert_eq!(reads("", condition), Reads::default(), "{condition}");
+        assert_eq!(reads("", condition), InputDependencies::default(), "{condition}");
     }
 }
 
@@ -74,7 +74,10 @@ fn imports_of_the_input_are_not_followed_further() {
         reads("import input.request.method", "method == \"GET\"").request,
         RequestParts::Method
     );
-    assert_eq!(reads("import input.principal as p", "p.id == \"a\""), Reads::default());
+    assert_eq!(
+        reads("import input.principal as p", "p.id == \"a\""),
+        InputDependencies::default()
+    );
 }
 
 #[test]
@@ -109,7 +112,7 @@ fn a_condition_in_cel_counts_for_everything() {
     ]);
     assert_eq!(
         found,
-        Reads {
+        InputDependencies {
             request: RequestParts::All,
             candidates: true
         }

@@ -4,7 +4,7 @@ use std::time::Instant;
 use regorus::Value;
 use serde_json::json;
 
-use super::super::source::{File, Kind, Source};
+use super::super::source::{File, FileKind, Source};
 use super::super::{Bundle, Error, Front, STUCK_AFTER, TIME, compile};
 
 /// A policy that compares two trees of `2^levels` nodes for every request but DELETE. The memory
@@ -23,7 +23,7 @@ fn doubling(levels: usize) -> Source {
     Source {
         front: Front::Extensions,
         files: vec![File {
-            kind: Kind::Policy,
+            kind: FileKind::Policy,
             path: "policy.rego".into(),
             stem: "policy".into(),
             text,

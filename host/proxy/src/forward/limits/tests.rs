@@ -7,7 +7,7 @@ fn some(number: u32) -> Option<NonZeroU32> {
     NonZeroU32::new(number)
 }
 
-fn refusal(limiter: &Arc<Limiter>, person: u64) -> (Exhausted, u64) {
+fn refusal(limiter: &Arc<Limiter>, person: u64) -> (LimitKind, u64) {
     let refused = limiter.acquire(person).expect_err("a refusal");
     (refused.exhausted, refused.retry_after_seconds)
 }
@@ -33,7 +33,7 @@ fn concurrency_is_given_back() {
     });
     let first = limiter.acquire(1).unwrap();
     let _second = limiter.acquire(2).unwrap();
-    assert_eq!(refusal(&limiter, 3), (Exhausted::ExtensionConcurrency, 1));
+    assert_eq!(refusal(&limiter, 3), (LimitKind::ExtensionConcurrency, 1));
     drop(first);
     limiter.acquire(3).unwrap();
 }
@@ -44,7 +44,7 @@ fn one_person_does_not_use_the_others_share() {
     spec.per_person.concurrency = some(1);
     let limiter = Limiter::new(&spec);
     let first = limiter.acquire(1).unwrap();
-    assert_eq!(refusal(&limiter, 1), (Exhausted::PersonConcurrency, 1));
+    assert_eq!(refusal(&limiter, 1), (LimitKind::PersonConcurrency, 1));
     let _other = limiter.acquire(2).unwrap();
     drop(first);
     limiter.acquire(1).unwrap();
@@ -55,7 +55,7 @@ fn at(milliseconds: u64) -> Duration {
     Duration::from_millis(milliseconds)
 }
 
-fn refusal_at(limiter: &Arc<Limiter>, person: u64, milliseconds: u64) -> (Exhausted, u64) {
+fn refusal_at(limiter: &Arc<Limiter>, person: u64, milliseconds: u64) -> (LimitKind, u64) {
     let refused = limiter.acquire_at(person, at(milliseconds)).expect_err("a refusal");
     (refused.exhausted, refused.retry_after_seconds)
 }
@@ -71,16 +71,16 @@ fn rates_allow_the_burst_and_then_the_rate() {
     for _ in 0..3 {
         limiter.acquire_at(1, at(0)).unwrap();
     }
-    assert_eq!(refusal_at(&limiter, 1, 0), (Exhausted::ExtensionRate, 1));
-    assert_eq!(refusal_at(&limiter, 1, 499), (Exhausted::ExtensionRate, 1));
+    assert_eq!(refusal_at(&limiter, 1, 0), (LimitKind::ExtensionRate, 1));
+    assert_eq!(refusal_at(&limiter, 1, 499), (LimitKind::ExtensionRate, 1));
     limiter.acquire_at(1, at(500)).unwrap();
-    assert_eq!(refusal_at(&limiter, 1, 500).0, Exhausted::ExtensionRate);
+    assert_eq!(refusal_at(&limiter, 1, 500).0, LimitKind::ExtensionRate);
     for _ in 0..3 {
         limiter.acquire_at(1, at(60_000)).unwrap();
     }
     assert_eq!(
         refusal_at(&limiter, 1, 60_000).0,
-        Exhausted::ExtensionRate,
+        LimitKind::ExtensionRate,
         "unused time is not saved up"
     );
 }
@@ -91,7 +91,7 @@ fn a_person_above_the_rate_waits_and_others_do_not() {
     spec.per_person.requests_per_second = some(1);
     let limiter = Limiter::new(&spec);
     limiter.acquire_at(1, at(0)).unwrap();
-    assert_eq!(refusal_at(&limiter, 1, 0), (Exhausted::PersonRate, 1));
+    assert_eq!(refusal_at(&limiter, 1, 0), (LimitKind::PersonRate, 1));
     limiter.acquire_at(2, at(0)).unwrap();
     limiter.acquire_at(1, at(1000)).unwrap();
 }
@@ -106,7 +106,7 @@ fn what_the_extension_refuses_costs_the_person_nothing() {
     let limiter = Limiter::new(&spec);
     let open = limiter.acquire_at(1, at(0)).unwrap();
     for _ in 0..5 {
-        assert_eq!(refusal_at(&limiter, 2, 0).0, Exhausted::ExtensionConcurrency);
+        assert_eq!(refusal_at(&limiter, 2, 0).0, LimitKind::ExtensionConcurrency);
     }
     drop(open);
     limiter.acquire_at(2, at(0)).unwrap();
@@ -120,7 +120,7 @@ fn the_table_of_persons_is_bounded() {
     let shards = u64::try_from(SHARDS).unwrap();
     let persons = u64::try_from(SHARD_PERSONS).unwrap();
     let mut open: Vec<_> = (0..persons).map(|n| limiter.acquire(n * shards).unwrap()).collect();
-    assert_eq!(refusal(&limiter, persons * shards).0, Exhausted::PersonConcurrency);
+    assert_eq!(refusal(&limiter, persons * shards).0, LimitKind::PersonConcurrency);
     limiter.acquire(1).expect("another shard has room");
     open.pop();
     limiter.acquire(persons * shards).expect("who left makes room");
@@ -136,7 +136,7 @@ fn waiting_is_said_in_whole_seconds() {
         (2_500_000_000, 3),
     ] {
         assert_eq!(
-            refused(Exhausted::ExtensionRate, nanoseconds).retry_after_seconds,
+            refused(LimitKind::ExtensionRate, nanoseconds).retry_after_seconds,
             seconds
         );
     }

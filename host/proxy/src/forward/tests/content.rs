@@ -5,7 +5,7 @@ use super::*;
 #[tokio::test]
 async fn content_on_its_way_up_is_not_silence() {
     let backend = backend::Backend::start(|seen| Reply::ok(&seen.content.len().to_string())).await;
-    let world = World::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
+    let world = TestServer::start(backend.address, |spec| spec.timeouts.idle = Some(SHORT * 2)).await;
     let mut client = Client::connect(world.address).await;
     client
         .send(&request("POST /extensions/metrics/x", "Content-Length: 6\r\n"))
@@ -41,7 +41,7 @@ async fn events_arrive_one_by_one() {
             number += 1;
         }
     });
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request(GET, "")).await;
     assert_eq!(
@@ -82,7 +82,7 @@ const LARGE: usize = 100 * 1024 * 1024;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_hundred_megabytes_come_down() {
     let (address, _) = firehose(LARGE).await;
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request(GET, "Connection: close\r\n")).await;
     assert_eq!(
@@ -95,7 +95,7 @@ async fn a_hundred_megabytes_come_down() {
 #[tokio::test]
 async fn a_client_that_does_not_read_holds_the_backend_back() {
     let (address, sent) = firehose(10 * LARGE).await;
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request(GET, "")).await;
     assert_eq!(client.head().await.unwrap().status, 200);
@@ -140,7 +140,7 @@ async fn a_hundred_megabytes_go_up() {
             .await
             .unwrap();
     });
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client
         .send(&request(
@@ -164,7 +164,7 @@ async fn content_above_the_bound_is_413() {
         ..limits()
     };
     let specs = [spec("metrics", &format!("http://{}", backend.address))];
-    let world = World::with(Gateway::new(&specs).unwrap(), small, None).await;
+    let world = TestServer::with(Gateway::new(&specs).unwrap(), small, None).await;
     let post = |lines: &str, content: &str| {
         let mut bytes = request("POST /extensions/metrics/x", lines);
         bytes.extend_from_slice(content.as_bytes());
@@ -193,7 +193,7 @@ async fn content_above_the_bound_is_413() {
 #[tokio::test]
 async fn the_client_is_told_to_continue() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     client
         .send(&request(
@@ -224,7 +224,7 @@ async fn trailers_pass_both_ways() {
         Reply::Bytes(format!("{head}1\r\na\r\n0\r\nx-sum: 1\r\n\r\n").into_bytes())
     })
     .await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     let lines = "TE: trailers\r\nTransfer-Encoding: chunked\r\nTrailer: x-up, Argocd-Username\r\nConnection: close\r\n";
     let mut bytes = request("POST /extensions/metrics/x", lines);
@@ -244,7 +244,7 @@ async fn trailers_pass_both_ways() {
 #[tokio::test]
 async fn trailers_can_be_left_behind() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let lines = "Transfer-Encoding: chunked\r\nTrailer: x-up\r\nConnection: close\r\n";
     for (path, trailer) in [("x", "x-up: 2\r\n"), ("without-trailers", "")] {
         let mut client = Client::connect(world.address).await;
@@ -262,7 +262,7 @@ async fn trailers_can_be_left_behind() {
 async fn permits_last_as_long_as_the_content() {
     let start = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\na";
     let backend = backend::Backend::start(|_| Reply::Stall(start.to_vec())).await;
-    let world = World::start(backend.address, |spec| {
+    let world = TestServer::start(backend.address, |spec| {
         spec.limits.concurrency = std::num::NonZeroU32::new(1)
     })
     .await;

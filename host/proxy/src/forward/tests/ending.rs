@@ -9,12 +9,12 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
 use super::*;
-use tollgate_identity::sessions::{EndSignal, Ending};
+use tollgate_identity::sessions::{EndReason, EndSignal};
 
 const EVENT: &[u8] = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n";
-const ENDINGS: [(Ending, &str); 2] = [
-    (Ending::Revoked, "the caller's session was revoked"),
-    (Ending::Expired, "the caller's credential ended"),
+const ENDINGS: [(EndReason, &str); 2] = [
+    (EndReason::Revoked, "the caller's session was revoked"),
+    (EndReason::Expired, "the caller's credential ended"),
 ];
 
 #[tokio::test]
@@ -22,7 +22,7 @@ async fn the_wait_for_a_head_ends() {
     for (ending, said) in ENDINGS {
         let backend = backend::Backend::start(|_| Reply::Stall(Vec::new())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = World::ended_by(backend.address, signal).await;
+        let world = TestServer::ended_by(backend.address, signal).await;
         let mut client = Client::connect(world.address).await;
         client.send(&request(GET, "")).await;
         eventually(|| backend.seen().len() == 1).await;
@@ -38,9 +38,9 @@ async fn the_wait_for_a_head_ends() {
 async fn nothing_is_sent_after_the_end() {
     let backend = backend::Backend::start(|_| Reply::ok("x")).await;
     let (end, signal) = EndSignal::for_test();
-    let world = World::ended_by(backend.address, signal).await;
+    let world = TestServer::ended_by(backend.address, signal).await;
     assert_eq!(get(&world).await.status, 200, "before the end all is as ever");
-    end(Ending::Revoked);
+    end(EndReason::Revoked);
     assert_eq!(get(&world).await.status, 401);
     assert_eq!(backend.seen().len(), 1);
 }
@@ -50,7 +50,7 @@ async fn a_response_is_cut() {
     for (ending, _) in ENDINGS {
         let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = World::ended_by(backend.address, signal).await;
+        let world = TestServer::ended_by(backend.address, signal).await;
         let mut client = Client::connect(world.address).await;
         client.send(&request(GET, "")).await;
         assert_eq!(client.head().await.unwrap().status, 200);
@@ -78,11 +78,11 @@ async fn a_response_that_never_pauses_is_cut() {
         count.fetch_add(1, Ordering::SeqCst);
     });
     let (end, signal) = EndSignal::for_test();
-    let world = World::ended_by(address, signal).await;
+    let world = TestServer::ended_by(address, signal).await;
     let mut client = Client::connect(world.address).await;
     client.send(&request(GET, "")).await;
     client.through(b"a\r\n1\r\na\r\n1\r\na\r\n").await;
-    end(Ending::Revoked);
+    end(EndReason::Revoked);
     assert!(!client.rest().await.ends_with(b"0\r\n\r\n"));
     eventually(|| stopped.load(Ordering::SeqCst) == 1).await;
 }
@@ -107,7 +107,7 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
             counts.1.fetch_add(1, Ordering::SeqCst);
         });
         let (end, signal) = EndSignal::for_test();
-        let world = World::ended_by(address, signal).await;
+        let world = TestServer::ended_by(address, signal).await;
         let mut client = Client::connect(world.address).await;
         client
             .send(&request("POST /extensions/metrics/x", "Content-Length: 1000\r\n"))
@@ -121,7 +121,7 @@ async fn an_upload_is_cut_before_the_response_and_beside_it() {
             eventually(|| arrived.lock().unwrap().ends_with(b"more")).await;
         }
         assert_eq!(ended.load(Ordering::SeqCst), 0);
-        end(Ending::Revoked);
+        end(EndReason::Revoked);
         if early.is_empty() {
             let answer = client.answer().await.unwrap();
             assert_eq!(
@@ -142,7 +142,7 @@ async fn a_tunnel_is_closed_on_both_sides() {
         let tunnel = b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: SPDY/3.1\r\n\r\nhello";
         let backend = backend::Backend::start(|_| Reply::Stall(tunnel.to_vec())).await;
         let (end, signal) = EndSignal::for_test();
-        let world = World::ended_by(backend.address, signal).await;
+        let world = TestServer::ended_by(backend.address, signal).await;
         let mut client = Client::connect(world.address).await;
         client.send(&request("POST /extensions/metrics/exec", spdy)).await;
         assert_eq!(client.head().await.unwrap().status, 101);
@@ -155,7 +155,10 @@ async fn a_tunnel_is_closed_on_both_sides() {
     }
 }
 
-async fn over_http2(world: &World, window: u32) -> (http2::SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
+async fn over_http2(
+    world: &TestServer,
+    window: u32,
+) -> (http2::SendRequest<Empty<Bytes>>, tokio::task::JoinHandle<()>) {
     let stream = TcpStream::connect(world.address).await.unwrap();
     let handshake = http2::Builder::new(TokioExecutor::new())
         .initial_stream_window_size(window)
@@ -177,7 +180,7 @@ fn http2_get(path: &str) -> http::Request<Empty<Bytes>> {
 async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
     let backend = backend::Backend::start(|_| Reply::Stall(EVENT.to_vec())).await;
     let (end, signal) = EndSignal::for_test();
-    let world = World::ended_by(backend.address, signal).await;
+    let world = TestServer::ended_by(backend.address, signal).await;
     let (mut send, _connection) = over_http2(&world, 65_535).await;
     let mut bodies = Vec::new();
     for path in ["x", "spared"] {
@@ -185,7 +188,7 @@ async fn an_http2_stream_is_reset_and_its_neighbor_goes_on() {
         assert_eq!(body.frame().await.unwrap().unwrap().into_data().unwrap(), "a");
         bodies.push(body);
     }
-    end(Ending::Revoked);
+    end(EndReason::Revoked);
     let error = bodies[0].frame().await.expect("no clean end").unwrap_err();
     assert!(
         error.to_string().contains("reset") || format!("{error:?}").contains("Reset"),
@@ -206,12 +209,12 @@ async fn an_http2_client_that_reads_nothing_loses_its_connection_after_the_end()
             write_stall: SHORT,
             ..limits()
         };
-        let world = World::ended_within(backend.address, signal, short).await;
+        let world = TestServer::ended_within(backend.address, signal, short).await;
         let (mut send, connection) = over_http2(&world, 0).await;
         let response = send.send_request(http2_get("x")).await.unwrap();
         assert_eq!(response.status(), 200);
         if ended {
-            end(Ending::Revoked);
+            end(EndReason::Revoked);
             tokio::time::timeout(Duration::from_secs(20), connection)
                 .await
                 .expect("the end in time")

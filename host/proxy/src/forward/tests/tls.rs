@@ -9,7 +9,7 @@ use tokio::net::TcpListener;
 
 use super::authority::Authority;
 use super::client::Client;
-use super::world::{Gateway, World, limits, request, spec};
+use super::world::{Gateway, TestServer, limits, request, spec};
 use super::{GET, text};
 use tollgate_state::extensions::ExtensionSpec;
 
@@ -55,7 +55,7 @@ async fn call(edit: impl FnOnce(&mut ExtensionSpec, &Authority, &Authority)) -> 
     spec.tls.client_certificate_pem = Some(certificate);
     spec.tls.client_key_pem = Some(key.into());
     edit(&mut spec, &server, &clients);
-    let world = World::with(Gateway::new(&[spec]).unwrap(), limits(), None).await;
+    let world = TestServer::with(Gateway::new(&[spec]).unwrap(), limits(), None).await;
     let answer = Client::connect(world.address).await.exchange(&request(GET, "")).await;
     (answer.status, text(&answer).to_owned())
 }

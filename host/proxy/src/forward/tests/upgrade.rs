@@ -8,7 +8,7 @@ use tokio_tungstenite::tungstenite::Message;
 use super::SHORT;
 use super::backend::{Backend, Reply};
 use super::client::Client;
-use super::world::{World, eventually, request};
+use super::world::{TestServer, eventually, request};
 
 const SPDY: &str = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\nX-Stream-Protocol-Version: v4.channel.k8s.io\r\n\
                     X-Stream-Protocol-Version: v3.channel.k8s.io\r\nContent-Length: 0\r\n";
@@ -27,7 +27,7 @@ async fn websocket_messages_come_back() {
             }
         }
     });
-    let world = World::start(address, |_| {}).await;
+    let world = TestServer::start(address, |_| {}).await;
     let stream = TcpStream::connect(world.address).await.unwrap();
     let (mut socket, response) = tokio_tungstenite::client_async("ws://gateway/extensions/metrics/live", stream)
         .await
@@ -76,7 +76,7 @@ async fn shouter() -> std::net::SocketAddr {
 
 #[tokio::test]
 async fn bytes_pass_in_a_spdy_tunnel() {
-    let world = World::start(shouter().await, |_| {}).await;
+    let world = TestServer::start(shouter().await, |_| {}).await;
     let mut client = Client::connect(world.address).await;
     let answer = client.exchange(&request(EXEC, SPDY)).await;
     assert_eq!((answer.status, answer.values("upgrade")), (101, vec!["SPDY/3.1"]));
@@ -90,7 +90,7 @@ async fn bytes_pass_in_a_spdy_tunnel() {
 #[tokio::test]
 async fn tunnels_end_in_silence_and_with_their_life() {
     for lifetime in [false, true] {
-        let world = World::start(shouter().await, |spec| {
+        let world = TestServer::start(shouter().await, |spec| {
             if lifetime {
                 spec.timeouts.upgrade_lifetime = Some(SHORT);
             } else {
@@ -113,7 +113,7 @@ async fn a_stop_cuts_tunnels_after_the_drain() {
         drain: SHORT,
         ..super::limits()
     };
-    let world = World::with(super::Gateway::new(&[spec]).unwrap(), short, None).await;
+    let world = TestServer::with(super::Gateway::new(&[spec]).unwrap(), short, None).await;
     let mut client = Client::connect(world.address).await;
     assert_eq!(client.exchange(&request(EXEC, SPDY)).await.status, 101);
     world.stop.cancel();
@@ -134,7 +134,7 @@ async fn only_a_101_opens_a_tunnel() {
         ("HTTP/1.1 101 Switching Protocols\r\n\r\n", 502),
     ] {
         let backend = Backend::start(|_| Reply::Bytes(reply.as_bytes().to_vec())).await;
-        let world = World::start(backend.address, |_| {}).await;
+        let world = TestServer::start(backend.address, |_| {}).await;
         let mut client = Client::connect(world.address).await;
         let mut bytes = request(EXEC, SPDY);
         bytes.extend_from_slice(b"GET /extensions/metrics/smuggled HTTP/1.1\r\nHost: gateway\r\n\r\n");
@@ -154,7 +154,7 @@ async fn only_a_101_opens_a_tunnel() {
 async fn a_101_nobody_asked_for_is_502() {
     let reply = "HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n";
     let backend = Backend::start(|_| Reply::Bytes(reply.as_bytes().to_vec())).await;
-    let world = World::start(backend.address, |_| {}).await;
+    let world = TestServer::start(backend.address, |_| {}).await;
     let answer = Client::connect(world.address)
         .await
         .exchange(&request("GET /extensions/metrics/x", ""))

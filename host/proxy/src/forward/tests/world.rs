@@ -13,7 +13,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::forward::{Backend, Body, BuildError, Limiter};
-use crate::headers::{Caller, Identity, Own, clean};
+use crate::headers::{Caller, HostHeaders, Identity, clean};
 use crate::server::{Certificates, Handler, Limits, Peer, Server};
 use crate::target;
 use tollgate_core::diagnostic::Location;
@@ -111,6 +111,10 @@ impl Gateway {
         let (head, body) = request.into_parts();
         let path = Path::of(&head.uri).ok_or_else(|| refuse(StatusCode::NOT_FOUND)(&"no extension"))?;
         target::check_path(head.uri.path()).map_err(|error| bad(&error))?;
+        let valid = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-');
+        if !path.name.bytes().all(valid) {
+            return Err(bad(&target::Error::ExtensionName));
+        }
         let (backend, limiter) = self
             .0
             .get(path.name)
@@ -137,14 +141,14 @@ impl Gateway {
         let identity = Identity::new(&caller)
             .and_then(|identity| identity.with_request_header(&caller))
             .unwrap();
-        let subject = crate::headers::Subject::new(&crate::headers::About {
+        let subject = crate::headers::Subject::new(&crate::headers::ResourceNames {
             namespace: "argocd",
             application: Some(("argocd", "guestbook")),
             project: Some("default"),
             cluster: None,
         });
         let subject = subject.unwrap();
-        let own = Own {
+        let own = HostHeaders {
             identity: &identity,
             subject: &subject,
             assertion: None,
@@ -179,14 +183,14 @@ impl Handler for Gateway {
 }
 
 /// A gateway on loopback.
-pub(crate) struct World {
+pub(crate) struct TestServer {
     pub(crate) address: SocketAddr,
     pub(crate) stop: CancellationToken,
     pub(crate) done: JoinHandle<()>,
     pub(crate) gateway: Arc<Gateway>,
 }
 
-impl World {
+impl TestServer {
     /// One extension `metrics` for the backend at `address`, changed by `edit`.
     pub(crate) async fn start(address: SocketAddr, edit: impl FnOnce(&mut ExtensionSpec)) -> Self {
         let mut spec = spec("metrics", &format!("http://{address}/base"));
@@ -194,12 +198,12 @@ impl World {
         Self::with(Gateway::new(&[spec]).unwrap(), limits(), None).await
     }
 
-    /// As [`World::start`], with exchanges that `signal` ends.
+    /// As [`TestServer::start`], with exchanges that `signal` ends.
     pub(crate) async fn ended_by(address: SocketAddr, signal: EndSignal) -> Self {
         Self::ended_within(address, signal, limits()).await
     }
 
-    /// As [`World::ended_by`].
+    /// As [`TestServer::ended_by`].
     pub(crate) async fn ended_within(address: SocketAddr, signal: EndSignal, limits: Limits) -> Self {
         let spec = spec("metrics", &format!("http://{address}/base"));
         let mut gateway = Gateway::new(&[spec]).unwrap();

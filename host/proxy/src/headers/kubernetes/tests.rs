@@ -7,7 +7,7 @@ use uuid::Uuid;
 
 use super::{check_impersonation, client_impersonates};
 use crate::headers::upstream::{RequestHeader, Upstream};
-use crate::headers::{Cleaned, Error, clean};
+use crate::headers::{CleanedRequest, Error, clean};
 use crate::server::{Peer, Transport};
 use tollgate_core::user::Identity;
 use tollgate_plugin::credential::{Credential, Token};
@@ -15,7 +15,7 @@ use tollgate_policy::impersonate::Impersonation;
 
 const ID: Uuid = Uuid::from_u128(0x0198_0000_0000_7000_8000_0000_0000_0001);
 
-fn cleaned(fields: &[(&str, &[u8])]) -> Cleaned {
+fn cleaned(fields: &[(&str, &[u8])]) -> CleanedRequest {
     let mut request = Request::builder().method(Method::POST).uri("/k8s-proxy/x");
     for (name, value) in fields {
         request = request.header(*name, HeaderValue::from_bytes(value).unwrap());
@@ -24,7 +24,7 @@ fn cleaned(fields: &[(&str, &[u8])]) -> Cleaned {
     clean(request.into_parts().0).unwrap()
 }
 
-fn seal(cleaned: Cleaned, credential: &Credential, impersonation: &Impersonation) -> Result<HeaderMap, Error> {
+fn seal(cleaned: CleanedRequest, credential: &Credential, impersonation: &Impersonation) -> Result<HeaderMap, Error> {
     let target = (Scheme::HTTPS, Authority::from_static("cluster.example:6443"));
     let upstream = Upstream::new(target, "/".to_owned(), vec![], RequestHeader::Absent).unwrap();
     let path = crate::target::join("/", "/x", None).unwrap();

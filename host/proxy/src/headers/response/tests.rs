@@ -1,6 +1,6 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{FROM_CLUSTERS, ORIGIN_WIDE, clean_response, clean_trailers, contain_response};
+use super::{CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_response, clean_trailers, contain_response};
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
@@ -157,9 +157,9 @@ fn from_behind_a_cluster_comes_what_is_listed() {
 
 #[test]
 fn lists_are_sorted_for_the_search() {
-    assert!(ORIGIN_WIDE.is_sorted() && FROM_CLUSTERS.is_sorted());
+    assert!(ORIGIN_WIDE.is_sorted() && CLUSTER_RESPONSE_FIELDS.is_sorted());
     assert!(
-        FROM_CLUSTERS
+        CLUSTER_RESPONSE_FIELDS
             .iter()
             .all(|name| ORIGIN_WIDE.binary_search(name).is_err())
     );

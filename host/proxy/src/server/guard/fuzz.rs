@@ -11,7 +11,7 @@ use hyper::{Request, Response};
 use hyper_util::rt::TokioIo;
 use tokio::io::AsyncWriteExt as _;
 
-use super::{Guard, State};
+use super::{FramingValidator, State};
 use tollgate_fuzz::{Target, inputs, strings};
 
 pub(crate) const TARGETS: &[Target] = &[Target {
@@ -52,7 +52,7 @@ struct Seen {
 /// What the guard reads, byte by byte; how many bytes it passes on; and whether it checked all of
 /// them.
 fn by_guard(data: &[u8]) -> (Seen, usize, bool) {
-    let mut guard = Guard::new(LINE_BYTES);
+    let mut guard = FramingValidator::new(LINE_BYTES);
     let mut seen = Seen::default();
     let mut content = 0;
     for (at, byte) in data.iter().enumerate() {
@@ -72,7 +72,7 @@ fn by_guard(data: &[u8]) -> (Seen, usize, bool) {
         if began && (before != State::RequestLine) {
             seen.contents.push(content);
         }
-        if guard.state == State::Unwatched {
+        if guard.state == State::Unchecked {
             return (seen, data.len(), false);
         }
     }
@@ -122,7 +122,7 @@ fn by_hyper(data: &[u8]) -> Seen {
 /// behind a request. It may refuse more, and then reads no further.
 fn request_guard(data: &[u8]) {
     let (seen, passed, watched) = by_guard(data);
-    let mut whole = Guard::new(LINE_BYTES);
+    let mut whole = FramingValidator::new(LINE_BYTES);
     let at_once = whole.scan(data);
     assert_eq!(at_once.is_ok(), passed == data.len(), "pieces change the verdict");
     if !watched {

@@ -3,11 +3,11 @@ use super::*;
 /// Judges `bytes` whole and cut in two at every place: where they are cut must
 /// not matter.
 fn check(bytes: &[u8], good: bool) {
-    let whole = Guard::new(8192).scan(bytes);
+    let whole = FramingValidator::new(8192).scan(bytes);
     assert_eq!(whole.is_ok(), good, "{:?}", String::from_utf8_lossy(bytes));
     for cut in 1..bytes.len() {
         let (first, second) = bytes.split_at(cut);
-        let mut guard = Guard::new(8192);
+        let mut guard = FramingValidator::new(8192);
         let passed = guard.scan(first).is_ok() && guard.scan(second).is_ok();
         assert_eq!(passed, good, "cut at {cut}: {:?}", String::from_utf8_lossy(bytes));
     }
@@ -71,7 +71,7 @@ fn requests_with_two_framings_are_refused() {
 #[test]
 fn nothing_of_a_refused_line_is_passed_on() {
     let good = b"GET / HTTP/1.1\r\nHost: a\r\n";
-    let mut guard = Guard::new(8192);
+    let mut guard = FramingValidator::new(8192);
     let bytes = [good.as_slice(), b" folded\r\n\r\n"].concat();
     assert_eq!(guard.scan(&bytes), Err(good.len()));
     assert_eq!(guard.scan(b"GET / HTTP/1.1\r\n\r\n"), Err(0), "a refusal is for good");
@@ -79,37 +79,37 @@ fn nothing_of_a_refused_line_is_passed_on() {
 
 #[test]
 fn position_tells_idle_from_slow() {
-    let mut guard = Guard::new(8192);
-    assert_eq!(guard.position(), Position::Between);
+    let mut guard = FramingValidator::new(8192);
+    assert_eq!(guard.position(), RequestPhase::Between);
     guard.scan(b"G").unwrap();
-    assert_eq!(guard.position(), Position::Head);
+    assert_eq!(guard.position(), RequestPhase::Head);
     guard.scan(b"ET / HTTP/1.1\r\nContent-Length: 1\r\n").unwrap();
-    assert_eq!(guard.position(), Position::Head);
+    assert_eq!(guard.position(), RequestPhase::Head);
     guard.scan(b"\r\n").unwrap();
-    assert_eq!(guard.position(), Position::Other);
+    assert_eq!(guard.position(), RequestPhase::Other);
     guard.scan(b"x").unwrap();
-    assert_eq!(guard.position(), Position::Between);
+    assert_eq!(guard.position(), RequestPhase::Between);
 }
 
 #[test]
 fn what_follows_a_switch_is_not_watched() {
-    let mut guard = Guard::new(8192);
+    let mut guard = FramingValidator::new(8192);
     guard
         .scan(b"GET / HTTP/1.1\r\nUpgrade: websocket\r\n\r\n\x81\n\r\x00\n")
         .unwrap();
-    assert_eq!(guard.position(), Position::Other);
+    assert_eq!(guard.position(), RequestPhase::Other);
 }
 
 #[test]
 fn unfinished_lines_are_bounded() {
-    let mut guard = Guard::new(100);
+    let mut guard = FramingValidator::new(100);
     guard.scan(&[b'a'; 101]).unwrap();
     assert_eq!(
         guard.state,
-        State::Unwatched,
+        State::Unchecked,
         "the parser answers 431 to heads of this size"
     );
-    let mut guard = Guard::new(100);
+    let mut guard = FramingValidator::new(100);
     guard
         .scan(b"POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n")
         .unwrap();
@@ -119,13 +119,13 @@ fn unfinished_lines_are_bounded() {
 #[test]
 fn a_line_that_came_whole_has_the_same_bound() {
     for (length, watched) in [(100, true), (101, false)] {
-        let mut guard = Guard::new(100);
+        let mut guard = FramingValidator::new(100);
         let line = format!("GET /{:a<1$} HTTP/1.1\r\nA : b\r\n", "", length - 15);
         // The second line is refused where the guard looks at it.
         assert_eq!(guard.scan(line.as_bytes()).is_err(), watched, "{length}");
     }
     for (length, good) in [(CHUNK_LINE_BYTES, true), (CHUNK_LINE_BYTES + 1, false)] {
-        let mut guard = Guard::new(100);
+        let mut guard = FramingValidator::new(100);
         let line = format!("1;{:x<1$}\r\n", "", length - 3);
         let request = format!("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n{line}");
         assert_eq!(guard.scan(request.as_bytes()).is_ok(), good, "{length}");

@@ -3,7 +3,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::Resources;
-use crate::agent::{Grant, ShareAs, Sharing, UserAccess};
+use crate::agent::{AccessMode, MappedAuthorization, Sharing, UserAccess};
 use crate::directory::{load, load_text};
 use crate::people::PersonState;
 use tollgate_core::diagnostic::Loaded;
@@ -91,7 +91,7 @@ fn an_agent_is_read_with_its_configuration() {
     let access = people(&resources);
     assert_eq!(
         (access.share_as, access.groups.as_slice()),
-        (ShareAs::Agent, &[Arc::from("a")][..])
+        (AccessMode::Agent, &[Arc::from("a")][..])
     );
     assert_eq!(access.location.line, 10);
 }
@@ -107,7 +107,7 @@ fn gitlab_s_own_file_configures_the_agent_of_its_folder() {
         let loaded = load(folder.path(), "argocd");
         assert_eq!(lines(&loaded), Vec::<String>::new(), "{path}");
         let access = people(loaded.value.as_ref().unwrap());
-        assert_eq!(access.share_as, ShareAs::User);
+        assert_eq!(access.share_as, AccessMode::User);
         assert_eq!(access.projects, [Arc::from("group-1/project-1")]);
         assert_eq!(access.groups, [Arc::from("group-2"), Arc::from("group-3/subgroup")]);
         assert!(
@@ -307,16 +307,16 @@ fn access_as_is_exactly_one_known_thing() {
     );
     broken("user_access: {access_as: user}", &["must be a mapping, found text"]);
     for (kind, expected) in [
-        ("agent", ShareAs::Agent),
-        ("user", ShareAs::User),
-        ("mapped", ShareAs::Mapped(Grant::Claim)),
+        ("agent", AccessMode::Agent),
+        ("user", AccessMode::User),
+        ("mapped", AccessMode::Mapped(MappedAuthorization::Claim)),
     ] {
         let loaded = inline(&format!("user_access: {{access_as: {{{kind}: {{}}}}}}"));
         assert_eq!(people(&loaded.value.unwrap()).share_as, expected);
     }
     for list in ["groups: []", "projects: ", "groups: [{id: a}]"] {
         let loaded = inline(&format!("user_access: {{access_as: {{mapped: {{}}}}, {list}}}"));
-        let expected = ShareAs::Mapped(Grant::Membership);
+        let expected = AccessMode::Mapped(MappedAuthorization::Membership);
         assert_eq!(people(&loaded.value.unwrap()).share_as, expected, "{list}");
     }
 }

@@ -11,10 +11,10 @@ use serde::de::{MapAccess, Visitor};
 use serde_json::value::RawValue;
 
 /// How similar a key must be to be suggested, 0 to 1.
-const ALIKE: f64 = 0.8;
+const MIN_SIMILARITY: f64 = 0.8;
 
 /// A JSON object whose values are not parsed yet.
-pub(super) struct Members<'a> {
+pub(super) struct RawObject<'a> {
     path: &'a str,
     entries: Vec<(Cow<'a, str>, &'a RawValue)>,
 }
@@ -48,7 +48,7 @@ impl<'de> Visitor<'de> for EntriesVisitor {
 #[derive(Deserialize)]
 struct Key<'a>(#[serde(borrow)] Cow<'a, str>);
 
-impl<'a> Members<'a> {
+impl<'a> RawObject<'a> {
     /// Opens an object; `path` is its name in mistakes, empty at the top.
     ///
     /// Keys that are not `known`, and duplicate keys, are mistakes. Go's reader takes the last of
@@ -116,7 +116,7 @@ fn nearest<'k>(key: &str, known: &[&'k str]) -> Option<&'k str> {
     let key = key.to_lowercase();
     let score = |candidate: &&str| strsim::jaro_winkler(&key, &candidate.to_lowercase());
     let best = known.iter().copied().max_by(|a, b| score(a).total_cmp(&score(b)))?;
-    (score(&best) >= ALIKE).then_some(best)
+    (score(&best) >= MIN_SIMILARITY).then_some(best)
 }
 
 /// A key as it may appear in a message: a misplaced value can look like a key.

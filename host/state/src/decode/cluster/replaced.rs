@@ -4,7 +4,7 @@
 
 use serde::Deserialize;
 
-use super::members::Members;
+use super::members::RawObject;
 
 const EKS: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity"}}"#;
 const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "<region>", "clusterName": "<clusterName>", "credentials": "ambient:eks-pod-identity", "roleArn": "<roleARN>"}}"#;
@@ -13,7 +13,7 @@ const EKS_ROLE: &str = r#""provider": {"name": "aws-eks", "config": {"region": "
 /// no region and its identity is whatever the SDK finds first.
 pub(super) fn aws(json: &str, mistakes: &mut Vec<String>) {
     let known = ["clusterName", "roleARN", "profile"];
-    let Some(members) = Members::open(json, "awsAuthConfig", &known, mistakes) else {
+    let Some(members) = RawObject::open(json, "awsAuthConfig", &known, mistakes) else {
         return;
     };
     if members.raw("profile").is_some_and(|profile| profile != r#""""#) {

@@ -9,7 +9,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::directory::load_text;
-use crate::{ClusterAuth, ClusterConfig, Resources, Verification};
+use crate::{ClusterAuth, ClusterConfig, Resources, TlsVerification};
 
 const SERVER: &str = "https://prod.example.com";
 
@@ -327,11 +327,11 @@ fn tls_settings_are_kept() {
     }));
     assert_eq!(config.tls.server_name.as_deref(), Some("kubernetes.example"));
     assert_eq!(config.tls.ca_pem.as_deref(), Some(ca.as_str()));
-    assert_eq!(config.tls.verification, Verification::On);
+    assert_eq!(config.tls.verification, TlsVerification::On);
     let (config, lines) = read(&json!({ "bearerToken": "b34r3r", "tlsClientConfig": { "insecure": true } }));
     assert_eq!(
         (config.tls.verification, config.auth.as_str()),
-        (Verification::Off, "bearer")
+        (TlsVerification::Off, "bearer")
     );
     assert!(
         lines[0].contains("is not verified") && lines[0].contains("`caData`"),

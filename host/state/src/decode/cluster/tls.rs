@@ -10,8 +10,8 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use secrecy::SecretString;
 use zeroize::{Zeroize as _, Zeroizing};
 
-use super::members::Members;
-use crate::{ClusterTls, Verification};
+use super::members::RawObject;
+use crate::{ClusterTls, TlsVerification};
 
 /// What `tlsClientConfig` says.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(super) struct Tls {
 /// client-go, which refuses authorities beside `insecure`.
 pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
     let known = ["insecure", "serverName", "caData", "certData", "keyData"];
-    let Some(members) = Members::open(json, "tlsClientConfig", &known, mistakes) else {
+    let Some(members) = RawObject::open(json, "tlsClientConfig", &known, mistakes) else {
         return Tls::default();
     };
     let server_name = members.text("serverName", mistakes);
@@ -39,10 +39,10 @@ pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
     }
     let ca_pem = certificates(&members, "caData", mistakes);
     let verification = match members.boolean("insecure", mistakes) {
-        true => Verification::Off,
-        false => Verification::On,
+        true => TlsVerification::Off,
+        false => TlsVerification::On,
     };
-    if verification == Verification::Off && members.raw("caData").is_some_and(|data| data != r#""""#) {
+    if verification == TlsVerification::Off && members.raw("caData").is_some_and(|data| data != r#""""#) {
         mistakes.push("`tlsClientConfig` has `caData` and `insecure`, which excludes it".to_owned());
     }
     let chain = certificates(&members, "certData", mistakes);
@@ -61,7 +61,7 @@ pub(super) fn tls(json: &str, mistakes: &mut Vec<String>) -> Tls {
     }
 }
 
-fn certificates(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
+fn certificates(members: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<String> {
     let pem = pem(members, key, mistakes)?;
     let chain: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(pem.as_bytes()).collect();
     if chain.is_ok_and(|chain| !chain.is_empty()) {
@@ -71,7 +71,7 @@ fn certificates(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) ->
     None
 }
 
-fn key(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
+fn key(members: &RawObject<'_>, mistakes: &mut Vec<String>) -> Option<SecretString> {
     let pem = pem(members, "keyData", mistakes)?;
     if PrivateKeyDer::from_pem_slice(pem.as_bytes()).is_ok() {
         return Some(SecretString::from(pem.as_str()));
@@ -81,7 +81,7 @@ fn key(members: &Members<'_>, mistakes: &mut Vec<String>) -> Option<SecretString
 }
 
 /// Decodes base64 as Go's JSON decoder does: the standard alphabet, padded, line breaks ignored.
-fn pem(members: &Members<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
+fn pem(members: &RawObject<'_>, key: &str, mistakes: &mut Vec<String>) -> Option<Zeroizing<String>> {
     let mut text = Zeroizing::new(members.text(key, mistakes)?);
     text.retain(|symbol| !matches!(symbol, '\n' | '\r'));
     let decoded = STANDARD.decode(text.as_bytes()).ok().and_then(|bytes| {

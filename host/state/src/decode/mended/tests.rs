@@ -2,10 +2,10 @@ use std::sync::Arc;
 
 use tempfile::TempDir;
 
-use super::{Found, Said, mended};
+use super::{DecodedInput, Found, mended};
 use crate::Resources;
-use crate::decode::read::Reader;
-use crate::decode::{Memo, collected};
+use crate::decode::read::ObjectDecoder;
+use crate::decode::{LoadMemo, collected};
 use crate::directory::Directory;
 use crate::fields::Source;
 use crate::people::PersonState;
@@ -137,11 +137,11 @@ fn whom_an_object_with_a_mistake_blocks_is_blocked() {
 fn what_an_api_server_tells_no_more_is_gone() {
     let said = |text: &str| {
         let source = Source::file(Arc::from("object"));
-        let mut reader = Reader::new("argocd");
+        let mut reader = ObjectDecoder::new("argocd");
         for document in &yaml::parse(text).documents {
             reader.document(document, &source);
         }
-        Said {
+        DecodedInput {
             file: None,
             pieces: reader.finish().into(),
         }
@@ -150,7 +150,7 @@ fn what_an_api_server_tells_no_more_is_gone() {
     let good = [said(&map("{a: '1'}")), secret("old"), secret("stays")];
     let now = [said(&map("{a: 5}")), secret("stays"), secret("new")];
     let mended = mended(&now, &good, Found::All);
-    let resources = collected(&mended, "argocd", &Memo::default());
+    let resources = collected(&mended, "argocd", &LoadMemo::default());
     assert_eq!(data(&resources, "a").as_deref(), Some("1"));
     assert_eq!(resources.secrets.keys().collect::<Vec<_>>(), ["new", "stays"]);
 }

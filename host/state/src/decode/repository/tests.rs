@@ -4,7 +4,7 @@ use secrecy::ExposeSecret as _;
 use serde_json::{Value, json};
 
 use crate::directory::load_text;
-use crate::{RepositoryAuth, RepositoryKind, Resources, Verification};
+use crate::{RepositoryAuth, RepositoryKind, Resources, TlsVerification};
 
 fn load(secret_type: &str, values: &Value) -> (Resources, Vec<String>) {
     let object = json!({
@@ -117,6 +117,6 @@ fn who_is_not_verified_is_told() {
         "repository",
         &json!({ "url": "https://git.example/a", "insecure": "true" }),
     );
-    assert_eq!(resources.repositories["repo"].verification, Verification::Off);
+    assert_eq!(resources.repositories["repo"].verification, TlsVerification::Off);
     assert!(lines.join("\n").contains("is not verified"), "{lines:?}");
 }

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use super::{Kept, Mark, Trust};
+use super::{ChangeCheck, FileStamp, FolderCache};
 use crate::{ObjectName, Resources};
 use tollgate_core::diagnostic::Loaded;
 
@@ -22,19 +22,19 @@ fn name(name: &str) -> ObjectName {
     }
 }
 
-fn load(kept: &mut Kept, folder: &Path) -> Loaded<Arc<Resources>> {
+fn load(kept: &mut FolderCache, folder: &Path) -> Loaded<Arc<Resources>> {
     kept.load(folder, "argocd", &[])
 }
 
-fn good(kept: &mut Kept, folder: &Path) -> Arc<Resources> {
+fn good(kept: &mut FolderCache, folder: &Path) -> Arc<Resources> {
     let loaded = load(kept, folder);
     loaded.value.unwrap_or_else(|| panic!("{:?}", loaded.diagnostics))
 }
 
 /// Marks the times of every file as trusted, as if it had been read later.
-fn settle(kept: &mut Kept) {
+fn settle(kept: &mut FolderCache) {
     for file in kept.files.values_mut() {
-        file.trust = Trust::Mark;
+        file.trust = ChangeCheck::FileStamp;
     }
 }
 
@@ -42,7 +42,7 @@ fn settle(kept: &mut Kept) {
 fn nothing_changed_is_the_same_pointer_with_the_same_findings() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("a.yaml"), application("a", "web")).unwrap();
-    let mut kept = Kept::default();
+    let mut kept = FolderCache::default();
     let first = load(&mut kept, folder.path());
     let again = load(&mut kept, folder.path());
     assert!(Arc::ptr_eq(&first.value.unwrap(), &again.value.unwrap()));
@@ -58,7 +58,7 @@ fn only_the_file_that_changed_gives_other_pointers() {
         let path = folder.path().join(format!("{file}.yaml"));
         fs::write(path, application(file, "web")).unwrap();
     }
-    let mut kept = Kept::default();
+    let mut kept = FolderCache::default();
     let before = good(&mut kept, folder.path());
     fs::write(folder.path().join("a.yaml"), application("a", "shop")).unwrap();
     let after = good(&mut kept, folder.path());
@@ -75,7 +75,7 @@ fn objects_that_say_the_same_in_a_changed_file_are_the_same_pointers() {
     let file = folder.path().join("all.yaml");
     let text = |project: &str| format!("{}---\n{}", application("a", project), application("b", "web"));
     fs::write(&file, text("web")).unwrap();
-    let mut kept = Kept::default();
+    let mut kept = FolderCache::default();
     let before = good(&mut kept, folder.path());
     fs::write(&file, text("shop")).unwrap();
     let after = good(&mut kept, folder.path());
@@ -88,20 +88,20 @@ fn times_are_believed_only_when_they_are_past() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, application("a", "web")).unwrap();
-    let mark = Mark::of(&fs::metadata(&file).unwrap());
+    let mark = FileStamp::of(&fs::metadata(&file).unwrap());
     let now = SystemTime::now();
     assert_eq!(
         mark.trust(now),
-        Trust::Contents,
+        ChangeCheck::Contents,
         "it may be written again within one tick"
     );
-    assert_eq!(mark.trust(now + Duration::from_secs(10)), Trust::Mark);
+    assert_eq!(mark.trust(now + Duration::from_secs(10)), ChangeCheck::FileStamp);
     assert_eq!(
         mark.trust(now - Duration::from_secs(3600)),
-        Trust::Contents,
+        ChangeCheck::Contents,
         "a clock that was set back"
     );
-    assert_eq!(mark.trust(SystemTime::UNIX_EPOCH), Trust::Contents);
+    assert_eq!(mark.trust(SystemTime::UNIX_EPOCH), ChangeCheck::Contents);
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn a_file_with_old_times_is_not_read_and_with_new_ones_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("a.yaml");
     fs::write(&file, application("a", "web")).unwrap();
-    let mut kept = Kept::default();
+    let mut kept = FolderCache::default();
     good(&mut kept, folder.path());
     // The length is the same, so only the times differ; they are as new as the file itself.
     fs::write(&file, application("a", "bew")).unwrap();
@@ -136,7 +136,7 @@ fn a_mistake_refuses_until_it_is_mended() {
     let folder = tempfile::tempdir().unwrap();
     let (a, b) = (folder.path().join("a.yaml"), folder.path().join("b.yaml"));
     fs::write(&a, application("a", "web")).unwrap();
-    let mut kept = Kept::default();
+    let mut kept = FolderCache::default();
     let before = good(&mut kept, folder.path());
     fs::write(&b, "").unwrap();
     for _ in 0..2 {

@@ -9,14 +9,14 @@ use kube::runtime::watcher::{Error, Event};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{Failed, Failures, LONGEST, STANDS, keep_all, unbroken};
-use crate::kubernetes::problem::Problem;
-use crate::kubernetes::shared::Shared;
+use super::{FailureAction, Failures, MAX_BACKOFF, STABLE_AFTER, keep_all, unbroken};
+use crate::kubernetes::problem::WatchFailure;
+use crate::kubernetes::shared::SharedState;
 use tollgate_config::KubernetesState;
 
 /// Every kind is listed and has no objects.
-fn listed() -> Arc<Shared> {
-    let shared = Arc::new(Shared::new(&KubernetesState::default(), "argocd"));
+fn listed() -> Arc<SharedState> {
+    let shared = Arc::new(SharedState::new(&KubernetesState::default(), "argocd"));
     for number in 0..shared.watches().len() {
         shared.apply(number, Event::Init);
         shared.apply(number, Event::InitDone);
@@ -24,7 +24,7 @@ fn listed() -> Arc<Shared> {
     shared
 }
 
-fn said(shared: &Shared) -> Vec<String> {
+fn said(shared: &SharedState) -> Vec<String> {
     shared.health().iter().map(ToString::to_string).collect()
 }
 
@@ -89,17 +89,17 @@ fn gone(of: impl Fn(Box<Status>) -> Error) -> Error {
 fn a_watch_that_never_stands_waits_longer_and_longer() {
     let over = gone(Error::WatchError);
     let list = gone(|status| Error::InitialListFailed(kube::Error::Api(status)));
-    assert!(Problem::is_over(&over) && !Problem::is_over(&list));
+    assert!(WatchFailure::is_over(&over) && !WatchFailure::is_over(&list));
     for error in [over, list] {
         let mut failures = Failures::default();
         let mut waits = Vec::new();
         for _ in 0..8 {
             // Each list succeeds; the watch ends at once.
             failures.stands();
-            waits.push(failures.failed(Problem::is_over(&error)).wait);
+            waits.push(failures.failed(WatchFailure::is_over(&error)).wait);
         }
         assert!(waits[0] < Duration::from_secs(3), "{waits:?}");
-        assert_eq!(waits[7], LONGEST, "{waits:?}");
+        assert_eq!(waits[7], MAX_BACKOFF, "{waits:?}");
     }
 }
 
@@ -109,10 +109,10 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
     for _ in 0..8 {
         failures.failed(false);
     }
-    let long_ago = Instant::now().checked_sub(STANDS);
+    let long_ago = Instant::now().checked_sub(STABLE_AFTER);
     assert!(long_ago.is_some());
     failures.since = long_ago;
-    let at_once = Failed {
+    let at_once = FailureAction {
         wait: Duration::ZERO,
         is_stale: false,
     };
@@ -135,7 +135,7 @@ fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
     failures.stands();
     assert!(failures.failed(true).is_stale, "again and again it is");
     // A watch that worked in between starts afresh.
-    failures.since = Instant::now().checked_sub(STANDS);
+    failures.since = Instant::now().checked_sub(STABLE_AFTER);
     assert!(!failures.failed(true).is_stale);
     failures.stands();
     assert!(!failures.failed(true).is_stale);

@@ -6,17 +6,17 @@ use std::sync::Arc;
 use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
-use super::{Effect, Held, State};
-use crate::decode::read::{Content, Kind, Piece};
-use crate::kubernetes::kinds::{Need, Watched, watched};
-use crate::kubernetes::object::{Object, Whole};
-use crate::kubernetes::problem::Problem;
+use super::{StoreChange, WatchState, WatchStore};
+use crate::decode::read::{Content, DecodedItem, Kind};
+use crate::kubernetes::kinds::{WatchRequirement, WatchSpec, watched};
+use crate::kubernetes::object::{Object, UnprunedObject};
+use crate::kubernetes::problem::WatchFailure;
 use tollgate_config::{ApplicationNamespaces, KubernetesState};
 use tollgate_core::diagnostic::Diagnostic;
 
-fn held(kind: Kind) -> Held {
+fn held(kind: Kind) -> WatchStore {
     let all = watched(&KubernetesState::default(), "argocd");
-    Held::new(all.into_iter().find(|watched| watched.kind == kind).unwrap())
+    WatchStore::new(all.into_iter().find(|watched| watched.kind == kind).unwrap())
 }
 
 fn object(value: &Value) -> Object {
@@ -36,45 +36,45 @@ fn application(name: &str, version: &str, project: &Value) -> Object {
     }))
 }
 
-fn apply(held: &mut Held, event: Event<Object>) -> Effect {
+fn apply(held: &mut WatchStore, event: Event<Object>) -> StoreChange {
     held.apply(event, "argocd")
 }
 
-fn listed(kind: Kind, objects: Vec<Object>) -> Held {
+fn listed(kind: Kind, objects: Vec<Object>) -> WatchStore {
     let mut held = held(kind);
-    assert_eq!(list(&mut held, objects), Effect::Changed);
+    assert_eq!(list(&mut held, objects), StoreChange::Changed);
     held
 }
 
-fn list(held: &mut Held, objects: Vec<Object>) -> Effect {
-    assert_eq!(apply(held, Event::Init), Effect::Nothing);
+fn list(held: &mut WatchStore, objects: Vec<Object>) -> StoreChange {
+    assert_eq!(apply(held, Event::Init), StoreChange::Nothing);
     for object in objects {
-        assert_eq!(apply(held, Event::InitApply(object)), Effect::Nothing);
+        assert_eq!(apply(held, Event::InitApply(object)), StoreChange::Nothing);
     }
     apply(held, Event::InitDone)
 }
 
-fn names(held: &Held) -> Vec<String> {
-    let name = |pieces: Arc<[Piece]>| match &pieces[..] {
-        [Piece::Object(decoded)] => decoded.name.name.clone(),
+fn names(held: &WatchStore) -> Vec<String> {
+    let name = |pieces: Arc<[DecodedItem]>| match &pieces[..] {
+        [DecodedItem::Object(decoded)] => decoded.name.name.clone(),
         other => panic!("{other:?}"),
     };
     held.said().map(name).collect()
 }
 
-fn findings(held: &Held) -> Vec<String> {
-    let said: Vec<Arc<[Piece]>> = held.said().collect();
-    let of = |piece: &Piece| match piece {
-        Piece::Object(decoded) => decoded.findings.clone(),
-        Piece::Finding(finding) => vec![finding.clone()],
-        Piece::Configuration(_) => Vec::new(),
+fn findings(held: &WatchStore) -> Vec<String> {
+    let said: Vec<Arc<[DecodedItem]>> = held.said().collect();
+    let of = |piece: &DecodedItem| match piece {
+        DecodedItem::Object(decoded) => decoded.findings.clone(),
+        DecodedItem::Finding(finding) => vec![finding.clone()],
+        DecodedItem::Configuration(_) => Vec::new(),
     };
     let all = said.iter().flat_map(|pieces| pieces.iter()).flat_map(of);
     all.map(|finding: Diagnostic| finding.to_string()).collect()
 }
 
-fn other() -> Problem {
-    Problem::other("the line is dead".to_owned())
+fn other() -> WatchFailure {
+    WatchFailure::other("the line is dead".to_owned())
 }
 
 #[test]
@@ -110,10 +110,10 @@ fn a_status_that_changes_is_no_change() {
     let mut held = listed(Kind::Application, vec![application("a", "1", &json!("web"))]);
     let before: Vec<_> = held.said().collect();
     let same = Event::Apply(application("a", "2", &json!("web")));
-    assert_eq!(apply(&mut held, same), Effect::Nothing);
+    assert_eq!(apply(&mut held, same), StoreChange::Nothing);
     assert!(Arc::ptr_eq(&before[0], &held.said().next().unwrap()));
     let other = Event::Apply(application("a", "3", &json!("shop")));
-    assert_eq!(apply(&mut held, other), Effect::Changed);
+    assert_eq!(apply(&mut held, other), StoreChange::Changed);
     assert!(!Arc::ptr_eq(&before[0], &held.said().next().unwrap()));
 }
 
@@ -128,7 +128,7 @@ fn set(version: &str, spec: &Value, health: &str) -> Object {
         "spec": spec,
         "status": {"health": health},
     });
-    serde_json::from_value::<Whole>(set).unwrap().into()
+    serde_json::from_value::<UnprunedObject>(set).unwrap().into()
 }
 
 #[test]
@@ -136,7 +136,9 @@ fn sets_are_kept_whole() {
     let spec = json!({"template": {"spec": {"source": {"path": "{{ a }}"}}}, "n": [1, 1.5, true, null, "1"]});
     let held = listed(Kind::ApplicationSet, vec![set("1", &spec, "ok")]);
     let said = held.said().next().unwrap();
-    let [Piece::Object(decoded)] = &said[..] else { panic!() };
+    let [DecodedItem::Object(decoded)] = &said[..] else {
+        panic!()
+    };
     let Content::ApplicationSet(kept) = &decoded.content else {
         panic!("{decoded:?}")
     };
@@ -158,13 +160,13 @@ fn a_status_of_a_set_is_no_change() {
     let before = held.said().next().unwrap();
     for (version, health) in [("2", "bad"), ("3", "ok"), ("4", "bad")] {
         let written = Event::Apply(set(version, &json!({}), health));
-        assert_eq!(apply(&mut held, written), Effect::Nothing, "{version}");
+        assert_eq!(apply(&mut held, written), StoreChange::Nothing, "{version}");
     }
     assert!(Arc::ptr_eq(&before, &held.said().next().unwrap()));
     // A new list also says the same.
-    assert_eq!(list(&mut held, vec![set("5", &json!({}), "ok")]), Effect::Nothing);
+    assert_eq!(list(&mut held, vec![set("5", &json!({}), "ok")]), StoreChange::Nothing);
     let other = Event::Apply(set("6", &json!({"goTemplate": true}), "ok"));
-    assert_eq!(apply(&mut held, other), Effect::Changed);
+    assert_eq!(apply(&mut held, other), StoreChange::Changed);
     assert!(!Arc::ptr_eq(&before, &held.said().next().unwrap()));
 }
 
@@ -202,24 +204,24 @@ fn objects_stay_until_the_next_list_is_complete() {
     };
     let mut held = listed(Kind::Application, all());
     let before: Vec<_> = held.said().collect();
-    assert_eq!(apply(&mut held, Event::Init), Effect::Nothing);
+    assert_eq!(apply(&mut held, Event::Init), StoreChange::Nothing);
     assert_eq!(names(&held), ["a", "b"]);
     let first = Event::InitApply(application("a", "1", &json!("web")));
-    assert_eq!(apply(&mut held, first), Effect::Nothing);
+    assert_eq!(apply(&mut held, first), StoreChange::Nothing);
     assert_eq!(names(&held), ["a", "b"]);
     // A list that breaks leaves the objects.
-    assert_eq!(held.fail(other()), Effect::Changed);
+    assert_eq!(held.fail(other()), StoreChange::Changed);
     assert_eq!(names(&held), ["a", "b"]);
-    assert_eq!(held.state, State::Stale(other()));
-    assert_eq!(held.fail(other()), Effect::Nothing);
+    assert_eq!(held.state, WatchState::Stale(other()));
+    assert_eq!(held.fail(other()), StoreChange::Nothing);
     // The same list again: only the state of the watch differs.
-    assert_eq!(list(&mut held, all()), Effect::Changed);
-    assert_eq!(held.state, State::Current);
+    assert_eq!(list(&mut held, all()), StoreChange::Changed);
+    assert_eq!(held.state, WatchState::Current);
     assert!(before.iter().zip(held.said()).all(|(old, new)| Arc::ptr_eq(old, &new)));
-    assert_eq!(list(&mut held, all()), Effect::Nothing);
+    assert_eq!(list(&mut held, all()), StoreChange::Nothing);
     // Objects that the list lacks are removed.
     let only = vec![application("b", "1", &json!("web"))];
-    assert_eq!(list(&mut held, only), Effect::Changed);
+    assert_eq!(list(&mut held, only), StoreChange::Changed);
     assert_eq!(names(&held), ["b"]);
 }
 
@@ -227,12 +229,12 @@ fn objects_stay_until_the_next_list_is_complete() {
 fn an_object_is_deleted_and_comes_back_as_another() {
     let mut held = listed(Kind::Application, vec![application("a", "1", &json!("web"))]);
     let gone = || Event::Delete(application("a", "2", &json!("web")));
-    assert_eq!(apply(&mut held, gone()), Effect::Changed);
-    assert_eq!(apply(&mut held, gone()), Effect::Nothing);
+    assert_eq!(apply(&mut held, gone()), StoreChange::Changed);
+    assert_eq!(apply(&mut held, gone()), StoreChange::Nothing);
     assert_eq!(names(&held), [""; 0]);
     assert_eq!(
         apply(&mut held, Event::Apply(application("a", "3", &json!("web")))),
-        Effect::Changed
+        StoreChange::Changed
     );
 }
 
@@ -246,7 +248,7 @@ fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
             "kubernetes Application argocd/a: warning: the object is set aside: `spec.project` must be text, found a mapping"
         ]
     );
-    let usable = |pieces: &Arc<[Piece]>| matches!(&pieces[..], [Piece::Object(decoded)] if matches!(decoded.content, Content::Application(_)));
+    let usable = |pieces: &Arc<[DecodedItem]>| matches!(&pieces[..], [DecodedItem::Object(decoded)] if matches!(decoded.content, Content::Application(_)));
     let usable: Vec<bool> = held_applications.said().map(|pieces| usable(&pieces)).collect();
     assert_eq!(usable, [false, true]);
     let secret = object(&json!({
@@ -268,7 +270,7 @@ fn a_line_counts_within_its_text() {
     }));
     let held = listed(Kind::ConfigMap, vec![map]);
     let said = held.said().next().unwrap();
-    let [Piece::Object(decoded)] = &said[..] else {
+    let [DecodedItem::Object(decoded)] = &said[..] else {
         panic!("{said:?}")
     };
     let Content::RbacCm(map) = &decoded.content else {
@@ -281,27 +283,27 @@ fn a_line_counts_within_its_text() {
 
 #[test]
 fn only_optional_kinds_can_be_absent() {
-    let missing = |held: &Held| {
+    let missing = |held: &WatchStore| {
         let status = kube::core::Status {
             code: 404,
             ..kube::core::Status::default()
         };
         let error = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
-        Problem::of(&held.watched, &error)
+        WatchFailure::of(&held.watched, &error)
     };
     let mut agents = held(Kind::Agent);
-    assert_eq!(agents.watched.need, Need::Optional);
+    assert_eq!(agents.watched.need, WatchRequirement::Optional);
     let problem = missing(&agents);
-    assert_eq!(agents.fail(problem.clone()), Effect::Changed);
-    assert_eq!(agents.state, State::Absent(problem));
+    assert_eq!(agents.fail(problem.clone()), StoreChange::Changed);
+    assert_eq!(agents.state, WatchState::Absent(problem));
     let mut applications = held(Kind::Application);
     let problem = missing(&applications);
-    assert_eq!(applications.fail(problem.clone()), Effect::Changed);
-    assert_eq!(applications.state, State::Waiting(Some(problem)));
+    assert_eq!(applications.fail(problem.clone()), StoreChange::Changed);
+    assert_eq!(applications.state, WatchState::Waiting(Some(problem)));
     // A server that is down says nothing about kinds.
     let mut agents = held(Kind::Agent);
-    assert_eq!(agents.fail(other()), Effect::Changed);
-    assert_eq!(agents.state, State::Waiting(Some(other())));
+    assert_eq!(agents.fail(other()), StoreChange::Changed);
+    assert_eq!(agents.state, WatchState::Waiting(Some(other())));
 }
 
 #[test]
@@ -313,33 +315,33 @@ fn one_of_several_namespaces_without_rights_stops_nothing() {
     let of = |namespace: &str| {
         let mut all = watched(&settings, "argocd").into_iter();
         let is =
-            |watched: &Watched| watched.kind == Kind::Application && watched.namespace.as_deref() == Some(namespace);
-        Held::new(all.find(is).unwrap())
+            |watched: &WatchSpec| watched.kind == Kind::Application && watched.namespace.as_deref() == Some(namespace);
+        WatchStore::new(all.find(is).unwrap())
     };
-    let refused = |held: &Held, code| {
+    let refused = |held: &WatchStore, code| {
         let status = kube::core::Status {
             code,
             ..kube::core::Status::default()
         };
         let error = kube::runtime::watcher::Error::InitialListFailed(kube::Error::Api(Box::new(status)));
-        Problem::of(&held.watched, &error)
+        WatchFailure::of(&held.watched, &error)
     };
     let mut team = of("team");
     let forbidden = refused(&team, 403);
-    assert_eq!(team.fail(forbidden.clone()), Effect::Changed);
-    assert_eq!(team.state, State::Absent(forbidden));
+    assert_eq!(team.fail(forbidden.clone()), StoreChange::Changed);
+    assert_eq!(team.state, WatchState::Absent(forbidden));
     assert_eq!(
         list(&mut team, vec![application("a", "1", &json!("web"))]),
-        Effect::Changed
+        StoreChange::Changed
     );
-    assert_eq!(team.state, State::Current);
+    assert_eq!(team.state, WatchState::Current);
     // Neither the control plane's own namespace nor another reason counts.
     let mut own = of("argocd");
     let forbidden = refused(&own, 403);
     own.fail(forbidden.clone());
-    assert_eq!(own.state, State::Waiting(Some(forbidden)));
+    assert_eq!(own.state, WatchState::Waiting(Some(forbidden)));
     let mut team = of("team");
     let missing = refused(&team, 404);
     team.fail(missing.clone());
-    assert_eq!(team.state, State::Waiting(Some(missing)));
+    assert_eq!(team.state, WatchState::Waiting(Some(missing)));
 }

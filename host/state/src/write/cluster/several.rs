@@ -11,9 +11,9 @@ use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
 use serde_json::{Map, Value};
 
 use super::{Cluster, path};
-use crate::write::batch::{Failed, Left, Propagation, Write, version_of};
+use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, version_of};
 use crate::write::same::fields;
-use crate::write::{Error, Key, Stored, Version, forget_version, merge, merge_patch};
+use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, forget_version, merge, merge_patch};
 
 /// Most writes in progress at the same time.
 const AT_ONCE: usize = 8;
@@ -22,7 +22,7 @@ const AT_ONCE: usize = 8;
 const TRIES: usize = 10;
 
 /// Prefixes of annotations that controllers and people set on an Application all the time.
-const FLEETING: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
+const VOLATILE_ANNOTATIONS: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
 
 /// How to undo a write.
 #[derive(Debug)]
@@ -38,13 +38,13 @@ enum Undo {
 }
 
 /// A write that was done.
-type Done = (Option<Stored>, Undo);
+type Done = (Option<StoredObject>, Undo);
 
 impl Cluster {
-    pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<Stored>>, Box<Failed>> {
+    pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
         self.rehearse(writes).await?;
         let mut now = Vec::with_capacity(writes.len());
-        let mut done: Vec<(Key, Undo)> = Vec::new();
+        let mut done: Vec<(ObjectKey, Undo)> = Vec::new();
         let mut failed = None;
         for group in writes.chunk_by(alike).flat_map(|group| group.chunks(AT_ONCE)) {
             let results = join_all(group.iter().map(|write| self.write(write))).await;
@@ -60,7 +60,7 @@ impl Cluster {
                 }
             }
             if let Some((key, error)) = failed {
-                let mut failed = Failed::clean(key, error);
+                let mut failed = BatchError::clean(key, error);
                 self.undo_all(done, &mut failed).await;
                 return Err(failed);
             }
@@ -69,7 +69,7 @@ impl Cluster {
     }
 
     /// Tries deletions with `dryRun=All`, because they cannot be undone.
-    pub(in crate::write) async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<Failed>> {
+    pub(in crate::write) async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
         let deletions: Vec<&Write> = writes
             .iter()
             .filter(|write| matches!(write, Write::Delete { .. }))
@@ -77,7 +77,7 @@ impl Cluster {
         for group in deletions.chunks(AT_ONCE) {
             let results = join_all(group.iter().map(|write| self.try_deletion(write))).await;
             for (write, result) in group.iter().zip(results) {
-                result.map_err(|error| Failed::clean(write.key().clone(), error))?;
+                result.map_err(|error| BatchError::clean(write.key().clone(), error))?;
             }
         }
         Ok(())
@@ -118,7 +118,7 @@ impl Cluster {
 
     /// Creates an object. An existing one counts as created if it is equal: Argo CD's controller
     /// also creates the Applications of a set as soon as it sees the set.
-    async fn add(&self, key: &Key, object: &Value) -> Result<Done, Error> {
+    async fn add(&self, key: &ObjectKey, object: &Value) -> Result<Done, Error> {
         let error = match self.create(key, object).await {
             Ok(stored) => {
                 let undo = Undo::Remove(stored.object.clone());
@@ -145,7 +145,12 @@ impl Cluster {
     }
 
     /// Changes an object and keeps what controllers wrote since.
-    async fn change(&self, key: &Key, (before, after): (&Value, &Value), based_on: &Version) -> Result<Done, Error> {
+    async fn change(
+        &self,
+        key: &ObjectKey,
+        (before, after): (&Value, &Value),
+        based_on: &ResourceVersion,
+    ) -> Result<Done, Error> {
         let (mut was, mut wanted) = (before.clone(), after.clone());
         for object in [&mut was, &mut wanted] {
             strip(object);
@@ -174,14 +179,14 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or(Error::Broken))
+        Err(last.unwrap_or(Error::Interrupted))
     }
 
     /// Deletes an object. Gives whether it existed: if it is gone or being deleted, that is what
     /// was wanted.
     async fn remove(
         &self,
-        key: &Key,
+        key: &ObjectKey,
         before: &Value,
         (propagation, is_rehearsal): (Propagation, bool),
     ) -> Result<bool, Error> {
@@ -211,13 +216,13 @@ impl Cluster {
                 Err(error) => return Err(error),
             }
         }
-        Err(last.unwrap_or(Error::Broken))
+        Err(last.unwrap_or(Error::Interrupted))
     }
 
     async fn delete_as(
         &self,
-        key: &Key,
-        based_on: &Version,
+        key: &ObjectKey,
+        based_on: &ResourceVersion,
         (propagation, is_rehearsal): (Propagation, bool),
     ) -> Result<(), Error> {
         let parameters = DeleteParams {
@@ -236,7 +241,7 @@ impl Cluster {
         self.ask(request, Some((key, based_on))).await.map(drop)
     }
 
-    async fn undo_all(&self, done: Vec<(Key, Undo)>, failed: &mut Failed) {
+    async fn undo_all(&self, done: Vec<(ObjectKey, Undo)>, failed: &mut BatchError) {
         for (key, undo) in done.into_iter().rev() {
             let undone = match undo {
                 Undo::Nothing => continue,
@@ -256,13 +261,13 @@ impl Cluster {
             };
             match undone {
                 Ok(()) => failed.undone.push(key),
-                Err(why) => failed.left.push(Left { key, why }),
+                Err(why) => failed.left.push(UndoFailure { key, why }),
             }
         }
     }
 
     /// Changes an object back, unless somebody changed it again.
-    async fn change_back(&self, key: &Key, before: &Value, after: &Value) -> Result<(), Error> {
+    async fn change_back(&self, key: &ObjectKey, before: &Value, after: &Value) -> Result<(), Error> {
         let found = self.read(key).await?;
         let mut after = after.clone();
         if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -279,7 +284,7 @@ impl Cluster {
         done.map(drop)
     }
 
-    async fn recreate(&self, key: &Key, before: &Value) -> Result<(), String> {
+    async fn recreate(&self, key: &ObjectKey, before: &Value) -> Result<(), String> {
         let mut object = before.clone();
         forget_version(&mut object);
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
@@ -335,7 +340,7 @@ fn part<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
 fn lasting(object: &Value) -> Map<String, Value> {
     let annotations = part(object, "annotations").and_then(Value::as_object).cloned();
     let mut annotations = annotations.unwrap_or_default();
-    annotations.retain(|key, _| !FLEETING.iter().any(|fleeting| key.starts_with(fleeting)));
+    annotations.retain(|key, _| !VOLATILE_ANNOTATIONS.iter().any(|fleeting| key.starts_with(fleeting)));
     annotations
 }
 

@@ -6,7 +6,7 @@ use http_body_util::{BodyExt as _, Full};
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use super::super::{Error, Key, Kind, Version};
+use super::super::{Error, Kind, ObjectKey, ResourceVersion};
 use super::{Cluster, has_any, owners};
 use crate::ObjectName;
 
@@ -81,8 +81,8 @@ impl Server {
     }
 }
 
-fn key(name: &str) -> Key {
-    Key {
+fn key(name: &str) -> ObjectKey {
+    ObjectKey {
         kind: Kind::AppProject,
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -142,7 +142,7 @@ async fn refusals_say_what_they_are() {
         .expect_err("it exists");
     assert!(matches!(there, Error::Exists(_)), "{there}");
     let denied = cluster
-        .delete(&key("shop"), &Version::new("1"))
+        .delete(&key("shop"), &ResourceVersion::new("1"))
         .await
         .expect_err("forbidden");
     assert!(matches!(denied, Error::Cluster { status: 403, .. }), "{denied}");

@@ -5,16 +5,16 @@ use std::ops::Range;
 
 use serde_json::{Map, Value};
 
-use super::{Editor, Hunk, LAYOUT, Refused, Splice, difference, keys, refused};
-use crate::write::syntax::{Pair, Shape, Syntax};
+use super::{EditError, Editor, Hunk, LAYOUT, Splice, difference, keys, refused};
+use crate::write::syntax::{Pair, SyntaxKind, SyntaxNode};
 
 impl Editor<'_> {
     /// Removes and inserts items.
     pub(super) fn flow_list(
         &mut self,
-        (syntax, items): (&Syntax, &[Syntax]),
+        (syntax, items): (&SyntaxNode, &[SyntaxNode]),
         (old, new): (&[Value], &[Value]),
-    ) -> Result<(), Refused> {
+    ) -> Result<(), EditError> {
         let ranges: Vec<_> = items.iter().map(|item| item.range.clone()).collect();
         let order = items.last().map(keys).unwrap_or_default();
         let beside = items.last().and_then(first_text).unwrap_or(syntax);
@@ -24,7 +24,7 @@ impl Editor<'_> {
         }
         for Hunk { gone, come } in difference(old, new) {
             let marked = items.get(gone.clone()).unwrap_or_default().iter();
-            if let Some(marked) = marked.filter_map(Syntax::marked).next() {
+            if let Some(marked) = marked.filter_map(SyntaxNode::marked).next() {
                 return Err(refused(marked));
             }
             let come = new.get(come).unwrap_or_default();
@@ -46,7 +46,7 @@ impl Editor<'_> {
     }
 
     /// Adds keys after the others.
-    pub(super) fn flow_members(&mut self, (syntax, pairs): (&Syntax, &[Pair]), added: &Map<String, Value>) {
+    pub(super) fn flow_members(&mut self, (syntax, pairs): (&SyntaxNode, &[Pair]), added: &Map<String, Value>) {
         let ranges: Vec<_> = pairs
             .iter()
             .map(|pair| pair.key.range.start..pair.value.range.end.max(pair.key.range.end))
@@ -73,7 +73,7 @@ impl Editor<'_> {
         }
     }
 
-    fn flow_insert(&mut self, syntax: &Syntax, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
+    fn flow_insert(&mut self, syntax: &SyntaxNode, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
         let Some(first) = ranges.first() else {
             let start = syntax.range.start.saturating_add(1);
             let with = texts.join(", ");
@@ -109,11 +109,11 @@ impl Editor<'_> {
     /// Removes a run of items, with one comma each.
     pub(super) fn flow_drop(
         &mut self,
-        syntax: &Syntax,
+        syntax: &SyntaxNode,
         ranges: &[Range<usize>],
         gone: Range<usize>,
-    ) -> Result<(), Refused> {
-        let layout = || Refused {
+    ) -> Result<(), EditError> {
+        let layout = || EditError {
             line: syntax.line,
             why: LAYOUT,
         };
@@ -160,10 +160,10 @@ impl Editor<'_> {
 }
 
 /// The first scalar of a value, which shows whether texts are in quotes.
-fn first_text(value: &Syntax) -> Option<&Syntax> {
+fn first_text(value: &SyntaxNode) -> Option<&SyntaxNode> {
     match &value.shape {
-        Shape::Scalar { .. } => Some(value),
-        Shape::Sequence(_, items) => items.first().and_then(first_text),
-        Shape::Mapping(_, pairs) => pairs.first().map(|pair| &pair.key),
+        SyntaxKind::Scalar { .. } => Some(value),
+        SyntaxKind::Sequence(_, items) => items.first().and_then(first_text),
+        SyntaxKind::Mapping(_, pairs) => pairs.first().map(|pair| &pair.key),
     }
 }

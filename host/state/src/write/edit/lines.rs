@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use crate::write::syntax::Syntax;
+use crate::write::syntax::SyntaxNode;
 
 /// A text and its lines.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ impl<'a> Lines<'a> {
 
     /// Blanks as wide as what stands before a key on its line: blanks, or the dashes of the items
     /// whose first key it is.
-    pub(super) fn indent(&self, key: &Syntax) -> Option<String> {
+    pub(super) fn indent(&self, key: &SyntaxNode) -> Option<String> {
         let head = self.text.get(..key.range.start)?;
         let line = head.rsplit('\n').next().unwrap_or_default();
         let line = line.trim_start_matches('\u{feff}');
@@ -66,7 +66,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The offset after the colon of a key.
-    pub(super) fn behind_colon(&self, key: &Syntax) -> Option<usize> {
+    pub(super) fn behind_colon(&self, key: &SyntaxNode) -> Option<usize> {
         let tail = self.text.get(key.range.end..)?;
         let colon = tail.len().checked_sub(tail.trim_start_matches([' ', '\t']).len())?;
         let at = key.range.end.checked_add(colon)?;
@@ -81,7 +81,7 @@ impl<'a> Lines<'a> {
     }
 
     /// The offset of the dash of each item of a block list.
-    pub(super) fn dashes(&self, key: &Syntax, items: &[Syntax]) -> Option<Vec<usize>> {
+    pub(super) fn dashes(&self, key: &SyntaxNode, items: &[SyntaxNode]) -> Option<Vec<usize>> {
         let mut from = self.behind_colon(key)?;
         let mut dashes = Vec::with_capacity(items.len());
         for item in items {
@@ -114,7 +114,7 @@ impl<'a> Lines<'a> {
 }
 
 /// The text without one of its documents; empty when it is the only one.
-pub(super) fn without_document(text: &str, documents: &[Syntax], number: usize) -> Option<String> {
+pub(super) fn without_document(text: &str, documents: &[SyntaxNode], number: usize) -> Option<String> {
     let document = documents.get(number)?;
     if documents.len() == 1 {
         return Some(String::new());

@@ -1,10 +1,10 @@
 use serde_json::{Value, json};
 
-use super::{ALIAS, ANCHOR, LAYOUT, MERGED, Place, at, meanings, remove, replace};
+use super::{ALIAS, ANCHOR, LAYOUT, MERGED, ObjectPosition, at, meanings, remove, replace};
 
 mod layouts;
 
-const FIRST: Place = Place {
+const FIRST: ObjectPosition = ObjectPosition {
     document: 0,
     item: None,
 };
@@ -14,7 +14,7 @@ fn entry(server: &str, account: &str) -> Value {
 }
 
 /// The text after `change` of the first object's entries.
-fn changed(text: &str, place: Place, change: impl Fn(&mut Vec<Value>)) -> Result<String, String> {
+fn changed(text: &str, place: ObjectPosition, change: impl Fn(&mut Vec<Value>)) -> Result<String, String> {
     let mut wanted = at(&meanings(text).expect("a text"), place).expect("an object").clone();
     let spec = wanted["spec"].as_object_mut().expect("a spec");
     let list = spec.entry("destinationServiceAccounts").or_insert(json!([]));
@@ -177,7 +177,7 @@ fn json_stays_json() {
 fn one_object_of_many_is_changed() {
     let item = "- kind: AppProject\n  metadata: {name: b}\n  spec:\n    destinationServiceAccounts:\n    - {server: a, namespace: n, defaultServiceAccount: x}\n";
     let text = format!("# first\na: 1\n---\nkind: List\nitems:\n{item}{item}metadata: {{}}\n---\nc:   3   # odd\n");
-    let place = Place {
+    let place = ObjectPosition {
         document: 1,
         item: Some(1),
     };
@@ -196,7 +196,7 @@ fn one_object_of_many_is_changed() {
 fn documents_go_with_their_marker() {
     let text = "# a\na: 1\n---\n# b\nb: 2\n---\nc: 3\n";
     let of = |document| {
-        let place = Place { document, item: None };
+        let place = ObjectPosition { document, item: None };
         remove(text, place).expect("it goes")
     };
     assert_eq!(of(0), "---\n# b\nb: 2\n---\nc: 3\n");

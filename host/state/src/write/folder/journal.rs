@@ -15,8 +15,8 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::land::{Landing, PREFIX, SUFFIX};
-use super::{PAUSE, TRIES, version};
+use super::land::{FileChange, PREFIX, SUFFIX};
+use super::{LOCK_ATTEMPTS, LOCK_RETRY_INTERVAL, version};
 use tollgate_core::diagnostic::Diagnostic;
 
 /// Hidden, so that no load reads it.
@@ -33,7 +33,7 @@ struct Entry {
 }
 
 /// Writes the journal of a batch. The caller holds the lock.
-pub(super) fn write(root: &Path, landings: &[Landing], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
+pub(super) fn write(root: &Path, landings: &[FileChange], prepared: &[Option<NamedTempFile>]) -> io::Result<()> {
     let relative = |path: &Path| path.strip_prefix(root).unwrap_or(path).to_owned();
     let entries = landings.iter().zip(prepared).map(|(landing, prepared)| Entry {
         path: relative(&landing.path),
@@ -112,7 +112,7 @@ pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     // The load reports a folder that cannot be opened.
     let Ok(folder) = File::open(root) else { return Ok(None) };
     let is_half = || root.join(NAME).exists();
-    for _ in 0..TRIES {
+    for _ in 0..LOCK_ATTEMPTS {
         match folder.try_lock_shared() {
             Ok(()) if !is_half() => return Ok(Some(folder)),
             Ok(()) => {
@@ -123,7 +123,7 @@ pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
                 // An exclusive lock cannot be turned into a shared one in one step.
                 let _ = folder.unlock();
             }
-            Err(TryLockError::WouldBlock) => std::thread::sleep(PAUSE),
+            Err(TryLockError::WouldBlock) => std::thread::sleep(LOCK_RETRY_INTERVAL),
             Err(TryLockError::Error(_)) => break,
         }
     }

@@ -12,9 +12,9 @@ use std::sync::Arc;
 use tempfile::NamedTempFile;
 
 use super::{Folder, journal, refuse_links, version};
-use crate::directory::Draft;
-use crate::write::batch::{Failed, Left};
-use crate::write::{Error, Key, Version};
+use crate::directory::FileOverlay;
+use crate::write::batch::{BatchError, UndoFailure};
+use crate::write::{Error, ObjectKey, ResourceVersion};
 
 /// Prefix of new files until they are complete: hidden, so that no load reads them.
 pub(super) const PREFIX: &str = ".tollgate-";
@@ -22,9 +22,9 @@ pub(super) const SUFFIX: &str = ".tmp";
 
 /// A file that changes.
 #[derive(Clone, Debug)]
-pub(super) struct Landing {
+pub(super) struct FileChange {
     /// The object for which it changes; the first if there are several.
-    pub(super) key: Key,
+    pub(super) key: ObjectKey,
     pub(super) path: PathBuf,
     /// Its old text; `None` if there is no such file.
     pub(super) old: Option<Arc<str>>,
@@ -32,9 +32,9 @@ pub(super) struct Landing {
     pub(super) new: Option<String>,
 }
 
-impl Landing {
-    pub(super) fn draft(&self) -> Draft<'_> {
-        Draft {
+impl FileChange {
+    pub(super) fn draft(&self) -> FileOverlay<'_> {
+        FileOverlay {
             path: &self.path,
             text: self.new.as_deref(),
         }
@@ -46,7 +46,7 @@ impl Landing {
         if now.as_deref() == self.old.as_deref().map(str::as_bytes) {
             return Ok(());
         }
-        let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| Version::new(""), version);
+        let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| ResourceVersion::new(""), version);
         Err(Error::Conflict {
             key: self.key.clone(),
             based_on: shown(self.old.as_deref().map(str::as_bytes)).as_str().to_owned(),
@@ -84,10 +84,10 @@ fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
 
 impl Folder {
     /// Puts all files in place, or none. The caller holds the lock.
-    pub(super) fn land_all(&self, landings: &[Landing]) -> Result<(), Box<Failed>> {
-        let about = |landing: &Landing| {
+    pub(super) fn land_all(&self, landings: &[FileChange]) -> Result<(), Box<BatchError>> {
+        let about = |landing: &FileChange| {
             let key = landing.key.clone();
-            move |error: Error| Failed::clean(key, error)
+            move |error: Error| BatchError::clean(key, error)
         };
         let Some(first) = landings.first() else { return Ok(()) };
         for landing in landings {
@@ -130,16 +130,16 @@ impl Folder {
         Ok(())
     }
 
-    fn put_all(&self, landings: &[Landing], prepared: Vec<Option<NamedTempFile>>) -> Result<(), Box<Failed>> {
+    fn put_all(&self, landings: &[FileChange], prepared: Vec<Option<NamedTempFile>>) -> Result<(), Box<BatchError>> {
         for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
             let Err(error) = landing.land(file) else { continue };
-            let mut failed = Failed::clean(landing.key.clone(), error);
+            let mut failed = BatchError::clean(landing.key.clone(), error);
             let done = landings.get(..number).unwrap_or_default();
             for done in done.iter().rev() {
                 let folder = done.path.parent().unwrap_or(&self.root);
                 match done.undo(folder) {
                     Ok(()) => failed.undone.push(done.key.clone()),
-                    Err(error) => failed.left.push(Left {
+                    Err(error) => failed.left.push(UndoFailure {
                         key: done.key.clone(),
                         why: error.to_string(),
                     }),

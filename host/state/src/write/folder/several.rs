@@ -7,36 +7,36 @@ use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::land::Landing;
-use super::{Folder, Found, unversioned};
-use crate::write::batch::{Failed, Write};
-use crate::write::{Error, Key, Kind, Stored, Version, edit, forget_version};
+use super::land::FileChange;
+use super::{Folder, LocatedObject, unversioned};
+use crate::write::batch::{BatchError, Write};
+use crate::write::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, edit, forget_version};
 
 /// The files of each object; more than one is a mistake.
-type Index = HashMap<Key, Vec<PathBuf>>;
+type Index = HashMap<ObjectKey, Vec<PathBuf>>;
 
 /// The old and new texts of files.
 #[derive(Debug, Default)]
-struct Drafts(BTreeMap<PathBuf, Landing>);
+struct FileChanges(BTreeMap<PathBuf, FileChange>);
 
 impl Folder {
     /// Does all writes or none, under one lock. Blocks.
-    pub(in crate::write) fn batch(&self, writes: &[Write]) -> Result<Vec<Option<Stored>>, Box<Failed>> {
+    pub(in crate::write) fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
         let Some(first) = writes.first() else {
             return Ok(Vec::new());
         };
         let about = |write: &Write| {
             let key = write.key().clone();
-            move |error: Error| Failed::clean(key, error)
+            move |error: Error| BatchError::clean(key, error)
         };
         let _lock = self.lock().map_err(about(first))?;
         let (mut found, index) = self.index(writes).map_err(about(first))?;
-        let mut drafts = Drafts::default();
+        let mut drafts = FileChanges::default();
         for write in writes {
             self.draft(write, (&mut found, &index), &mut drafts)
                 .map_err(about(write))?;
         }
-        let landings: Vec<Landing> = drafts.0.into_values().filter(is_change).collect();
+        let landings: Vec<FileChange> = drafts.0.into_values().filter(is_change).collect();
         self.land_all(&landings)?;
         let (mut found, _) = self.index(writes).map_err(about(first))?;
         let now = |write: &Write| found.remove(write.key()).map(|found| found.stored);
@@ -44,7 +44,7 @@ impl Folder {
     }
 
     /// Every object of the kinds that are written.
-    fn index(&self, writes: &[Write]) -> Result<(HashMap<Key, Found>, Index), Error> {
+    fn index(&self, writes: &[Write]) -> Result<(HashMap<ObjectKey, LocatedObject>, Index), Error> {
         let mut objects = HashMap::new();
         let mut index = Index::new();
         for kind in [Kind::ApplicationSet, Kind::AppProject, Kind::Application] {
@@ -53,7 +53,7 @@ impl Folder {
             }
             for ((namespace, name), found) in self.scan(kind, None)? {
                 let name = crate::ObjectName { namespace, name };
-                let key = Key { kind, name };
+                let key = ObjectKey { kind, name };
                 index.entry(key.clone()).or_default().push(found.path.clone());
                 objects.insert(key, found);
             }
@@ -65,12 +65,12 @@ impl Folder {
     fn draft(
         &self,
         write: &Write,
-        (found, index): (&mut HashMap<Key, Found>, &Index),
-        drafts: &mut Drafts,
+        (found, index): (&mut HashMap<ObjectKey, LocatedObject>, &Index),
+        drafts: &mut FileChanges,
     ) -> Result<(), Error> {
         let key = write.key();
         if let Some([first, second, ..]) = index.get(key).map(Vec::as_slice) {
-            return Err(Error::Twice {
+            return Err(Error::DefinedTwice {
                 key: key.clone(),
                 first: first.display().to_string(),
                 second: second.display().to_string(),
@@ -99,9 +99,9 @@ impl Folder {
 
     fn draft_new(
         &self,
-        key: &Key,
+        key: &ObjectKey,
         object: &Value,
-        (found, drafts): (&HashMap<Key, Found>, &mut Drafts),
+        (found, drafts): (&HashMap<ObjectKey, LocatedObject>, &mut FileChanges),
     ) -> Result<(), Error> {
         let path = self.new_file(key);
         if found.contains_key(key) || path.exists() || drafts.0.contains_key(&path) {
@@ -109,7 +109,7 @@ impl Folder {
         }
         let mut object = object.clone();
         forget_version(&mut object);
-        let landing = Landing {
+        let landing = FileChange {
             key: key.clone(),
             path: path.clone(),
             old: None,
@@ -122,10 +122,10 @@ impl Folder {
     /// The object in its text as changed so far, if the original has that version.
     fn drafted(
         &self,
-        key: &Key,
-        based_on: &Version,
-        (found, drafts): (&mut HashMap<Key, Found>, &Drafts),
-    ) -> Result<Found, Error> {
+        key: &ObjectKey,
+        based_on: &ResourceVersion,
+        (found, drafts): (&mut HashMap<ObjectKey, LocatedObject>, &FileChanges),
+    ) -> Result<LocatedObject, Error> {
         let here = found.remove(key).ok_or_else(|| Error::NotFound(key.clone()))?;
         if here.stored.version != *based_on {
             return Err(Error::Conflict {
@@ -142,13 +142,13 @@ impl Folder {
         self.objects(key.kind, (&here.path, &text), &mut all);
         let is_it = |name: &(String, String)| name.0 == key.name.namespace && name.1 == key.name.name;
         let moved = all.into_iter().find(|(name, _)| is_it(name));
-        moved.map(|(_, found)| found).ok_or(Error::Broken)
+        moved.map(|(_, found)| found).ok_or(Error::Interrupted)
     }
 }
 
-impl Drafts {
-    fn set(&mut self, key: &Key, here: &Found, text: Option<String>) {
-        let landing = self.0.entry(here.path.clone()).or_insert_with(|| Landing {
+impl FileChanges {
+    fn set(&mut self, key: &ObjectKey, here: &LocatedObject, text: Option<String>) {
+        let landing = self.0.entry(here.path.clone()).or_insert_with(|| FileChange {
             key: key.clone(),
             path: here.path.clone(),
             old: Some(Arc::clone(&here.text)),
@@ -158,12 +158,12 @@ impl Drafts {
     }
 }
 
-fn is_change(landing: &Landing) -> bool {
+fn is_change(landing: &FileChange) -> bool {
     landing.old.as_deref() != landing.new.as_deref()
 }
 
-fn layout(here: &Found, refused: &edit::Refused) -> Error {
-    Error::Layout {
+fn layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
+    Error::UnsupportedLayout {
         path: here.path.clone(),
         line: refused.line,
         why: refused.why,

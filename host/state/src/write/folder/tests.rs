@@ -2,7 +2,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 
-use super::super::{Error, Key, Kind, Version};
+use super::super::{Error, Kind, ObjectKey, ResourceVersion};
 use super::Folder;
 use super::land::{PREFIX, SUFFIX, prepare};
 use crate::{ObjectName, directory};
@@ -39,8 +39,8 @@ impl World {
     }
 }
 
-fn key(name: &str) -> Key {
-    Key {
+fn key(name: &str) -> ObjectKey {
+    ObjectKey {
         kind: Kind::AppProject,
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -98,7 +98,7 @@ fn an_older_version_is_a_conflict() {
     let old = folder.read(&key("shop")).expect("a project");
     add(&folder, "a").expect("it is written");
     let text = world.text("shop.yaml");
-    for version in [old.version.clone(), Version::new("")] {
+    for version in [old.version.clone(), ResourceVersion::new("")] {
         let error = folder
             .replace(&key("shop"), &old.object, &version)
             .expect_err("a conflict");
@@ -174,7 +174,7 @@ fn a_folder_that_would_not_load_is_not_written() {
     let error = folder
         .replace(&key("shop"), &wanted, &stored.version)
         .expect_err("it would not load");
-    assert!(matches!(&error, Error::Refused(_)), "{error}");
+    assert!(matches!(&error, Error::InvalidState(_)), "{error}");
     assert!(error.to_string().starts_with("the state would not load: "), "{error}");
     assert_eq!(world.text("shop.yaml"), SHOP);
     // An existing mistake does not stop a good change.
@@ -196,7 +196,7 @@ fn links_are_refused() {
     let error = add(&mount.folder(), "a").expect_err("a link");
     let shown = error.to_string();
     assert!(
-        matches!(error, Error::Link { .. }) && shown.contains("change it at its source"),
+        matches!(error, Error::SymbolicLink { .. }) && shown.contains("change it at its source"),
         "{shown}"
     );
     assert_eq!(mount.text("..2030_01_01/shop.yaml"), SHOP);
@@ -209,7 +209,7 @@ fn links_are_refused() {
     symlink(&commit, outer.path().join("current")).expect("a link");
     for root in [outer.path().join("current"), checkout] {
         let error = add(&Folder::new(&root, "argocd"), "a").expect_err("a link");
-        assert!(matches!(error, Error::Link { .. }), "{error}");
+        assert!(matches!(error, Error::SymbolicLink { .. }), "{error}");
     }
 }
 
@@ -250,7 +250,7 @@ fn objects_are_found_where_the_load_finds_them() {
     assert_eq!(inner.object["kind"], "AppProject");
     assert!(matches!(folder.read(&key("other")), Err(Error::NotFound(_))));
     let error = folder.read(&key("shop")).expect_err("two of them");
-    assert!(matches!(error, Error::Twice { .. }), "{error}");
+    assert!(matches!(error, Error::DefinedTwice { .. }), "{error}");
     // An item still leaves out what its list says.
     let world = World::new(&[("list.yml", list)]);
     let wanted = with_entry(&inner.object, "a");

@@ -20,16 +20,16 @@ const IDLE: Duration = Duration::from_secs(600);
 
 /// Compiled restrictions by the address of their project. Clones share the cache.
 #[derive(Clone, Debug)]
-pub struct Kept(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
+pub struct RestrictionsCache(Cache<usize, Arc<Restrictions>, FxBuildHasher>);
 
-impl Default for Kept {
+impl Default for RestrictionsCache {
     fn default() -> Self {
         let cache = Cache::builder().max_capacity(PROJECTS).time_to_idle(IDLE);
         Self(cache.build_with_hasher(FxBuildHasher))
     }
 }
 
-impl Kept {
+impl RestrictionsCache {
     /// Returns what `project` permits, compiled on first use.
     pub fn of(&self, project: &Arc<Project>) -> Arc<Restrictions> {
         let key = Arc::as_ptr(project) as usize;

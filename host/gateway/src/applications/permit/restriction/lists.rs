@@ -10,12 +10,12 @@
 use std::fmt;
 
 use crate::applications::permit::restriction::pattern::Pattern;
-use crate::discovery::Scope;
+use crate::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
 /// A list of an `AppProject`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum List {
+pub enum ResourceList {
     /// `spec.clusterResourceWhitelist`.
     ClusterAllowed,
     /// `spec.clusterResourceBlacklist`.
@@ -26,7 +26,7 @@ pub enum List {
     NamespacedDenied,
 }
 
-impl fmt::Display for List {
+impl fmt::Display for ResourceList {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::ClusterAllowed => "clusterResourceWhitelist",
@@ -87,7 +87,12 @@ impl Lists {
     ///
     /// - `name`: `None` if it is not known. Then a kind is refused if it is refused for some
     ///   names, and not allowed if it is allowed only for some.
-    pub(super) fn refusing(&self, scope: Scope, asked: GroupKind<'_>, name: Option<&str>) -> Option<List> {
+    pub(super) fn refusing(
+        &self,
+        scope: ResourceScope,
+        asked: GroupKind<'_>,
+        name: Option<&str>,
+    ) -> Option<ResourceList> {
         let (allowed, denied, lists) = self.of(scope);
         match (allowed, lists) {
             (_, (_, list)) if denied.deny(asked, name) => Some(list),
@@ -97,20 +102,20 @@ impl Lists {
     }
 
     /// Whether the decision about objects of a kind depends on the name.
-    pub(super) fn needs_name(&self, scope: Scope, asked: GroupKind<'_>) -> bool {
+    pub(super) fn needs_name(&self, scope: ResourceScope, asked: GroupKind<'_>) -> bool {
         let (allowed, denied, _) = self.of(scope);
         let mut rules = denied.0.iter().chain(allowed.map_or(&[][..], |rules| &rules.0));
         rules.any(|rule| rule.name.is_some() && rule.met(asked) != Some(false))
     }
 
-    fn of(&self, scope: Scope) -> (Option<&Rules>, &Rules, (List, List)) {
+    fn of(&self, scope: ResourceScope) -> (Option<&Rules>, &Rules, (ResourceList, ResourceList)) {
         match scope {
-            Scope::Namespaced => {
-                let lists = (List::NamespacedAllowed, List::NamespacedDenied);
+            ResourceScope::Namespaced => {
+                let lists = (ResourceList::NamespacedAllowed, ResourceList::NamespacedDenied);
                 (self.namespaced_allowed.as_ref(), &self.namespaced_denied, lists)
             }
-            Scope::Cluster => {
-                let lists = (List::ClusterAllowed, List::ClusterDenied);
+            ResourceScope::Cluster => {
+                let lists = (ResourceList::ClusterAllowed, ResourceList::ClusterDenied);
                 (Some(&self.cluster_allowed), &self.cluster_denied, lists)
             }
         }

@@ -1,4 +1,4 @@
-//! Reads the [`Name`] of an object that a request creates, from the headers and bytes of its
+//! Reads the [`BodyName`] of an object that a request creates, from the headers and bytes of its
 //! body.
 //!
 //! Security: a name counts only if every other reader of the same bytes would read the same one.
@@ -12,7 +12,7 @@ use serde::de::{Deserialize, Deserializer, Error as _, IgnoredAny, MapAccess, Vi
 
 /// The name of the object in a body.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Name {
+pub enum BodyName {
     /// The body has this name.
     Known(String),
     /// The cluster generates the name, or there is none.
@@ -23,7 +23,7 @@ pub enum Name {
 
 /// The declared format of a request's content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum BodyFormat {
     /// JSON, or undeclared, which means JSON to kube-apiserver.
     Json,
     /// YAML.
@@ -32,7 +32,7 @@ pub enum Format {
     Other,
 }
 
-impl Format {
+impl BodyFormat {
     /// The format in `Content-Type`. A field that occurs twice, or has non-ASCII characters,
     /// declares none.
     pub fn of(headers: &HeaderMap) -> Self {
@@ -52,7 +52,7 @@ impl Format {
     }
 }
 
-impl Name {
+impl BodyName {
     /// The name if it is known.
     pub fn known(&self) -> Option<&str> {
         match self {
@@ -68,16 +68,16 @@ impl Name {
 ///
 /// Reads JSON and YAML, but not Protobuf and CBOR. A key that occurs twice, or in another case,
 /// makes the body unreadable, because readers treat it differently.
-pub fn name_in_body(format: Format, bytes: &[u8]) -> Name {
+pub fn name_in_body(format: BodyFormat, bytes: &[u8]) -> BodyName {
     let read = match format {
-        Format::Json => serde_json::from_slice::<Object>(bytes).ok(),
-        Format::Yaml if !has_two_readings(bytes) => serde_saphyr::from_slice::<Object>(bytes).ok(),
-        Format::Yaml | Format::Other => None,
+        BodyFormat::Json => serde_json::from_slice::<Object>(bytes).ok(),
+        BodyFormat::Yaml if !has_two_readings(bytes) => serde_saphyr::from_slice::<Object>(bytes).ok(),
+        BodyFormat::Yaml | BodyFormat::Other => None,
     };
     match read {
-        Some(Object(Some(Metadata(Some(name))))) if !name.is_empty() => Name::Known(name),
-        Some(Object(_)) => Name::Generated,
-        None => Name::Unreadable,
+        Some(Object(Some(Metadata(Some(name))))) if !name.is_empty() => BodyName::Known(name),
+        Some(Object(_)) => BodyName::Generated,
+        None => BodyName::Unreadable,
     }
 }
 
@@ -97,20 +97,24 @@ struct Metadata(Option<String>);
 
 impl<'de> Deserialize<'de> for Object {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(One("metadata", PhantomData)).map(Self)
+        deserializer
+            .deserialize_map(SingleKeyVisitor("metadata", PhantomData))
+            .map(Self)
     }
 }
 
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_map(One("name", PhantomData)).map(Self)
+        deserializer
+            .deserialize_map(SingleKeyVisitor("name", PhantomData))
+            .map(Self)
     }
 }
 
 /// Reads one key of a map.
-struct One<T>(&'static str, PhantomData<T>);
+struct SingleKeyVisitor<T>(&'static str, PhantomData<T>);
 
-impl<'de, T: Deserialize<'de>> Visitor<'de> for One<T> {
+impl<'de, T: Deserialize<'de>> Visitor<'de> for SingleKeyVisitor<T> {
     type Value = Option<T>;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -10,54 +10,54 @@ use std::sync::Arc;
 
 use http::Method;
 
-use crate::applications::permit::restriction::{About, Name, Place, Restrictions, resource};
-use crate::discovery::{Kind, Scope};
+use crate::applications::permit::restriction::{BodyName, RequestObject, Restrictions, TargetCluster, resource};
+use crate::discovery::{ResourceKind, ResourceScope};
 use tollgate_core::attributes::Attributes;
 use tollgate_core::diagnostic::Location;
 use tollgate_core::upgrade::Protocol;
-use tollgate_policy::application_request::Whom;
+use tollgate_policy::application_request::ActingIdentity;
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_state::{Cluster, Destination, Project, ResourceRule, ResourceRules};
 
 /// What the cluster of these tests serves.
-const SERVED: [(&str, &str, &str, Scope); 16] = [
-    ("", "pods", "Pod", Scope::Namespaced),
-    ("", "services", "Service", Scope::Namespaced),
-    ("", "secrets", "Secret", Scope::Namespaced),
-    ("", "configmaps", "ConfigMap", Scope::Namespaced),
-    ("", "serviceaccounts", "ServiceAccount", Scope::Namespaced),
-    ("", "bindings", "Binding", Scope::Namespaced),
-    ("", "namespaces", "Namespace", Scope::Cluster),
-    ("", "nodes", "Node", Scope::Cluster),
-    ("apps", "deployments", "Deployment", Scope::Namespaced),
-    ("batch", "jobs", "Job", Scope::Namespaced),
+const SERVED: [(&str, &str, &str, ResourceScope); 16] = [
+    ("", "pods", "Pod", ResourceScope::Namespaced),
+    ("", "services", "Service", ResourceScope::Namespaced),
+    ("", "secrets", "Secret", ResourceScope::Namespaced),
+    ("", "configmaps", "ConfigMap", ResourceScope::Namespaced),
+    ("", "serviceaccounts", "ServiceAccount", ResourceScope::Namespaced),
+    ("", "bindings", "Binding", ResourceScope::Namespaced),
+    ("", "namespaces", "Namespace", ResourceScope::Cluster),
+    ("", "nodes", "Node", ResourceScope::Cluster),
+    ("apps", "deployments", "Deployment", ResourceScope::Namespaced),
+    ("batch", "jobs", "Job", ResourceScope::Namespaced),
     (
         "rbac.authorization.k8s.io",
         "clusterroles",
         "ClusterRole",
-        Scope::Cluster,
+        ResourceScope::Cluster,
     ),
     (
         "rbac.authorization.k8s.io",
         "rolebindings",
         "RoleBinding",
-        Scope::Namespaced,
+        ResourceScope::Namespaced,
     ),
-    ("example.com", "namespaces", "Namespace", Scope::Cluster),
-    ("example.com", "status", "Status", Scope::Namespaced),
-    ("metrics.k8s.io", "pods", "PodMetrics", Scope::Namespaced),
+    ("example.com", "namespaces", "Namespace", ResourceScope::Cluster),
+    ("example.com", "status", "Status", ResourceScope::Namespaced),
+    ("metrics.k8s.io", "pods", "PodMetrics", ResourceScope::Namespaced),
     (
         "authorization.k8s.io",
         "selfsubjectaccessreviews",
         "SelfSubjectAccessReview",
-        Scope::Cluster,
+        ResourceScope::Cluster,
     ),
 ];
 
-fn kind(attributes: &Attributes) -> Option<Kind> {
+fn kind(attributes: &Attributes) -> Option<ResourceKind> {
     let (group, _, resource) = resource(attributes)?;
     let served = SERVED.iter().find(|served| (served.0, served.1) == (group, resource));
-    served.map(|(group, _, kind, scope)| Kind {
+    served.map(|(group, _, kind, scope)| ResourceKind {
         group: (*group).into(),
         kind: (*kind).into(),
         scope: *scope,
@@ -129,21 +129,21 @@ fn cluster() -> Cluster {
 }
 
 /// What a write of an account meets: empty, or the refusal's text.
-fn write(project: &Project, request: &str, name: Option<&Name>) -> String {
-    let account = Whom::Account(Arc::new(Impersonation::Nobody));
+fn write(project: &Project, request: &str, name: Option<&BodyName>) -> String {
+    let account = ActingIdentity::Account(Arc::new(Impersonation::Nobody));
     write_as(&account, project, request, name)
 }
 
-fn write_as(whom: &Whom, project: &Project, request: &str, name: Option<&Name>) -> String {
+fn write_as(whom: &ActingIdentity, project: &Project, request: &str, name: Option<&BodyName>) -> String {
     let attributes = attributes(request);
     let kind = kind(&attributes);
-    let about = About {
+    let about = RequestObject {
         attributes: &attributes,
         kind: kind.as_ref(),
         name,
     };
     let cluster = cluster();
-    let place = Place {
+    let place = TargetCluster {
         cluster: &cluster,
         clusters: std::slice::from_ref(&cluster),
     };
@@ -153,19 +153,19 @@ fn write_as(whom: &Whom, project: &Project, request: &str, name: Option<&Name>) 
 
 /// The same of a read by the gateway's own identity.
 fn read(project: &Project, request: &str) -> String {
-    read_as(&Whom::Controller, project, request)
+    read_as(&ActingIdentity::Gateway, project, request)
 }
 
-fn read_as(whom: &Whom, project: &Project, request: &str) -> String {
+fn read_as(whom: &ActingIdentity, project: &Project, request: &str) -> String {
     let attributes = attributes(request);
     let kind = kind(&attributes);
-    let about = About {
+    let about = RequestObject {
         attributes: &attributes,
         kind: kind.as_ref(),
         name: None,
     };
     let cluster = cluster();
-    let place = Place {
+    let place = TargetCluster {
         cluster: &cluster,
         clusters: std::slice::from_ref(&cluster),
     };

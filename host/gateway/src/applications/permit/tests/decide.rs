@@ -18,7 +18,7 @@ fn reading_passes_and_secrets_need_more() {
     assert!(judge("looks", "/apis/apps/v1").is_ok());
     // A verb that stands in the path says nothing of the method.
     let watch = judge("looks", "/api/v1/watch/namespaces/guestbook/secrets/db").unwrap_err();
-    assert!(matches!(watch, Error::NoSync { .. }), "{watch:?}");
+    assert!(matches!(watch, Error::SyncDenied { .. }), "{watch:?}");
     // What the account may do is asked by who looks, and not created by them.
     for (path, passes) in [
         ("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", true),
@@ -31,7 +31,7 @@ fn reading_passes_and_secrets_need_more() {
     for path in [secrets, "/api/v1/namespaces/guestbook/secrets/db", "/api/v1/secrets"] {
         for who in ["looks", "syncs"] {
             let error = judge(who, path).unwrap_err();
-            assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+            assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
         }
         assert!(judge("overrides", path).is_ok(), "{path}");
     }
@@ -42,7 +42,7 @@ fn logs_and_programs_need_permissions_of_their_own() {
     let world = World::new(ImpersonationMode::Enforce);
     let judge = |who: &str, name: &str, attributes: &Arc<Attributes>| world.judge(&world.person(who), name, attributes);
     let lacks = |result: Result<ApplicationPermit, Error>| match result {
-        Err(error @ Error::NoRight { .. }) => reason(&error),
+        Err(error @ Error::PermissionDenied { .. }) => reason(&error),
         other => panic!("{other:?}"),
     };
     let log = asks(&Method::GET, &format!("{POD}/log"));
@@ -101,31 +101,34 @@ fn what_lists_and_object_say_is_what_the_caller_is_told() {
         ("syncs", asks(&Method::PATCH, POD)),
         ("looks", asks(&Method::GET, POD)),
     ] {
-        let decide = |listed: &Listed, owned: &Owned| {
+        let decide = |listed: &ProjectListCheck, owned: &OwnershipCheck| {
             let access = world
                 .enter(&world.person(who), "argocd/guestbook", &attributes)
                 .unwrap();
             world.decide(access, listed, owned)
         };
-        assert!(decide(&Listed::Permitted, &Owned::Permitted).is_ok(), "{who}");
+        assert!(
+            decide(&ProjectListCheck::Permitted, &OwnershipCheck::Permitted).is_ok(),
+            "{who}"
+        );
         let why = "resource :Pod is not permitted in project payments";
-        let listed = Listed::Refused(why.into());
-        assert_eq!(refused(decide(&listed, &Owned::Unasked)), why);
-        assert_eq!(refused(decide(&listed, &Owned::Permitted)), why);
-        let owned = Owned::Refused("it is another's".into());
-        let unasked = decide(&Listed::Permitted, &Owned::Unasked);
+        let listed = ProjectListCheck::Refused(why.into());
+        assert_eq!(refused(decide(&listed, &OwnershipCheck::NotChecked)), why);
+        assert_eq!(refused(decide(&listed, &OwnershipCheck::Permitted)), why);
+        let owned = OwnershipCheck::Refused("it is another's".into());
+        let unasked = decide(&ProjectListCheck::Permitted, &OwnershipCheck::NotChecked);
         match who {
             "overrides" => {
                 assert!(unasked.is_ok());
             }
             _ => {
-                assert_eq!(refused(decide(&Listed::Permitted, &owned)), "it is another's");
+                assert_eq!(refused(decide(&ProjectListCheck::Permitted, &owned)), "it is another's");
                 assert_eq!(refused(unasked), "you may not override this application");
             }
         }
         // A caller chooses names, and the reason holds them.
         let long = format!("a\nb{}", "c".repeat(2_000));
-        let told = refused(decide(&Listed::Refused(long), &Owned::Unasked));
+        let told = refused(decide(&ProjectListCheck::Refused(long), &OwnershipCheck::NotChecked));
         assert!(told.starts_with("a bccc") && told.len() == 480, "{told}");
     }
 }
@@ -143,7 +146,7 @@ fn with_bundle(mode: ImpersonationMode, decision: &str) -> World {
     }
     let source = Source::read(folder.path(), Front::Applications).value.unwrap();
     let mut world = World::new(mode);
-    world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), Rules::default());
+    world.policy = ApplicationsPolicy::new(Bundle::unchecked(&source).unwrap(), ImpersonationRules::default());
     world
 }
 
@@ -153,49 +156,71 @@ fn a_bundle_that_allows_everything_widens_nothing() {
         ImpersonationMode::Enforce,
         "decision := {\"allow\": true, \"reason\": \"whatever\"}",
     );
-    let judge = |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &Listed, owned: &Owned| {
-        let access = world.enter(&world.person(who), name, attributes)?;
-        world.decide(access, listed, owned)
-    };
-    let (guestbook, permitted) = ("argocd/guestbook", Listed::Permitted);
+    let judge =
+        |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &ProjectListCheck, owned: &OwnershipCheck| {
+            let access = world.enter(&world.person(who), name, attributes)?;
+            world.decide(access, listed, owned)
+        };
+    let (guestbook, permitted) = ("argocd/guestbook", ProjectListCheck::Permitted);
     let (list, read) = (asks(&Method::GET, PODS), asks(&Method::GET, POD));
     let (create, patch) = (asks(&Method::POST, PODS), asks(&Method::PATCH, POD));
     // The lists.
-    assert!(judge("overrides", guestbook, &create, &permitted, &Owned::Unasked).is_ok());
-    let no = Listed::Refused("resource Pod is not permitted".to_owned());
+    assert!(judge("overrides", guestbook, &create, &permitted, &OwnershipCheck::NotChecked).is_ok());
+    let no = ProjectListCheck::Refused("resource Pod is not permitted".to_owned());
     for attributes in [&list, &create, &read, &patch] {
-        let told = refused(judge("overrides", guestbook, attributes, &no, &Owned::Unasked));
+        let told = refused(judge(
+            "overrides",
+            guestbook,
+            attributes,
+            &no,
+            &OwnershipCheck::NotChecked,
+        ));
         assert_eq!(told, "resource Pod is not permitted");
     }
     // The object.
-    assert!(judge("syncs", guestbook, &patch, &permitted, &Owned::Permitted).is_ok());
-    let another = Owned::Refused("it is another's".to_owned());
+    assert!(judge("syncs", guestbook, &patch, &permitted, &OwnershipCheck::Permitted).is_ok());
+    let another = OwnershipCheck::Refused("it is another's".to_owned());
     for attributes in [&read, &patch] {
         let told = refused(judge("syncs", guestbook, attributes, &permitted, &another));
         assert_eq!(told, "it is another's");
-        let told = refused(judge("syncs", guestbook, attributes, &permitted, &Owned::Unasked));
+        let told = refused(judge(
+            "syncs",
+            guestbook,
+            attributes,
+            &permitted,
+            &OwnershipCheck::NotChecked,
+        ));
         assert_eq!(told, "the object was not looked at");
     }
     // RBAC.
-    for (attributes, owned) in [(&list, &Owned::Permitted), (&create, &Owned::Permitted)] {
+    for (attributes, owned) in [
+        (&list, &OwnershipCheck::Permitted),
+        (&create, &OwnershipCheck::Permitted),
+    ] {
         let error = judge("syncs", guestbook, attributes, &permitted, owned).unwrap_err();
-        assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+        assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
     }
     // The destination.
-    let elsewhere = judge("overrides", "argocd/elsewhere", &read, &permitted, &Owned::Unasked);
+    let elsewhere = judge(
+        "overrides",
+        "argocd/elsewhere",
+        &read,
+        &permitted,
+        &OwnershipCheck::NotChecked,
+    );
     assert_eq!(refused(elsewhere), "the project does not permit the destination");
     // Logs and programs.
     let log = asks(&Method::GET, &format!("{POD}/log"));
-    assert!(judge("reads-logs", guestbook, &log, &permitted, &Owned::Permitted).is_ok());
-    let told = reason(&judge("looks", guestbook, &log, &permitted, &Owned::Permitted).unwrap_err());
+    assert!(judge("reads-logs", guestbook, &log, &permitted, &OwnershipCheck::Permitted).is_ok());
+    let told = reason(&judge("looks", guestbook, &log, &permitted, &OwnershipCheck::Permitted).unwrap_err());
     assert_eq!(told, "you may not read logs of this application");
     let exec = upgrades(&Method::GET, &format!("{POD}/exec"), Protocol::WebSocket);
-    assert!(judge("runs", guestbook, &exec, &permitted, &Owned::Permitted).is_ok());
+    assert!(judge("runs", guestbook, &exec, &permitted, &OwnershipCheck::Permitted).is_ok());
     assert_eq!(
         refused(judge("runs", guestbook, &exec, &permitted, &another)),
         "it is another's"
     );
-    let told = reason(&judge("overrides", guestbook, &exec, &permitted, &Owned::Unasked).unwrap_err());
+    let told = reason(&judge("overrides", guestbook, &exec, &permitted, &OwnershipCheck::NotChecked).unwrap_err());
     assert_eq!(told, "you may not run programs in this application");
 }
 
@@ -224,8 +249,8 @@ fn a_permit_has_what_was_asked_for() {
     assert_eq!(permit.governed().application.name.name, "guestbook");
     assert_eq!(permit.access.project().name, "payments");
     assert_eq!(permit.cluster().server, "https://kubernetes.default.svc");
-    assert_eq!(permit.access.wanted(), Access::Write);
-    assert!(matches!(permit.whom(), Whom::Account(_)));
+    assert_eq!(permit.access.wanted(), ReadOrWrite::Write);
+    assert!(matches!(permit.whom(), ActingIdentity::Account(_)));
     assert_eq!(permit.extra().len(), 1);
     assert!(permit.notes.is_empty());
 }
@@ -240,10 +265,10 @@ fn what_the_policy_is_told_fits_its_schema() {
     ];
     let long = "x".repeat(9_000);
     let answers = [
-        (Listed::Permitted, Owned::Unasked),
-        (Listed::Permitted, Owned::Permitted),
-        (Listed::Permitted, Owned::Refused(long.clone())),
-        (Listed::Refused(long), Owned::Unasked),
+        (ProjectListCheck::Permitted, OwnershipCheck::NotChecked),
+        (ProjectListCheck::Permitted, OwnershipCheck::Permitted),
+        (ProjectListCheck::Permitted, OwnershipCheck::Refused(long.clone())),
+        (ProjectListCheck::Refused(long), OwnershipCheck::NotChecked),
     ];
     let schema = jsonschema::validator_for(Front::Applications.input_schema()).unwrap();
     for (mode, rules) in [
@@ -266,7 +291,7 @@ fn what_the_policy_is_told_fits_its_schema() {
                 attributes,
                 wanted: access.wanted(),
                 operation: access.operation(),
-                found: Found { listed, owned },
+                found: ObjectChecks { listed, owned },
             };
             let json = serde_json::to_value(input.to_value()).unwrap();
             if let Some(error) = schema.iter_errors(&json).next() {
@@ -283,8 +308,8 @@ fn what_the_policy_is_told_fits_its_schema() {
                 (_, _) => assert!(account.is_null()),
             }
             assert_eq!(json["operation"], access.operation().as_str());
-            assert_eq!(json["restriction"]["permitted"], *listed == Listed::Permitted);
-            assert_eq!(json["object"].is_null(), *owned == Owned::Unasked);
+            assert_eq!(json["restriction"]["permitted"], *listed == ProjectListCheck::Permitted);
+            assert_eq!(json["object"].is_null(), *owned == OwnershipCheck::NotChecked);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What RBAC and the Application's own state say.
 
 use super::*;
-use crate::discovery::{Kind, Scope};
+use crate::discovery::{ResourceKind, ResourceScope};
 use tollgate_policy::applications::Inheritance;
 
 #[test]
@@ -26,7 +26,11 @@ fn rbac_lets_in_who_reads_and_who_writes() {
         match (&observed, expected) {
             (Ok((wanted, of)), None) => {
                 let reads = method == Method::GET;
-                assert_eq!(*wanted, if reads { Access::Read } else { Access::Write }, "{who}");
+                assert_eq!(
+                    *wanted,
+                    if reads { ReadOrWrite::Read } else { ReadOrWrite::Write },
+                    "{who}"
+                );
                 assert!(Arc::ptr_eq(of, &caller));
             }
             (Err(error), Some(expected)) => assert_eq!(reason(error), expected, "{who} {method}"),
@@ -55,11 +59,14 @@ fn what_is_not_one_object_is_for_who_overrides() {
         let enter = |who: &str| world.enter(&world.person(who), "argocd/guestbook", &attributes);
         for who in ["syncs", "updates", "of-old"] {
             let error = enter(who).unwrap_err();
-            assert!(matches!(error, Error::NoRight { .. }), "{error:?}");
+            assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
             assert_eq!(reason(&error), expected, "{who} {method} {path}");
         }
         let access = enter("overrides").unwrap();
-        assert_eq!((access.operation(), access.asks_object()), (Operation::Other, false));
+        assert_eq!(
+            (access.operation(), access.asks_object()),
+            (ObjectOperation::Other, false)
+        );
     }
     // One object is asked about, unless the caller could make it the Application's.
     for (who, asks_object) in [("looks", true), ("syncs", true), ("overrides", false)] {
@@ -71,10 +78,10 @@ fn what_is_not_one_object_is_for_who_overrides() {
 #[test]
 fn changing_an_object_needs_the_right_to_it() {
     let world = World::new(ImpersonationMode::Enforce);
-    let pod = Kind {
+    let pod = ResourceKind {
         group: "".into(),
         kind: "Pod".into(),
-        scope: Scope::Namespaced,
+        scope: ResourceScope::Namespaced,
     };
     for (who, method, inheritance, permitted) in [
         ("updates", Method::PATCH, Inheritance::Disabled, true),
@@ -102,7 +109,7 @@ fn changing_an_object_needs_the_right_to_it() {
         ("/api/v1/namespaces/other/pods/web-0", pod.clone()),
         (
             "/apis/metrics.k8s.io/v1/namespaces/guestbook/pods/web-0",
-            Kind {
+            ResourceKind {
                 group: "metrics.k8s.io".into(),
                 ..pod
             },
@@ -146,10 +153,10 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
         let caller = world.person("overrides");
         assert!(world.enter(&caller, name, &read).is_ok(), "{mode:?}");
         world.gateway_identity = GatewayIdentity::Refused;
-        world.standings = Standings::default();
+        world.standings = ApplicationEvaluationCache::default();
         let observed = world.enter(&caller, name, &read);
         assert_eq!(
-            matches!(observed, Err(Error::Gateway { .. })),
+            matches!(observed, Err(Error::GatewayIdentityRefused { .. })),
             refused,
             "{mode:?}: {observed:?}"
         );
@@ -199,7 +206,7 @@ fn nobody_learns_which_applications_there_are() {
     assert_eq!(world.enter(&caller, "argocd/homeless", &read).unwrap_err(), absent);
     // Who may see every Application is told the same of one that does not exist.
     let told = world.enter(&world.person("syncs"), "argocd/absent", &read).unwrap_err();
-    assert!(matches!(told, Error::NotYours { .. }), "{told:?}");
+    assert!(matches!(told, Error::NotVisible { .. }), "{told:?}");
     let policy = std::fs::read_to_string(folder().join("policy.rego")).unwrap();
     assert!(policy.contains(&format!("refusal := \"{NOT_YOURS}\" if {{")));
 }
@@ -234,7 +241,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
     for mode in [ImpersonationMode::Off, ImpersonationMode::Audit] {
         let world = World::with_rules(mode, "fallback: deny\n");
         let access = world.enter(&world.person("looks"), "argocd/nobody", &read).unwrap();
-        assert_eq!(*access.whom(), Whom::Controller);
+        assert_eq!(*access.whom(), ActingIdentity::Gateway);
         assert!(access.governed().acting.is_err());
     }
 }
@@ -290,8 +297,8 @@ fn the_mode_says_who_acts() {
         let caller = world.person("syncs");
         let access = world.enter(&caller, name, &read).unwrap();
         match (access.whom(), account) {
-            (Whom::Controller, None) => assert!(access.extra().is_empty()),
-            (Whom::Account(impersonation), Some(account)) => {
+            (ActingIdentity::Gateway, None) => assert!(access.extra().is_empty()),
+            (ActingIdentity::Account(impersonation), Some(account)) => {
                 let Impersonation::As(identity) = &**impersonation else {
                     panic!("nobody is impersonated");
                 };

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::applicationsets::grpc::call::Call;
-use crate::applicationsets::grpc::{Api, Method, Transport, answer};
+use crate::applicationsets::grpc::{MessageCodec, Method, Transport, answer};
 use tollgate_proxy::forward::Body;
 
 fn event(kind: &str) -> Value {
@@ -19,7 +19,7 @@ fn event(kind: &str) -> Value {
 }
 
 fn body(events: BoxStream<'static, Value>, transport: Transport, deadline: Option<Instant>) -> Body {
-    let api = Api::new().expect("descriptors");
+    let api = MessageCodec::new().expect("descriptors");
     let call = Call {
         method: Method::Watch,
         transport,

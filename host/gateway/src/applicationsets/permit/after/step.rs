@@ -6,16 +6,16 @@ use rustc_hash::FxHashMap;
 use serde_json::Value;
 
 use crate::applicationsets::permit::after::RESOURCE;
-use crate::applicationsets::permit::application::{Wanted, project_of, read};
-use crate::applicationsets::permit::error::Lacks;
+use crate::applicationsets::permit::application::{ApplicationFields, project_of, read};
+use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::judge::Finding;
-use crate::applicationsets::permit::{Cleared, Desk, Operation};
+use crate::applicationsets::permit::{Desk, Operation, SetPermit};
 use crate::extensions::facts::why;
-use tollgate_applicationset::plan::{Action, Change, Plan};
+use tollgate_applicationset::plan::{Action, Plan, PlannedChange};
 use tollgate_core::dns::is_subdomain;
 use tollgate_policy::rbac::{RuleId, Verdict};
-use tollgate_policy::rego::{CheckFact, RbacVerdict};
-use tollgate_proxy::record::Check;
+use tollgate_policy::rego::{RbacCheck, RbacVerdict};
+use tollgate_proxy::record::CheckRecord;
 
 /// Rights on Applications that are looked up.
 pub(super) const ACTIONS: [&str; 3] = ["create", "update", "delete"];
@@ -29,12 +29,12 @@ pub(super) enum Side {
     /// it when the stored Application is gone, or when the set lets it change.
     Generated,
     /// The Application that would be created if none of the name existed.
-    Taken,
+    NameTaken,
 }
 
 /// A right on one Application, and RBAC's verdict.
 #[derive(Debug)]
-pub(super) struct Right {
+pub(super) struct PermissionCheck {
     pub(super) action: &'static str,
     /// Whether it is for the Application's new project, not the stored one.
     is_new: bool,
@@ -43,19 +43,19 @@ pub(super) struct Right {
 
 /// One side of a change, decoded.
 #[derive(Debug)]
-pub(super) struct Step<'a> {
-    pub(super) change: &'a Change,
+pub(super) struct ChangeCheck<'a> {
+    pub(super) change: &'a PlannedChange,
     pub(super) side: Side,
     /// The Application afterwards, or what is wrong with it.
-    pub(super) wanted: Option<Result<Wanted<'a>, String>>,
+    pub(super) wanted: Option<Result<ApplicationFields<'a>, String>>,
     old: Option<String>,
     new: Option<String>,
-    pub(super) rights: Vec<Right>,
+    pub(super) rights: Vec<PermissionCheck>,
 }
 
 impl Desk<'_> {
     /// All steps of a plan: each change, what else is generated, and what cannot be created.
-    pub(super) fn steps<'b>(&self, cleared: &Cleared, plan: &'b Plan) -> Vec<Step<'b>> {
+    pub(super) fn steps<'b>(&self, cleared: &SetPermit, plan: &'b Plan) -> Vec<ChangeCheck<'b>> {
         let changes = plan.changes.iter().flat_map(|change| {
             let generated = change.generated.as_ref();
             let generated = generated.map(|object| self.step(cleared, (change, Side::Generated), Some(object)));
@@ -63,11 +63,11 @@ impl Desk<'_> {
         });
         let taken = plan
             .taken()
-            .map(|change| self.step(cleared, (change, Side::Taken), change.after.as_ref()));
+            .map(|change| self.step(cleared, (change, Side::NameTaken), change.after.as_ref()));
         changes.chain(taken).collect()
     }
 
-    fn written<'b>(&self, cleared: &Cleared, change: &'b Change) -> Step<'b> {
+    fn written<'b>(&self, cleared: &SetPermit, change: &'b PlannedChange) -> ChangeCheck<'b> {
         let target = match (change.action, cleared.operation) {
             (Action::Delete, _) | (_, Operation::Delete) => None,
             (Action::Create | Action::Update, _) => change.after.as_ref(),
@@ -76,19 +76,24 @@ impl Desk<'_> {
         self.step(cleared, (change, Side::Written), target)
     }
 
-    fn step<'b>(&self, cleared: &Cleared, (change, side): (&'b Change, Side), target: Option<&'b Value>) -> Step<'b> {
+    fn step<'b>(
+        &self,
+        cleared: &SetPermit,
+        (change, side): (&'b PlannedChange, Side),
+        target: Option<&'b Value>,
+    ) -> ChangeCheck<'b> {
         let wanted = target.map(|object| checked(change, object));
         let object = |project: &str| self.object(project, &change.name);
         let old = change.before.as_ref().map(|before| object(project_of(before)));
         let new = target.map(|after| object(project_of(after)));
         let rights = match side {
-            Side::Written | Side::Taken => {
+            Side::Written | Side::NameTaken => {
                 let is_deletion = cleared.operation == Operation::Delete;
                 rights(is_deletion, (old.as_deref(), new.as_deref()))
             }
             Side::Generated => vec![right("create", true), right("update", true)],
         };
-        Step {
+        ChangeCheck {
             change,
             side,
             wanted,
@@ -99,24 +104,24 @@ impl Desk<'_> {
     }
 }
 
-impl Step<'_> {
+impl ChangeCheck<'_> {
     /// What happens to the Application, in the form policies see.
     pub(super) fn action(&self, operation: Operation) -> Action {
         match (operation, self.side) {
             (Operation::Delete, _) => Action::Delete,
-            (_, Side::Written | Side::Taken) => self.change.action,
+            (_, Side::Written | Side::NameTaken) => self.change.action,
             (_, Side::Generated) => Action::Update,
         }
     }
 
     /// Why the object cannot be written.
-    pub(super) fn wrong(&self, cleared: &Cleared) -> Option<Finding> {
+    pub(super) fn wrong(&self, cleared: &SetPermit) -> Option<Finding> {
         let wrong = match &self.wanted {
             Some(Err(wrong)) => Some(wrong.clone()),
             Some(Ok(_)) => None,
             None => unlinked_only(cleared, self.change),
         };
-        wrong.map(|wrong| Finding::new(Lacks::Sense, None, wrong))
+        wrong.map(|wrong| Finding::new(FindingKind::Validity, None, wrong))
     }
 
     /// The project of the Application afterwards.
@@ -137,7 +142,7 @@ impl Step<'_> {
         object.unwrap_or(&self.change.name.name)
     }
 
-    pub(super) fn object(&self, right: &Right) -> &str {
+    pub(super) fn object(&self, right: &PermissionCheck) -> &str {
         let object = if right.is_new { &self.new } else { &self.old };
         object.as_deref().unwrap_or_default()
     }
@@ -147,8 +152,8 @@ impl Step<'_> {
         rights.map(|right| self.object(right))
     }
 
-    pub(super) fn checks<'b>(&'b self, rules: &'b FxHashMap<RuleId, String>) -> Vec<CheckFact<'b>> {
-        let check = |right: &'b Right| CheckFact {
+    pub(super) fn checks<'b>(&'b self, rules: &'b FxHashMap<RuleId, String>) -> Vec<RbacCheck<'b>> {
+        let check = |right: &'b PermissionCheck| RbacCheck {
             resource: RESOURCE,
             action: right.action,
             object: self.object(right),
@@ -170,8 +175,8 @@ impl Step<'_> {
     }
 }
 
-fn right(action: &'static str, is_new: bool) -> Right {
-    Right {
+fn right(action: &'static str, is_new: bool) -> PermissionCheck {
+    PermissionCheck {
         action,
         is_new,
         verdict: None,
@@ -179,7 +184,7 @@ fn right(action: &'static str, is_new: bool) -> Right {
 }
 
 /// The rights a change needs.
-fn rights(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<Right> {
+fn rights(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<PermissionCheck> {
     let [create, update, delete] = ACTIONS;
     let mut rights = match (old, is_deletion) {
         (Some(_), true) => vec![right(delete, false)],
@@ -195,7 +200,7 @@ fn rights(is_deletion: bool, (old, new): (Option<&str>, Option<&str>)) -> Vec<Ri
 }
 
 /// Decodes the Application as it is afterwards.
-fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, String> {
+fn checked<'a>(change: &'a PlannedChange, object: &'a Value) -> Result<ApplicationFields<'a>, String> {
     let wanted = read(object)?;
     let namespace = object.pointer("/metadata/namespace").and_then(Value::as_str);
     if wanted.name != change.name.name || namespace.is_some_and(|found| found != change.name.namespace) {
@@ -220,7 +225,7 @@ fn checked<'a>(change: &'a Change, object: &'a Value) -> Result<Wanted<'a>, Stri
 }
 
 /// If an Application stays when its set is deleted, only its reference to the set may change.
-fn unlinked_only(cleared: &Cleared, change: &Change) -> Option<String> {
+fn unlinked_only(cleared: &SetPermit, change: &PlannedChange) -> Option<String> {
     let (Operation::Delete, Some(after)) = (cleared.operation, &change.after) else {
         return None;
     };
@@ -236,9 +241,9 @@ fn unlinked_only(cleared: &Cleared, change: &Change) -> Option<String> {
 }
 
 /// A check in the form of records.
-pub(super) fn recorded(check: &CheckFact<'_>) -> Check {
+pub(super) fn recorded(check: &RbacCheck<'_>) -> CheckRecord {
     let find = |action: &str| ACTIONS.into_iter().find(|known| *known == action);
-    Check {
+    CheckRecord {
         resource: RESOURCE,
         action: find(check.action).unwrap_or_default(),
         object: check.object.to_owned(),

@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use super::*;
-use crate::applicationsets::permit::{CHECKS, REFUSALS, generated_errors};
+use crate::applicationsets::permit::{MAX_RECORDED_CHECKS, MAX_REFUSALS, generated_errors};
 use tollgate_applicationset::plan::Action;
 
 const ALL: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, *, *, allow";
@@ -15,7 +15,12 @@ fn all() -> World {
 /// What refuses a set of `dev` that generates one Application.
 #[track_caller]
 fn refuses(world: &World, application: Value, expected: &str) {
-    let outcome = world.judge(Operation::Create, &set("dev"), &Existing::default(), vec![application]);
+    let outcome = world.judge(
+        Operation::Create,
+        &set("dev"),
+        &StoredState::default(),
+        vec![application],
+    );
     refused(outcome, expected);
 }
 
@@ -23,7 +28,7 @@ fn refuses(world: &World, application: Value, expected: &str) {
 fn what_could_be_written_directly_is_approved() {
     let generated = vec![application("a", "dev"), application("b", "dev")];
     let approved = all()
-        .judge(Operation::Create, &set("dev"), &Existing::default(), generated)
+        .judge(Operation::Create, &set("dev"), &StoredState::default(), generated)
         .unwrap();
     assert_eq!(approved.projects(), ["dev"]);
     assert_eq!(approved.operation(), Operation::Create);
@@ -41,7 +46,7 @@ fn every_application_needs_the_right() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/a, allow\n\
                 p, ann, applications, create, dev/b*, deny";
     let generated = ["a", "b", "c"].map(|name| application(name, "dev")).to_vec();
-    let outcome = World::new(rows).judge(Operation::Create, &set("dev"), &Existing::default(), generated);
+    let outcome = World::new(rows).judge(Operation::Create, &set("dev"), &StoredState::default(), generated);
     let found = refusals(outcome);
     assert_eq!(found.len(), 2, "{found:#?}");
     assert!(found[0].starts_with("application `dev/b`: `applications, create` is not permitted (state.yaml:"));
@@ -55,7 +60,7 @@ fn a_template_of_a_generator_does_not_lead_into_another_project() {
     let outcome = World::new(rows).judge(
         Operation::Create,
         &set("dev"),
-        &Existing::default(),
+        &StoredState::default(),
         vec![application("a", "prod")],
     );
     refused(outcome, "application `prod/a`: `applications, create` is not permitted");
@@ -117,7 +122,7 @@ fn projects_decide_too() {
     let generated = vec![with(application("a", "dev"), "destination", served)];
     assert!(
         world
-            .judge(Operation::Create, &set("dev"), &Existing::default(), generated)
+            .judge(Operation::Create, &set("dev"), &StoredState::default(), generated)
             .is_ok()
     );
 }
@@ -145,7 +150,7 @@ fn what_nobody_could_write_is_refused() {
         "ApplicationSet web contains an application with no name; a name must be set",
     );
     let twice = vec![application("a", "dev"), application("a", "dev")];
-    let outcome = world.judge(Operation::Create, &set("dev"), &Existing::default(), twice);
+    let outcome = world.judge(Operation::Create, &set("dev"), &StoredState::default(), twice);
     assert_eq!(class_of(outcome), Class::InvalidArgument);
 }
 
@@ -175,7 +180,7 @@ fn without_the_right_nothing_of_a_project_is_told() {
     let world = World::new(rows);
     let ask = |project: &str| {
         let wrong = with(application("a", project), "destination", json!({"name": "us"}));
-        refusals(world.judge(Operation::Create, &set("dev"), &Existing::default(), vec![wrong]))
+        refusals(world.judge(Operation::Create, &set("dev"), &StoredState::default(), vec![wrong]))
     };
     for project in ["prod", "nope"] {
         let expected = format!("application `{project}/a`: `applications, create` is not permitted");
@@ -187,21 +192,21 @@ fn without_the_right_nothing_of_a_project_is_told() {
 fn refusals_are_bounded_and_counted() {
     let rows = "p, ann, applicationsets, *, *, allow\np, ann, applications, create, dev/none, allow";
     let world = World::new(rows);
-    let generated = (0..REFUSALS + 7)
+    let generated = (0..MAX_REFUSALS + 7)
         .map(|number| application(&format!("a{number:04}"), "dev"))
         .collect();
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &Existing::default())
+        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
-    let plan = Plan::new(&set("dev"), Existing::default(), generated);
+    let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let mut checks = Vec::new();
     let outcome = world.desk(&world.caller("ann")).after(&cleared, plan, &mut checks);
     let Err(Error::Refused(refused)) = outcome else {
         panic!("{outcome:?}")
     };
-    assert_eq!((refused.refusals().len(), refused.more()), (REFUSALS, 7));
+    assert_eq!((refused.refusals().len(), refused.more()), (MAX_REFUSALS, 7));
     assert!(refused.to_string().ends_with("; and 7 more"));
-    assert_eq!(checks.len(), CHECKS);
+    assert_eq!(checks.len(), MAX_RECORDED_CHECKS);
     assert!(
         checks
             .iter()
@@ -216,7 +221,7 @@ fn a_project_that_is_a_template_needs_the_rights_of_all() {
     let both = format!("{dev}p, ann, applicationsets, create, prod/*, allow\n");
     let generated = || vec![application("a", "dev"), application("b", "prod")];
     let judge = |rows: &str, generated| {
-        World::new(rows).judge(Operation::Create, &set("{{ .p }}"), &Existing::default(), generated)
+        World::new(rows).judge(Operation::Create, &set("{{ .p }}"), &StoredState::default(), generated)
     };
     refused(
         judge(&dev, generated()),
@@ -304,9 +309,9 @@ fn a_plan_of_something_else_is_not_approved() {
     let caller = world.caller("ann");
     let desk = world.desk(&caller);
     let existing = stored("dev", vec![application("a", "dev")]);
-    let unplanned = |cleared: &Cleared, plan: Plan| {
+    let unplanned = |cleared: &SetPermit, plan: Plan| {
         let outcome = desk.after(cleared, plan, &mut Vec::new());
-        assert_eq!(outcome.unwrap_err(), Error::Unplanned);
+        assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
     };
     let cleared = world.before(Operation::Upsert, Some(&set("dev")), &existing).unwrap();
     let plan = || Plan::new(&set("dev"), existing.clone(), vec![application("a", "dev")]);
@@ -349,7 +354,7 @@ fn a_preview_says_what_would_refuse_and_what_may_be_seen() {
     assert_eq!(refused.refusals().len(), 7, "{refused}");
     let templated = "p, ann, applicationsets, preview, dev/*, allow";
     let world = World::new(templated);
-    let none = Existing::default();
+    let none = StoredState::default();
     let cleared = world.before(Operation::Preview, Some(&set("{{ .p }}")), &none).unwrap();
     let review = |project: &str| {
         let plan = Plan::new(&set("{{ .p }}"), none.clone(), vec![application("a", project)]);

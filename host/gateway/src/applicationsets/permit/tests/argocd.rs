@@ -1,18 +1,18 @@
 //! The historical checks: the set's RBAC object alone.
 
 use super::*;
-use tollgate_applicationset::{ClusterInput, Gate, KindName};
+use tollgate_applicationset::{ClusterInput, GeneratorKind, InputAuthorizer};
 
 fn world(rows: &str) -> World {
     let mut world = World::new(rows);
-    world.settings.checks = SetChecks::Argocd;
+    world.settings.checks = ApplicationSetChecks::Argocd;
     world
 }
 
 #[test]
 fn the_set_alone_decides() {
     let mine = world("p, ann, applicationsets, *, dev/*, allow");
-    let none = Existing::default();
+    let none = StoredState::default();
     let cleared = mine.before(Operation::Create, Some(&set("dev")), &none).unwrap();
     let caller = mine.caller("ann");
     let plan = Plan::of_set(&set("dev"), None);
@@ -20,7 +20,7 @@ fn the_set_alone_decides() {
     // Nothing but the set is written.
     let more = Plan::new(&set("dev"), none.clone(), vec![application("a", "dev")]);
     let outcome = mine.desk(&caller).after(&cleared, more, &mut Vec::new());
-    assert_eq!(outcome.unwrap_err(), Error::Unplanned);
+    assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
     let error = mine.before(Operation::Create, Some(&set("prod")), &none).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -38,7 +38,7 @@ fn the_set_alone_decides() {
 #[test]
 fn checks_come_in_the_order_of_argo_cd() {
     let all = world("p, ann, applicationsets, *, *, allow");
-    let none = Existing::default();
+    let none = StoredState::default();
     let create = |world: &World, set: &ApplicationSet| world.before(Operation::Create, Some(set), &none).unwrap_err();
     assert_eq!(create(&all, &set("{{ .p }}")), Error::Templated);
     assert_eq!(create(&all, &set_in("elsewhere", "{{ .p }}")), Error::Templated);
@@ -86,7 +86,7 @@ fn sets_are_seen_by_the_text_of_their_project() {
     let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
     assert_eq!(desk.visible(sets.into_iter()), [true, false]);
     assert_eq!(
-        class_of(one.before(Operation::Preview, Some(&dev), &Existing::default())),
+        class_of(one.before(Operation::Preview, Some(&dev), &StoredState::default())),
         Class::PermissionDenied
     );
 }
@@ -95,7 +95,7 @@ fn sets_are_seen_by_the_text_of_their_project() {
 fn generators_read_by_the_rights_of_the_control_plane() {
     let one = world("p, ann, applicationsets, create, dev/*, allow");
     let cleared = one
-        .before(Operation::Preview, Some(&set("dev")), &Existing::default())
+        .before(Operation::Preview, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = one.caller("ann");
     let desk = one.desk(&caller);
@@ -107,7 +107,7 @@ fn generators_read_by_the_rights_of_the_control_plane() {
         secret: None,
     };
     assert_eq!(gate.cluster(&cluster), Ok(()));
-    assert_eq!(gate.guest(KindName::Plugin), Ok(()));
+    assert_eq!(gate.guest(GeneratorKind::Plugin), Ok(()));
     assert_eq!(gate.repository(REPOSITORY), Ok(()));
     // What nobody listed stays closed.
     assert!(gate.repository("https://elsewhere.example.org/x").is_err());

@@ -3,14 +3,14 @@
 use serde_json::json;
 
 use super::*;
-use tollgate_applicationset::{About, ClusterInput, Gate, KindName, Refusal};
+use tollgate_applicationset::{ClusterInput, GeneratorKind, InputAuthorizer, Refusal, RefusedResource};
 
 const MAKER: &str = "p, ann, applicationsets, create, dev/*, allow\np, ann, applications, create, dev/*, allow";
 
 #[test]
 fn sets_are_in_permitted_namespaces() {
     let world = World::new("p, ann, *, *, *, allow");
-    let none = Existing::default();
+    let none = StoredState::default();
     for namespace in ["argocd", "team-a"] {
         assert!(
             world
@@ -35,12 +35,17 @@ fn sets_are_in_permitted_namespaces() {
 fn every_operation_needs_its_rights() {
     let (dev, prod) = (set("dev"), set("prod"));
     let existing = stored("dev", Vec::new());
-    let none = Existing::default();
-    let cases: [(Operation, Option<&ApplicationSet>, &Existing, &[&str]); 9] = [
+    let none = StoredState::default();
+    let cases: [(Operation, Option<&ApplicationSet>, &StoredState, &[&str]); 9] = [
         (Operation::Get, None, &existing, &["get, dev"]),
         (Operation::Delete, None, &existing, &["delete, dev"]),
         (Operation::Create, Some(&dev), &none, &["create, dev"]),
-        (Operation::Same, Some(&dev), &existing, &["create, dev", "get, dev"]),
+        (
+            Operation::CreateUnchanged,
+            Some(&dev),
+            &existing,
+            &["create, dev", "get, dev"],
+        ),
         (
             Operation::Upsert,
             Some(&dev),
@@ -82,7 +87,7 @@ fn every_operation_needs_its_rights() {
 
 #[test]
 fn a_preview_needs_preview_or_create() {
-    let none = Existing::default();
+    let none = StoredState::default();
     for (action, passes) in [("preview", true), ("create", true), ("update", false), ("get", false)] {
         let world = World::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
         let outcome = world.before(Operation::Preview, Some(&set("dev")), &none);
@@ -99,7 +104,7 @@ fn a_preview_needs_preview_or_create() {
 #[test]
 fn a_refusal_has_the_row_that_denies() {
     let world = World::new(&format!("{MAKER}\np, ann, applicationsets, create, dev/web, deny"));
-    let found = refusals(world.before(Operation::Create, Some(&set("dev")), &Existing::default()));
+    let found = refusals(world.before(Operation::Create, Some(&set("dev")), &StoredState::default()));
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("state.yaml:"), "{found:?}");
     assert!(
@@ -113,7 +118,7 @@ fn a_refusal_has_the_row_that_denies() {
 fn who_may_not_see_a_set_does_not_learn_of_it() {
     let world = World::new(MAKER);
     let theirs = stored("prod", vec![application("a", "prod")]);
-    let none = Existing::default();
+    let none = StoredState::default();
     for operation in [Operation::Get, Operation::Delete] {
         let absent = world.before(operation, None, &none).unwrap_err();
         assert_eq!(world.before(operation, None, &theirs).unwrap_err(), absent);
@@ -163,7 +168,7 @@ fn a_set_that_is_stored_is_not_made_again() {
 #[test]
 fn a_project_has_to_be_there() {
     let world = World::new("p, ann, *, *, */*, allow");
-    let none = Existing::default();
+    let none = StoredState::default();
     let error = world.before(Operation::Create, Some(&set("nope")), &none).unwrap_err();
     assert_eq!(
         error.to_string(),
@@ -202,7 +207,7 @@ fn a_templated_set_is_in_the_projects_of_its_applications() {
 
 #[test]
 fn somebody_who_could_have_no_application_generates_none() {
-    let none = Existing::default();
+    let none = StoredState::default();
     let create = |rows: &str, set: &ApplicationSet| World::new(rows).before(Operation::Create, Some(set), &none);
     let sets = "p, ann, applicationsets, *, *, allow\n";
     for (rows, passes) in [
@@ -271,12 +276,12 @@ fn cluster() -> ClusterInput {
 
 #[test]
 fn what_generators_read_is_asked_first() {
-    let none = Existing::default();
+    let none = StoredState::default();
     let cluster = cluster();
-    let reads = Reads {
+    let reads = ResolvedInputs {
         repositories: &[REPOSITORY, "https://elsewhere.example.org/x"],
         clusters: &[&cluster],
-        guests: &[KindName::PullRequest],
+        guests: &[GeneratorKind::PullRequest],
     };
     let create = |rows: &str| {
         let world = World::new(&format!("{MAKER}\n{rows}"));
@@ -299,10 +304,10 @@ fn what_generators_read_is_asked_first() {
 
 #[test]
 fn plugins_do_not_generate_for_those_who_may_only_look() {
-    let none = Existing::default();
-    let reads = Reads {
-        guests: &[KindName::ScmProvider],
-        ..Reads::default()
+    let none = StoredState::default();
+    let reads = ResolvedInputs {
+        guests: &[GeneratorKind::ScmProvider],
+        ..ResolvedInputs::default()
     };
     let preview = |action: &str| {
         let world = World::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
@@ -319,7 +324,7 @@ fn plugins_do_not_generate_for_those_who_may_only_look() {
 fn the_gate_answers_while_generators_run() {
     let world = World::new(&format!("{MAKER}\np, ann, repositories, get, {REPOSITORY}, allow"));
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &Existing::default())
+        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = world.caller("ann");
     let desk = world.desk(&caller);
@@ -331,18 +336,18 @@ fn the_gate_answers_while_generators_run() {
             .unwrap_err();
         assert_eq!(
             refusal.about,
-            About::Repository("https://git.example.org/other".to_owned())
+            RefusedResource::Repository("https://git.example.org/other".to_owned())
         );
         assert!(!refusal.to_string().contains("password"));
         let Refusal { about, rule, .. } = gate.cluster(&cluster()).unwrap_err();
-        assert_eq!((about, rule), (About::Generator("clusters"), None));
-        assert_eq!(gate.guest(KindName::Plugin), Ok(()));
+        assert_eq!((about, rule), (RefusedResource::Generator("clusters"), None));
+        assert_eq!(gate.guest(GeneratorKind::Plugin), Ok(()));
     }
 }
 
 #[test]
 fn who_may_preview_no_set_runs_no_generator_of_a_templated_one() {
-    let none = Existing::default();
+    let none = StoredState::default();
     let templated = set("{{ .p }}");
     let preview = |rows: &str| World::new(rows).before(Operation::Preview, Some(&templated), &none);
     refused(

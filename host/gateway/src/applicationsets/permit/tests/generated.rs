@@ -24,7 +24,7 @@ fn ignoring(pointer: &str) -> ApplicationSet {
 }
 
 /// The set is changed, and generates one Application in place of `dev/a`.
-fn upsert(rows: &str, set: &ApplicationSet, generated: Value) -> Result<Approved, Error> {
+fn upsert(rows: &str, set: &ApplicationSet, generated: Value) -> Result<ApprovedPlan, Error> {
     let existing = stored("dev", vec![application("a", "dev")]);
     World::new(rows).judge(Operation::Upsert, set, &existing, vec![generated])
 }

@@ -11,21 +11,21 @@ const SETS: &str = "p, ann, applicationsets, *, *, allow\np, ann, applications, 
 /// could not make the Application.
 #[test]
 fn that_a_name_is_taken_is_told_to_those_who_could_make_it() {
-    let theirs = || Existing {
+    let theirs = || StoredState {
         set: None,
         applications: vec![application("b", "prod"), application("a", "prod")],
     };
-    let ask = |existing: &Existing, generated: Vec<Value>| {
+    let ask = |existing: &StoredState, generated: Vec<Value>| {
         refusals(World::new(SETS).judge(Operation::Create, &set("dev"), existing, generated))
     };
-    let free = ask(&Existing::default(), vec![application("b", "dev")]);
+    let free = ask(&StoredState::default(), vec![application("b", "dev")]);
     assert_eq!(free, ["application `dev/b`: `applications, create` is not permitted"]);
     assert_eq!(ask(&theirs(), vec![application("b", "dev")]), free);
     // Nor by what is wrong with it besides.
     let wrong = || vec![with(application("b", "dev"), "source", json!({}))];
-    assert_eq!(ask(&theirs(), wrong()), ask(&Existing::default(), wrong()));
+    assert_eq!(ask(&theirs(), wrong()), ask(&StoredState::default(), wrong()));
     let lost = || vec![with(application("b", "nope"), "destination", json!({}))];
-    assert_eq!(ask(&theirs(), lost()), ask(&Existing::default(), lost()));
+    assert_eq!(ask(&theirs(), lost()), ask(&StoredState::default(), lost()));
     // Its twin: who could make it reads why not, and nothing of whose it is.
     let taken = ask(&theirs(), vec![application("a", "dev")]);
     assert_eq!(
@@ -37,22 +37,22 @@ fn that_a_name_is_taken_is_told_to_those_who_could_make_it() {
 #[test]
 fn a_templated_set_learns_no_more() {
     let rows = "p, ann, applicationsets, create, qa/*, allow\np, ann, applications, create, qa/*, allow";
-    let ask = |existing: &Existing| {
+    let ask = |existing: &StoredState| {
         let generated = vec![application("b", "dev")];
         refusals(World::new(rows).judge(Operation::Create, &set("{{ .p }}"), existing, generated))
     };
-    let theirs = Existing {
+    let theirs = StoredState {
         set: None,
         applications: vec![application("b", "prod")],
     };
-    let free = ask(&Existing::default());
+    let free = ask(&StoredState::default());
     assert_eq!(free.len(), 2, "{free:#?}");
     assert_eq!(ask(&theirs), free);
 }
 
 /// The stored set of `dev` with an Application of `prod` that refers to it, which it is
 /// not the controller of.
-fn attached() -> Existing {
+fn attached() -> StoredState {
     let mut existing = stored("dev", vec![application("a", "dev"), application("b", "prod")]);
     existing.applications[1]["metadata"]["ownerReferences"][0]["controller"] = json!(false);
     existing

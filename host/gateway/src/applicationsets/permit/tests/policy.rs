@@ -3,9 +3,10 @@
 use serde_json::json;
 
 use super::*;
-use tollgate_applicationset::{Gate, KindName};
+use tollgate_applicationset::{GeneratorKind, InputAuthorizer};
 use tollgate_policy::rego::{
-    ApplicationPart, CheckFact, Fact, KnownSet, Placed, RbacVerdict, SetFacts, SetInput, Subject,
+    ApplicationChange, ApplicationSetDetails, ApplicationSetFacts, ApplicationSetInput, ApplicationSetStage,
+    CheckedFact, PlacementChecks, RbacCheck, RbacVerdict,
 };
 
 pub(super) fn bundle(text: &str) -> Arc<ApplicationSetsPolicy> {
@@ -27,7 +28,7 @@ const ALL: &str = "p, ann, *, *, *, allow";
 
 #[test]
 fn a_bundle_that_allows_everything_allows_nothing_more() {
-    let none = Existing::default();
+    let none = StoredState::default();
     let world = with_policy(
         "p, ann, applicationsets, *, *, allow\np, ann, applications, *, dev/*, allow",
         YES,
@@ -47,11 +48,11 @@ fn a_bundle_that_allows_everything_allows_nothing_more() {
 
 #[test]
 fn a_bundle_of_ones_own_narrows_at_every_stage() {
-    let none = Existing::default();
-    let reads = Reads {
+    let none = StoredState::default();
+    let reads = ResolvedInputs {
         repositories: &[REPOSITORY],
-        guests: &[KindName::Plugin],
-        ..Reads::default()
+        guests: &[GeneratorKind::Plugin],
+        ..ResolvedInputs::default()
     };
     for (stage, about) in [
         ("set", "applicationset `dev/web`"),
@@ -75,7 +76,7 @@ fn a_bundle_of_ones_own_narrows_at_every_stage() {
 
 #[test]
 fn no_decision_is_a_refusal() {
-    let none = Existing::default();
+    let none = StoredState::default();
     let world = with_policy(ALL, "decision := {\"allow\": \"yes\", \"reason\": \"\"}");
     let error = world.before(Operation::Create, Some(&set("dev")), &none).unwrap_err();
     assert!(matches!(error, Error::Policy(_)), "{error:?}");
@@ -98,7 +99,7 @@ fn the_input_fits_the_schema() {
     let caller = world.caller("ann");
     let labels = BTreeMap::from([("team".to_owned(), "web".to_owned())]);
     let projects = ["dev".to_owned()];
-    let known = KnownSet {
+    let known = ApplicationSetDetails {
         namespace: "argocd",
         name: "web",
         project: "dev",
@@ -106,53 +107,53 @@ fn the_input_fits_the_schema() {
         labels: &labels,
         generators: &["git", "list"],
     };
-    let facts = SetFacts::new(&caller.policy, "create", &known);
-    let fact = |refused| Fact::new(refused);
+    let facts = ApplicationSetFacts::new(&caller.policy, "create", &known);
+    let fact = |refused| CheckedFact::new(refused);
     let project = world.resources.projects.get("dev").map(|project| &**project);
-    let part = |refused: Option<&'static str>| ApplicationPart {
+    let part = |refused: Option<&'static str>| ApplicationChange {
         namespace: "argocd",
         name: "a",
         project: "dev",
         action: "create",
         object: fact(None),
         ownership: fact(None),
-        placed: Some(Placed {
-            project: Fact::project("dev", project, None),
+        placed: Some(PlacementChecks {
+            project: CheckedFact::project("dev", project, None),
             namespace: fact(None),
-            source: Fact::source(&[REPOSITORY], refused),
-            destination: Fact::destination(world.resources.clusters.first(), "web", None),
+            source: CheckedFact::source(&[REPOSITORY], refused),
+            destination: CheckedFact::destination(world.resources.clusters.first(), "web", None),
         }),
     };
-    let gone = ApplicationPart {
+    let gone = ApplicationChange {
         action: "delete",
         placed: None,
         ..part(None)
     };
     let reach = fact(Some("not listed"));
     let subjects = [
-        (Subject::Set, true),
-        (Subject::Application(part(None)), true),
-        (Subject::Application(part(Some("not from there"))), false),
-        (Subject::Application(gone), true),
-        (Subject::Repository { url: REPOSITORY, reach }, false),
+        (ApplicationSetStage::Set, true),
+        (ApplicationSetStage::Application(part(None)), true),
+        (ApplicationSetStage::Application(part(Some("not from there"))), false),
+        (ApplicationSetStage::Application(gone), true),
+        (ApplicationSetStage::Repository { url: REPOSITORY, reach }, false),
         (
-            Subject::Repository {
+            ApplicationSetStage::Repository {
                 url: REPOSITORY,
                 reach: fact(None),
             },
             true,
         ),
         (
-            Subject::Cluster {
+            ApplicationSetStage::Cluster {
                 name: "eu",
                 server: "https://eu.example.org",
             },
             true,
         ),
-        (Subject::Generator { kind: "plugin" }, true),
+        (ApplicationSetStage::Generator { kind: "plugin" }, true),
     ];
     let schema = jsonschema::validator_for(Front::ApplicationSets.input_schema()).unwrap();
-    let check = CheckFact {
+    let check = RbacCheck {
         resource: "applications",
         action: "create",
         object: "dev/a",
@@ -164,7 +165,7 @@ fn the_input_fits_the_schema() {
     };
     for (subject, passes) in subjects {
         for refused in [None, Some("no right")] {
-            let input = SetInput {
+            let input = ApplicationSetInput {
                 facts: &facts,
                 subject: subject.clone(),
                 checks: &[check],
@@ -191,9 +192,9 @@ fn a_thousand_applications_are_judged_at_once() {
         .map(|number| application(&format!("a{number}"), "dev"))
         .collect();
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &Existing::default())
+        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
-    let plan = Plan::new(&set("dev"), Existing::default(), generated);
+    let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let caller = world.caller("ann");
     let desk = world.desk(&caller);
     let judge = || {

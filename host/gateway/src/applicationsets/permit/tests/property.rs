@@ -317,7 +317,7 @@ struct Seen {
     refused: usize,
 }
 
-fn judged(model: &Model) -> (World, Result<Approved, Error>) {
+fn judged(model: &Model) -> (World, Result<ApprovedPlan, Error>) {
     let mut world = World::of(&model.state());
     world.settings.namespaces.push("team".to_owned());
     let operation = if model.is_stored {
@@ -340,7 +340,7 @@ fn find<'a>(all: impl Iterator<Item = &'a ModelApplication>, name: &str) -> Opti
 }
 
 /// Every change of an approved plan is one the caller could make directly.
-fn check_approved(model: &Model, approved: &Approved) -> Result<(), TestCaseError> {
+fn check_approved(model: &Model, approved: &ApprovedPlan) -> Result<(), TestCaseError> {
     let wrong = |what: &str, name: &str| Err(TestCaseError::fail(format!("{what} of `{name}` was approved")));
     for change in &approved.plan().changes {
         let name = change.name.name.as_str();

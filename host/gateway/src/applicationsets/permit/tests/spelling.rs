@@ -3,8 +3,8 @@
 use crate::applicationsets::permit::Operation;
 use crate::applicationsets::permit::tests::policy::bundle;
 use crate::applicationsets::permit::tests::{World, set};
-use tollgate_applicationset::Gate as _;
-use tollgate_applicationset::plan::Existing;
+use tollgate_applicationset::InputAuthorizer as _;
+use tollgate_applicationset::plan::StoredState;
 
 const ROWS: &str =
     "p, ann, applicationsets, *, *, allow\np, ann, applications, *, */*, allow\np, ann, repositories, get, *, allow";
@@ -12,7 +12,7 @@ const ROWS: &str =
 /// What ann hears about reading each of these.
 fn asked(world: &World, urls: &[&str]) -> Vec<Option<String>> {
     let cleared = World::new(ROWS)
-        .before(Operation::Create, Some(&set("dev")), &Existing::default())
+        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = world.caller("ann");
     let desk = world.desk(&caller);

@@ -30,9 +30,9 @@ fn git() -> Value {
     json!([{"git": {"repoURL": REPOSITORY, "files": [{"path": "*"}]}}])
 }
 
-fn create(rows: &str, set: &ApplicationSet) -> Result<Approved, Error> {
+fn create(rows: &str, set: &ApplicationSet) -> Result<ApprovedPlan, Error> {
     let generated = vec![application("a", "dev")];
-    World::new(&format!("{SETS}{rows}")).judge(Operation::Create, set, &Existing::default(), generated)
+    World::new(&format!("{SETS}{rows}")).judge(Operation::Create, set, &StoredState::default(), generated)
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_change_is_judged_as_a_set_that_is_new() {
 #[test]
 fn a_preview_says_it_too() {
     let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
-    let none = Existing::default();
+    let none = StoredState::default();
     let review = |set: &ApplicationSet| {
         let cleared = world.before(Operation::Preview, Some(set), &none).unwrap();
         let plan = Plan::new(set, none.clone(), vec![application("a", "dev")]);

@@ -4,7 +4,7 @@ use secrecy::SecretString;
 use url::Url;
 
 use crate::platform::api::Error;
-use crate::platform::api::cookie::{Transport, set_cookie};
+use crate::platform::api::cookie::{TransportSecurity, set_cookie};
 use tollgate_config::{Authorizer, Kubernetes, SameSite};
 
 fn settings(same_site: SameSite, public_url: Option<&str>) -> Kubernetes {
@@ -51,12 +51,16 @@ fn the_cookie_goes_where_it_is_for() {
         ),
     ] {
         let settings = settings(same_site, public);
-        let transport = Transport::of(certificate, &settings);
+        let transport = TransportSecurity::of(certificate, &settings);
         let field = set_cookie(&SecretString::from("v"), &settings, transport).unwrap();
         assert_eq!(field.to_str().unwrap(), expected);
         assert!(field.is_sensitive());
     }
     let settings = settings(SameSite::None, Some("http://t.example/k8s-proxy/"));
-    let refused = set_cookie(&SecretString::from("v"), &settings, Transport::of(false, &settings));
+    let refused = set_cookie(
+        &SecretString::from("v"),
+        &settings,
+        TransportSecurity::of(false, &settings),
+    );
     assert!(matches!(refused, Err(Error::Cookie)), "{refused:?}");
 }

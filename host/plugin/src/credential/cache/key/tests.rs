@@ -2,9 +2,9 @@
 
 use serde_json::json;
 
-use super::{Key, Parts, SecretVersion, Tenancy, Value, fingerprint};
+use super::{CredentialKey, KeyInputs, SecretVersion, Tenancy, Value, fingerprint};
 
-fn check(change: impl FnOnce(&mut Parts<'_>), same: bool) {
+fn check(change: impl FnOnce(&mut KeyInputs<'_>), same: bool) {
     let config = json!({"a": 1, "b": {"d": [1, 2], "c": "x"}});
     let secrets = [
         SecretVersion::Bytes { name: "k", bytes: b"1" },
@@ -13,7 +13,7 @@ fn check(change: impl FnOnce(&mut Parts<'_>), same: bool) {
             version: "7",
         },
     ];
-    let parts = Parts {
+    let parts = KeyInputs {
         abi: "tollgate:plugin@0.1.0",
         plugin: "sha256:aa",
         config: &config,
@@ -23,7 +23,7 @@ fn check(change: impl FnOnce(&mut Parts<'_>), same: bool) {
     };
     let mut changed = parts;
     change(&mut changed);
-    assert_eq!(Key::of(&parts) == Key::of(&changed), same);
+    assert_eq!(CredentialKey::of(&parts) == CredentialKey::of(&changed), same);
 }
 
 #[test]
@@ -54,7 +54,7 @@ fn parts_do_not_run_together() {
 
 fn with_config(config: &Value, same: bool) {
     let other = json!({"a": 1, "b": {"d": [1, 2], "c": "x"}});
-    let parts = |config| Parts {
+    let parts = |config| KeyInputs {
         abi: "1",
         plugin: "p",
         config,
@@ -62,7 +62,11 @@ fn with_config(config: &Value, same: bool) {
         tenancy: Tenancy::Shareable,
         policy: "",
     };
-    assert_eq!(Key::of(&parts(config)) == Key::of(&parts(&other)), same, "{config}");
+    assert_eq!(
+        CredentialKey::of(&parts(config)) == CredentialKey::of(&parts(&other)),
+        same,
+        "{config}"
+    );
 }
 
 #[test]
@@ -79,7 +83,7 @@ fn the_order_of_fields_is_nothing_and_that_of_items_is() {
 fn secrets_count_by_name_and_version_in_any_order() {
     let config = json!({});
     let key = |secrets: &[SecretVersion<'_>]| {
-        Key::of(&Parts {
+        CredentialKey::of(&KeyInputs {
             abi: "1",
             plugin: "p",
             config: &config,

@@ -7,47 +7,47 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::super::super::{Class, Credential, MintError};
+use super::super::super::{Credential, MintError, MintErrorClass};
 use super::super::backoff;
 use super::super::clock::Moment;
-use super::super::flight::{Audience, Flight, Landing, Outcome, Single};
+use super::super::flight::{InFlightMint, LeaseSharing, MintOutcome, MintResult, SingleUseLease};
 use super::super::health::LastError;
 use super::super::locked;
-use super::super::times::{Deadlines, Lifetime, Window};
-use super::{Current, Lease, Life, Slot, State, Trouble};
+use super::super::times::{Deadlines, Lifetime, RenewalWindow};
+use super::{CurrentCredential, FailureBackoff, Lease, Lifecycle, Slot, SlotState};
 
 /// How long a provider that returned nothing new is not asked again.
 const PAUSE: Duration = Duration::from_secs(30);
 
 /// The result of a completed mint: the outcome, and a credential that nobody will use.
-struct Landed {
-    outcome: Outcome,
+struct CompletedMint {
+    outcome: MintOutcome,
     unused: Option<Arc<Credential>>,
 }
 
-impl Landed {
-    fn used(outcome: Outcome) -> Self {
+impl CompletedMint {
+    fn used(outcome: MintOutcome) -> Self {
         Self { outcome, unused: None }
     }
 }
 
 impl Slot {
     /// Stores the result of a mint, and notifies those who wait.
-    pub(in super::super) fn land(self: &Arc<Self>, flight: &Arc<Flight>, landing: Landing) {
+    pub(in super::super) fn land(self: &Arc<Self>, flight: &Arc<InFlightMint>, landing: MintResult) {
         let now = self.now();
-        let Landing { started, result } = landing;
+        let MintResult { started, result } = landing;
         let mut state = locked(&self.state);
         let finished = self.clear(&mut state, flight);
         state.tally.mints += 1;
         state.tally.last_mint = Some(now.since(started));
         let landed = match (state.life, result) {
-            (Life::Open, Ok(credential)) => self.accept(&mut state, flight, started, credential),
-            (Life::Open, Err(error)) => self.fail(&mut state, error, now),
-            (Life::Closed, Ok(credential)) => Landed {
-                outcome: Outcome::Stopped,
+            (Lifecycle::Open, Ok(credential)) => self.accept(&mut state, flight, started, credential),
+            (Lifecycle::Open, Err(error)) => self.fail(&mut state, error, now),
+            (Lifecycle::Closed, Ok(credential)) => CompletedMint {
+                outcome: MintOutcome::Stopped,
                 unused: Some(Arc::new(credential)),
             },
-            (Life::Closed, Err(_)) => Landed::used(Outcome::Stopped),
+            (Lifecycle::Closed, Err(_)) => CompletedMint::used(MintOutcome::Stopped),
         };
         drop(state);
         drop(finished);
@@ -58,14 +58,14 @@ impl Slot {
     }
 
     /// Ends a mint that never ran or was dropped: the slot or the cache ends.
-    pub(in super::super) fn abandon(&self, flight: &Arc<Flight>) {
+    pub(in super::super) fn abandon(&self, flight: &Arc<InFlightMint>) {
         let finished = self.clear(&mut locked(&self.state), flight);
         drop(finished);
-        flight.finish(Outcome::Stopped);
+        flight.finish(MintOutcome::Stopped);
     }
 
     /// Removes the mint in progress, and returns it so that the caller drops it without the lock.
-    fn clear(&self, state: &mut State, flight: &Arc<Flight>) -> Option<Arc<Flight>> {
+    fn clear(&self, state: &mut SlotState, flight: &Arc<InFlightMint>) -> Option<Arc<InFlightMint>> {
         let own = state.flight.as_ref().is_some_and(|it| Arc::ptr_eq(it, flight));
         if own {
             self.patience.store(0, Ordering::Relaxed);
@@ -74,26 +74,32 @@ impl Slot {
         None
     }
 
-    fn accept(self: &Arc<Self>, state: &mut State, flight: &Flight, started: Moment, credential: Credential) -> Landed {
+    fn accept(
+        self: &Arc<Self>,
+        state: &mut SlotState,
+        flight: &InFlightMint,
+        started: Moment,
+        credential: Credential,
+    ) -> CompletedMint {
         let now = self.now();
         state.trouble = None;
         let previous = state.aside.take().or_else(|| self.current.load_full());
         let credential = Arc::new(credential);
         if !credential.cacheable {
-            state.audience = Audience::One;
+            state.audience = LeaseSharing::SingleUse;
             self.pause(now);
             let lease = number(state, credential);
-            return Landed::used(Outcome::Single(Arc::new(Single::new(lease, self))));
+            return CompletedMint::used(MintOutcome::SingleUseLease(Arc::new(SingleUseLease::new(lease, self))));
         }
-        state.audience = Audience::Everyone;
+        state.audience = LeaseSharing::Shared;
         let Some(window) = self.window(&credential, started) else {
             let mint = Arc::clone(&locked(&self.mint));
             tracing::warn!(cluster = mint.label(), key = ?self.key, "a provider gave a credential that is over already");
             self.pause(now);
             let lease = number(state, Arc::clone(&credential));
             let unused = flight.deserted().then_some(credential);
-            return Landed {
-                outcome: Outcome::Shared(lease),
+            return CompletedMint {
+                outcome: MintOutcome::Shared(lease),
                 unused,
             };
         };
@@ -110,7 +116,7 @@ impl Slot {
             }
             None => number(state, credential),
         };
-        let next = Current {
+        let next = CurrentCredential {
             lease: lease.clone(),
             deadlines,
             minted: started,
@@ -118,10 +124,10 @@ impl Slot {
         // The previous credential is not revoked, because requests may still be using it.
         self.install(state, Some(Arc::new(next)));
         tracing::debug!(key = ?self.key, generation = lease.generation, "a credential was minted");
-        Landed::used(Outcome::Shared(lease))
+        CompletedMint::used(MintOutcome::Shared(lease))
     }
 
-    fn fail(&self, state: &mut State, error: MintError, now: Moment) -> Landed {
+    fn fail(&self, state: &mut SlotState, error: MintError, now: Moment) -> CompletedMint {
         let MintError { class, retry_after, .. } = error;
         let row = state.trouble.as_ref().filter(|it| it.error.class == class);
         let nth = row.map_or(1, |it| it.nth.saturating_add(1));
@@ -137,17 +143,17 @@ impl Slot {
         );
         let mut told = error.clone();
         told.retry_after = Some(wait);
-        state.trouble = Some(Trouble { error, nth, until });
+        state.trouble = Some(FailureBackoff { error, nth, until });
         let mut unused = None;
         if let Some(aside) = state.aside.take() {
-            if class == Class::Retryable && aside.deadlines.usable(now) {
+            if class == MintErrorClass::Retryable && aside.deadlines.usable(now) {
                 self.install(state, Some(aside));
             } else {
                 unused = Some(Arc::clone(&aside.lease.credential));
             }
         }
-        Landed {
-            outcome: Outcome::Failed(told),
+        CompletedMint {
+            outcome: MintOutcome::Failed(told),
             unused,
         }
     }
@@ -158,13 +164,13 @@ impl Slot {
     }
 
     /// The times of the credential. The operator may have configured an earlier renewal.
-    fn window(&self, credential: &Credential, started: Moment) -> Option<Window> {
-        let window = Window::of(self.lifetime(credential, started), self.chance())?;
+    fn window(&self, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
+        let window = RenewalWindow::of(self.lifetime(credential, started), self.chance())?;
         let wanted = self
             .home
             .upgrade()
             .map_or(window.refresh, |home| home.settings.renew_after);
-        Some(Window {
+        Some(RenewalWindow {
             refresh: window.refresh.min(wanted),
             ..window
         })
@@ -182,7 +188,7 @@ impl Slot {
 }
 
 /// A lease with the slot's next number.
-fn number(state: &mut State, credential: Arc<Credential>) -> Lease {
+fn number(state: &mut SlotState, credential: Arc<Credential>) -> Lease {
     state.generation += 1;
     Lease {
         credential,
@@ -193,7 +199,7 @@ fn number(state: &mut State, credential: Arc<Credential>) -> Lease {
 /// The times of a credential that the provider returned again. Its expiry did not change, so the
 /// old times are kept: computing them from the shorter rest each time would shrink the safety
 /// margin.
-fn prolong(before: &Current, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
+fn prolong(before: &CurrentCredential, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
     let later = match (before.lease.credential.expires_at, again.expires_at) {
         (Some(before), Some(again)) => again > before,
         (None, None) | (Some(_), None) | (None, Some(_)) => true,

@@ -10,18 +10,18 @@ use secrecy::SecretString;
 use tokio::time::Instant;
 
 use super::{
-    Bench, Class, Credential, Error, Frozen, Key, Mint, MintError, MintRequest, Provider, Standing, error, key, later,
-    settle, text, token, until,
+    Credential, CredentialKey, Error, Fixture, ManualClock, Mint, MintError, MintErrorClass, MintRequest, Provider,
+    SlotStatus, error, key, later, settle, text, token, until,
 };
 
-fn wanted(clusters: &[&str]) -> HashSet<Key> {
+fn wanted(clusters: &[&str]) -> HashSet<CredentialKey> {
     clusters.iter().map(|cluster| key(cluster)).collect()
 }
 
 #[tokio::test]
 async fn a_slot_survives_a_reload_with_the_same_key() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     let again = bench.slot("c");
@@ -33,8 +33,8 @@ async fn a_slot_survives_a_reload_with_the_same_key() {
 
 #[tokio::test]
 async fn a_slot_without_a_cluster_ends_and_another_begins_afresh() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let lease = slot.get(later()).await.unwrap();
     let weak = Arc::downgrade(&lease.credential);
@@ -44,14 +44,14 @@ async fn a_slot_without_a_cluster_ends_and_another_begins_afresh() {
     assert!(weak.upgrade().is_none(), "zeroized");
     assert_eq!(slot.get(later()).await.unwrap_err(), Error::Stopped);
     assert_eq!(slot.refused(1, later()).await.unwrap_err(), Error::Stopped);
-    assert_eq!(slot.health().standing, Standing::Closed);
+    assert_eq!(slot.health().standing, SlotStatus::Closed);
     assert_eq!(text(&bench.slot("c").get(later()).await.unwrap()), "t2");
 }
 
 #[tokio::test]
 async fn a_changed_input_resets_failures() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(|_, _| Err(error(Class::Denied))), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(|_, _| Err(error(MintErrorClass::Denied))), clock);
     bench.slot("c").get(later()).await.unwrap_err();
     bench.slot("c").get(later()).await.unwrap_err();
     assert_eq!(bench.provider.calls(), 1);
@@ -61,8 +61,8 @@ async fn a_changed_input_resets_failures() {
 
 #[tokio::test]
 async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let waiter = tokio::spawn({
         let slot = Arc::clone(&slot);
@@ -78,11 +78,11 @@ async fn what_a_mint_gives_to_a_closed_slot_is_revoked() {
 
 #[tokio::test]
 async fn a_credential_for_one_request_that_went_away_is_revoked() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let script = token(&clock, 900);
     let provider =
         Provider::gated(move |nth, request| script(nth, request).map(|it| Credential { cacheable: false, ..it }));
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     assert_eq!(
         slot.get(Instant::now() + Duration::from_millis(5)).await.unwrap_err(),
@@ -94,8 +94,8 @@ async fn a_credential_for_one_request_that_went_away_is_revoked() {
 
 #[tokio::test]
 async fn idle_and_ended_credentials_are_put_away() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 36_000)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 36_000)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     bench.clock.advance(3599.0);
@@ -110,8 +110,8 @@ async fn idle_and_ended_credentials_are_put_away() {
 
 #[tokio::test]
 async fn what_is_over_is_not_revoked() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     bench.slot("c").get(later()).await.unwrap();
     bench.clock.advance(900.0);
     bench.cache.sweep();
@@ -122,8 +122,8 @@ async fn what_is_over_is_not_revoked() {
 
 #[tokio::test]
 async fn above_the_cap_the_one_used_longest_ago_goes() {
-    let clock = Frozen::new();
-    let bench = Bench::with(Provider::new(token(&clock, 9000)), clock, |settings| {
+    let clock = ManualClock::new();
+    let bench = Fixture::with(Provider::new(token(&clock, 9000)), clock, |settings| {
         settings.most_live = 2
     });
     let [a, b, c] = ["a", "b", "c"].map(|cluster| bench.slot(cluster));
@@ -138,8 +138,8 @@ async fn above_the_cap_the_one_used_longest_ago_goes() {
 
 #[tokio::test]
 async fn at_the_end_everything_is_revoked_and_every_waiter_told() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     bench.provider.open(1);
     bench.slot("a").get(later()).await.unwrap();
     let slot = bench.slot("b");
@@ -166,8 +166,8 @@ impl Mint for Stuck {
 
 #[tokio::test]
 async fn the_end_waits_for_revocations_no_longer_than_told() {
-    let clock = Frozen::new();
-    let bench = Bench::with(Provider::new(token(&clock, 900)), clock, |settings| {
+    let clock = ManualClock::new();
+    let bench = Fixture::with(Provider::new(token(&clock, 900)), clock, |settings| {
         settings.revoke_within = Duration::from_millis(20);
     });
     for cluster in 0..40 {
@@ -183,8 +183,8 @@ async fn the_end_waits_for_revocations_no_longer_than_told() {
 
 #[tokio::test]
 async fn a_cache_that_is_dropped_leaves_no_task() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let waiter = tokio::spawn({
         let slot = Arc::clone(&slot);

@@ -9,12 +9,12 @@ use jiff::SignedDuration;
 use tokio::time::Instant;
 
 use super::{
-    Bench, Class, Clock as _, Error, Frozen, Lease, MintError, Provider, Standing, error, later, settle, text, token,
-    until,
+    Clock as _, Error, Fixture, Lease, ManualClock, MintError, MintErrorClass, Provider, SlotStatus, error, later,
+    settle, text, token, until,
 };
 
 /// Gives one token, then errors of a class.
-fn once(clock: &Arc<Frozen>, class: Class) -> Provider {
+fn once(clock: &Arc<ManualClock>, class: MintErrorClass) -> Provider {
     let good = token(clock, 900);
     Provider::new(move |nth, request| {
         if nth == 1 {
@@ -25,16 +25,16 @@ fn once(clock: &Arc<Frozen>, class: Class) -> Provider {
     })
 }
 
-fn waits(result: Result<Lease, Error>) -> (Class, f64) {
+fn waits(result: Result<Lease, Error>) -> (MintErrorClass, f64) {
     match result {
         Err(Error::Mint(error)) => (error.class, error.retry_after.unwrap().as_secs_f64()),
         other => panic!("{other:?}"),
     }
 }
 
-async fn check(class: Class, expected: &[f64]) {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(move |_, _| Err(error(class))), clock);
+async fn check(class: MintErrorClass, expected: &[f64]) {
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(move |_, _| Err(error(class))), clock);
     let slot = bench.slot("c");
     for (calls, wait) in (1..).zip(expected) {
         assert_eq!(waits(slot.get(later()).await), (class, *wait));
@@ -48,31 +48,31 @@ async fn check(class: Class, expected: &[f64]) {
 
 #[tokio::test]
 async fn failures_wait_longer_each_time() {
-    check(Class::Retryable, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]).await;
-    check(Class::Denied, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
-    check(Class::Permanent, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0]).await;
-    check(Class::Config, &[60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
+    check(MintErrorClass::Retryable, &[1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0, 60.0]).await;
+    check(MintErrorClass::Denied, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
+    check(MintErrorClass::Permanent, &[30.0, 60.0, 120.0, 240.0, 480.0, 600.0]).await;
+    check(MintErrorClass::Config, &[60.0, 120.0, 240.0, 480.0, 600.0, 600.0]).await;
 }
 
 #[tokio::test]
 async fn a_good_mint_ends_the_row() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let good = token(&clock, 900);
     let provider = Provider::new(move |nth, request| {
         if nth == 3 {
             good(nth, request)
         } else {
-            Err(error(Class::Retryable))
+            Err(error(MintErrorClass::Retryable))
         }
     });
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     for wait in [1.0, 2.0] {
         assert_eq!(waits(slot.get(later()).await).1, wait);
         bench.clock.advance(wait);
     }
     slot.get(later()).await.unwrap();
-    assert_eq!(slot.health().standing, Standing::Usable);
+    assert_eq!(slot.health().standing, SlotStatus::Usable);
     assert!(slot.health().last_error.is_some(), "operators still see it");
     bench.clock.advance(900.0);
     assert_eq!(waits(slot.get(later()).await).1, 1.0);
@@ -80,9 +80,15 @@ async fn a_good_mint_ends_the_row() {
 
 #[tokio::test]
 async fn another_class_begins_its_own_row() {
-    let clock = Frozen::new();
-    let provider = Provider::new(|nth, _| Err(error(if nth < 3 { Class::Retryable } else { Class::Denied })));
-    let bench = Bench::new(provider, clock);
+    let clock = ManualClock::new();
+    let provider = Provider::new(|nth, _| {
+        Err(error(if nth < 3 {
+            MintErrorClass::Retryable
+        } else {
+            MintErrorClass::Denied
+        }))
+    });
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     for wait in [1.0, 2.0, 30.0] {
         assert_eq!(waits(slot.get(later()).await).1, wait);
@@ -92,29 +98,29 @@ async fn another_class_begins_its_own_row() {
 
 #[tokio::test]
 async fn what_the_provider_asks_is_kept() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let provider = Provider::new(|_, _| {
         Err(MintError {
             retry_after: Some(Duration::from_secs(7200)),
-            ..error(Class::Retryable)
+            ..error(MintErrorClass::Retryable)
         })
     });
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     assert_eq!(waits(slot.get(later()).await).1, 600.0);
 }
 
 #[tokio::test]
 async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let good = token(&clock, 900);
     let down = Arc::new(AtomicU64::new(0));
     let is_down = Arc::clone(&down);
     let provider = Provider::new(move |nth, request| match is_down.load(Ordering::Relaxed) {
         0 => good(nth, request),
-        _ => Err(error(Class::Retryable)),
+        _ => Err(error(MintErrorClass::Retryable)),
     });
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     down.store(1, Ordering::Relaxed);
@@ -126,24 +132,28 @@ async fn a_provider_down_for_the_skew_is_not_noticed_before_the_end() {
     }
     let tries = bench.provider.calls() - 1;
     assert!((5..12).contains(&tries), "{tries} tries in 150 s");
-    assert_eq!(waits(slot.get(later()).await).0, Class::Retryable);
-    assert_eq!(slot.health().standing, Standing::Failing);
+    assert_eq!(waits(slot.get(later()).await).0, MintErrorClass::Retryable);
+    assert_eq!(slot.health().standing, SlotStatus::Failing);
     down.store(0, Ordering::Relaxed);
     bench.clock.advance(60.0);
     assert_eq!(slot.get(later()).await.unwrap().generation, 2);
-    assert_eq!(slot.health().standing, Standing::Usable);
+    assert_eq!(slot.health().standing, SlotStatus::Usable);
 }
 
 #[tokio::test]
 async fn renewal_that_is_refused_leaves_what_is_good() {
-    for class in [Class::Denied, Class::Config, Class::Permanent] {
-        let clock = Frozen::new();
-        let bench = Bench::new(once(&clock, class), clock);
+    for class in [
+        MintErrorClass::Denied,
+        MintErrorClass::Config,
+        MintErrorClass::Permanent,
+    ] {
+        let clock = ManualClock::new();
+        let bench = Fixture::new(once(&clock, class), clock);
         let slot = bench.slot("c");
         slot.get(later()).await.unwrap();
         bench.clock.advance(720.0);
         slot.get(later()).await.unwrap();
-        until("the failure", || slot.health().standing == Standing::Stale).await;
+        until("the failure", || slot.health().standing == SlotStatus::Stale).await;
         assert_eq!(slot.get(later()).await.unwrap().generation, 1);
         bench.clock.advance(150.0);
         assert_eq!(waits(slot.get(later()).await).0, class);
@@ -152,9 +162,13 @@ async fn renewal_that_is_refused_leaves_what_is_good() {
 
 #[tokio::test]
 async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
-    for (class, back) in [(Class::Retryable, true), (Class::Denied, false), (Class::Config, false)] {
-        let clock = Frozen::new();
-        let bench = Bench::new(once(&clock, class), clock);
+    for (class, back) in [
+        (MintErrorClass::Retryable, true),
+        (MintErrorClass::Denied, false),
+        (MintErrorClass::Config, false),
+    ] {
+        let clock = ManualClock::new();
+        let bench = Fixture::new(once(&clock, class), clock);
         let slot = bench.slot("c");
         slot.get(later()).await.unwrap();
         let refused = slot.refused(1, later()).await;
@@ -173,7 +187,7 @@ async fn after_a_401_the_error_decides_whether_the_refused_one_comes_back() {
 
 #[tokio::test]
 async fn a_panic_is_an_error_and_the_slot_works_again() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let good = token(&clock, 900);
     let provider = Provider::new(move |nth, request| {
         if nth == 1 {
@@ -182,7 +196,7 @@ async fn a_panic_is_an_error_and_the_slot_works_again() {
             good(nth, request)
         }
     });
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     match slot.get(later()).await {
         Err(Error::Mint(error)) => assert_eq!(error.code, "host.panic"),
@@ -194,8 +208,8 @@ async fn a_panic_is_an_error_and_the_slot_works_again() {
 
 #[tokio::test]
 async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let short = Instant::now() + Duration::from_millis(10);
     assert_eq!(slot.get(short).await.unwrap_err(), Error::Timeout);
@@ -208,14 +222,17 @@ async fn who_waits_has_an_own_deadline_and_the_mint_goes_on() {
 
 #[tokio::test]
 async fn a_mint_without_end_is_dropped() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let provider = Provider::gated(token(&clock, 900));
-    let bench = Bench::with(provider, clock, |settings| {
+    let bench = Fixture::with(provider, clock, |settings| {
         settings.mint_budget = Duration::from_millis(1)
     });
     let slot = bench.slot("c");
     match slot.get(later()).await {
-        Err(Error::Mint(error)) => assert_eq!((error.class, error.code.as_str()), (Class::Retryable, "host.timeout")),
+        Err(Error::Mint(error)) => assert_eq!(
+            (error.class, error.code.as_str()),
+            (MintErrorClass::Retryable, "host.timeout")
+        ),
         other => panic!("{other:?}"),
     }
     assert_eq!(bench.cache.totals().free_mints, 16);
@@ -223,8 +240,8 @@ async fn a_mint_without_end_is_dropped() {
 
 #[tokio::test]
 async fn health_shows_no_secret() {
-    let clock = Frozen::new();
-    let bench = Bench::new(once(&clock, Class::Denied), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(once(&clock, MintErrorClass::Denied), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     bench.clock.advance(800.0);
@@ -252,8 +269,11 @@ async fn the_log_names_the_cluster() {
         .finish();
     // Tasks of this runtime run on this thread.
     let _logged = tracing::subscriber::set_default(subscriber);
-    let bench = Bench::new(Provider::new(|_, _| Err(error(Class::Denied))), Frozen::new());
-    assert_eq!(waits(bench.slot("c").get(later()).await).0, Class::Denied);
+    let bench = Fixture::new(
+        Provider::new(|_, _| Err(error(MintErrorClass::Denied))),
+        ManualClock::new(),
+    );
+    assert_eq!(waits(bench.slot("c").get(later()).await).0, MintErrorClass::Denied);
     let text = std::fs::read_to_string(log.path()).unwrap();
     let line = text.lines().find(|line| line.contains("a mint failed")).unwrap();
     assert!(

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use jiff::SignedDuration;
 
 use super::{
-    Bench, Clock as _, Credential, Frozen, Provider, Reason, Token, later, minted, settle, text, token, until,
+    Clock as _, Credential, Fixture, ManualClock, Provider, Reason, Token, later, minted, settle, text, token, until,
 };
 
 async fn check(at: f64, expected: &str, mints: u64) {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     assert_eq!(text(&slot.get(later()).await.unwrap()), "t1");
     bench.clock.advance(at);
@@ -31,8 +31,8 @@ async fn a_credential_serves_until_its_times() {
 
 #[tokio::test]
 async fn renewal_replaces_what_is_there_and_says_why_it_asks() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let first = slot.get(later()).await.unwrap();
     bench.clock.advance(800.0);
@@ -47,8 +47,8 @@ async fn renewal_replaces_what_is_there_and_says_why_it_asks() {
 
 #[tokio::test]
 async fn an_idle_slot_costs_nothing() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     bench.clock.advance(869.0);
@@ -58,8 +58,8 @@ async fn an_idle_slot_costs_nothing() {
 
 #[tokio::test]
 async fn after_a_sleep_the_wall_clock_decides() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     bench.clock.sleep(870);
@@ -73,14 +73,14 @@ async fn after_a_sleep_the_wall_clock_decides() {
 
 #[tokio::test]
 async fn the_same_token_is_kept_and_not_asked_for_at_once() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let end = clock.now().wall + SignedDuration::from_secs(300);
     let provider = Provider::new(move |_, _| {
         let mut same = Credential::of_token(Token::parse("same".to_owned()).unwrap());
         same.expires_at = Some(end);
         Ok(same)
     });
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     bench.clock.advance(240.0);
@@ -101,11 +101,11 @@ async fn the_same_token_is_kept_and_not_asked_for_at_once() {
 
 #[tokio::test]
 async fn a_credential_for_one_request_serves_one() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let script = token(&clock, 900);
     let provider =
         Provider::gated(move |nth, request| script(nth, request).map(|it| Credential { cacheable: false, ..it }));
-    let bench = Bench::new(provider, clock);
+    let bench = Fixture::new(provider, clock);
     let slot = bench.slot("c");
     let asks: Vec<_> = (0..5)
         .map(|_| {
@@ -128,8 +128,8 @@ async fn a_credential_for_one_request_serves_one() {
 
 #[tokio::test]
 async fn a_credential_that_is_over_serves_who_waits() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 0)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 0)), clock);
     let slot = bench.slot("c");
     assert_eq!(text(&slot.get(later()).await.unwrap()), "t1");
     assert!(slot.cached().is_none());
@@ -138,8 +138,8 @@ async fn a_credential_that_is_over_serves_who_waits() {
 
 #[tokio::test]
 async fn a_401_counts_against_the_present_credential_only() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     let second = slot.refused(1, later()).await.unwrap().unwrap();
@@ -158,8 +158,8 @@ async fn a_401_counts_against_the_present_credential_only() {
 
 #[tokio::test]
 async fn nobody_gets_a_refused_credential_while_a_mint_is_under_way() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     bench.provider.open(1);
     slot.get(later()).await.unwrap();
@@ -182,9 +182,9 @@ async fn nobody_gets_a_refused_credential_while_a_mint_is_under_way() {
 
 #[tokio::test]
 async fn the_same_token_after_a_401_is_no_reason_to_try_again() {
-    let clock = Frozen::new();
+    let clock = ManualClock::new();
     let made = Arc::clone(&clock);
-    let bench = Bench::new(Provider::new(move |_, _| Ok(minted(&made, "same", 900))), clock);
+    let bench = Fixture::new(Provider::new(move |_, _| Ok(minted(&made, "same", 900))), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     assert!(slot.refused(1, later()).await.unwrap().is_none());

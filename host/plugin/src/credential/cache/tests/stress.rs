@@ -6,12 +6,12 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::{Bench, Credential, Frozen, Key, Provider, later, settle, token, until};
+use super::{Credential, CredentialKey, Fixture, ManualClock, Provider, later, settle, token, until};
 
 #[tokio::test]
 async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 900)), clock);
     let slots: Vec<_> = (0..1000).map(|cluster| bench.slot(&cluster.to_string())).collect();
     let mut before: Vec<Weak<Credential>> = Vec::new();
     for round in 1..=100 {
@@ -32,7 +32,7 @@ async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
         bench.clock.advance(900.0);
     }
     assert_eq!(bench.provider.calls(), 100_000);
-    bench.cache.retain(&HashSet::<Key>::new());
+    bench.cache.retain(&HashSet::<CredentialKey>::new());
     settle().await;
     assert_eq!(before.iter().filter(|it| it.strong_count() > 0).count(), 0);
     assert_eq!(bench.cache.totals().live, 0);
@@ -40,8 +40,8 @@ async fn a_thousand_slots_rotate_a_hundred_times_in_the_same_memory() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_that_leaves_takes_nobody_along() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let slot = bench.slot("c");
     let ask = || {
         let slot = Arc::clone(&slot);
@@ -61,8 +61,8 @@ async fn a_leader_that_leaves_takes_nobody_along() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_storm_of_401_forces_one_mint_in_ten_seconds() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::new(token(&clock, 3600)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::new(token(&clock, 3600)), clock);
     let slot = bench.slot("c");
     slot.get(later()).await.unwrap();
     for round in 1..=5 {
@@ -85,8 +85,8 @@ async fn a_storm_of_401_forces_one_mint_in_ten_seconds() {
 
 #[tokio::test]
 async fn a_cold_start_is_spread() {
-    let clock = Frozen::new();
-    let bench = Bench::new(Provider::gated(token(&clock, 900)), clock);
+    let clock = ManualClock::new();
+    let bench = Fixture::new(Provider::gated(token(&clock, 900)), clock);
     let asks: Vec<_> = (0..500)
         .map(|cluster| {
             let slot = bench.slot(&cluster.to_string());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
 
-use super::{LONGEST_SKEW, Lifetime, Moment, Window};
+use super::{Lifetime, MAX_EXPIRY_SKEW, Moment, RenewalWindow};
 use tollgate_config::MAX_RENEW_AFTER;
 
 fn known(seconds: i64) -> Lifetime {
@@ -13,11 +13,11 @@ fn known(seconds: i64) -> Lifetime {
 }
 
 fn check(lifetime: Lifetime, refresh: f64, unusable: f64) {
-    let expected = Window {
+    let expected = RenewalWindow {
         refresh: Duration::from_secs_f64(refresh),
         unusable: Duration::from_secs_f64(unusable),
     };
-    assert_eq!(Window::of(lifetime, 0.0), Some(expected), "{lifetime:?}");
+    assert_eq!(RenewalWindow::of(lifetime, 0.0), Some(expected), "{lifetime:?}");
 }
 
 #[test]
@@ -34,15 +34,15 @@ fn windows_of_common_lifetimes() {
 
 #[test]
 fn a_life_that_is_over_has_no_window() {
-    assert_eq!(Window::of(known(0), 0.0), None);
-    assert_eq!(Window::of(known(-1), 0.0), None);
-    assert_eq!(Window::of(Lifetime::Known(SignedDuration::MIN), 1.0), None);
-    assert!(Window::of(Lifetime::Known(SignedDuration::from_nanos(1)), 1.0).is_some());
+    assert_eq!(RenewalWindow::of(known(0), 0.0), None);
+    assert_eq!(RenewalWindow::of(known(-1), 0.0), None);
+    assert_eq!(RenewalWindow::of(Lifetime::Known(SignedDuration::MIN), 1.0), None);
+    assert!(RenewalWindow::of(Lifetime::Known(SignedDuration::from_nanos(1)), 1.0).is_some());
 }
 
 #[test]
 fn the_longest_life_does_not_overflow() {
-    let window = Window::of(Lifetime::Known(SignedDuration::MAX), 1.0).unwrap();
+    let window = RenewalWindow::of(Lifetime::Known(SignedDuration::MAX), 1.0).unwrap();
     let now = Moment {
         monotonic: Duration::from_secs(5),
         wall: Timestamp::UNIX_EPOCH,
@@ -58,7 +58,7 @@ fn one_clock_is_enough_to_end_it() {
         monotonic: Duration::from_secs(100),
         wall: Timestamp::from_second(1_000_000).unwrap(),
     };
-    let deadlines = Window::of(known(900), 0.0).unwrap().from(start);
+    let deadlines = RenewalWindow::of(known(900), 0.0).unwrap().from(start);
     let at = |monotonic: u64, wall: i64| Moment {
         monotonic: start.monotonic + Duration::from_secs(monotonic),
         wall: start.wall + SignedDuration::from_secs(wall),
@@ -76,27 +76,27 @@ proptest! {
     #[test]
     fn any_life_has_an_ordered_window(nanos in 1_i64..i64::MAX, jitter in 0.0_f64..=1.0) {
         let lifetime = Duration::from_nanos(nanos.unsigned_abs());
-        let window = Window::of(Lifetime::Known(SignedDuration::from_nanos(nanos)), jitter);
+        let window = RenewalWindow::of(Lifetime::Known(SignedDuration::from_nanos(nanos)), jitter);
         let window = window.expect("alive");
         let skew = lifetime - window.unusable;
         prop_assert!(window.refresh <= window.unusable && window.unusable <= lifetime);
         prop_assert!(window.refresh <= MAX_RENEW_AFTER);
-        prop_assert_eq!(skew, LONGEST_SKEW.min(lifetime / 4));
-        let latest = Window::of(Lifetime::Known(SignedDuration::from_nanos(nanos)), 0.0).expect("alive").refresh;
+        prop_assert_eq!(skew, MAX_EXPIRY_SKEW.min(lifetime / 4));
+        let latest = RenewalWindow::of(Lifetime::Known(SignedDuration::from_nanos(nanos)), 0.0).expect("alive").refresh;
         prop_assert!(window.refresh <= latest);
         prop_assert!(window.refresh >= latest.mul_f64(0.949_999));
     }
 
     #[test]
     fn a_longer_life_never_serves_less(one in 1_i64..1_000_000_000, more in 0_i64..1_000_000_000) {
-        let window = |millis| Window::of(Lifetime::Known(SignedDuration::from_millis(millis)), 0.0).expect("alive");
+        let window = |millis| RenewalWindow::of(Lifetime::Known(SignedDuration::from_millis(millis)), 0.0).expect("alive");
         let (short, long) = (window(one), window(one + more));
         prop_assert!(short.refresh <= long.refresh && short.unusable <= long.unusable);
     }
 
     #[test]
     fn jitter_out_of_range_is_none_or_all(jitter in -5.0_f64..5.0) {
-        let window = Window::of(known(900), jitter).expect("alive");
+        let window = RenewalWindow::of(known(900), jitter).expect("alive");
         prop_assert!(window.refresh >= Duration::from_secs(684) && window.refresh <= Duration::from_secs(720));
     }
 }

@@ -1,12 +1,12 @@
 //! The rules of the front: who acts when no entry matches, and which `extra` values are sent.
 
-use crate::impersonate::service_account::{Fallback, Human, Rules};
+use crate::impersonate::service_account::{Fallback, ImpersonationRules, PrincipalInfo};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::Location;
 use tollgate_state::{Application, Destination, ObjectName};
 
-fn parse(text: &str, semantics: ServiceAccountSemantics) -> Result<Rules, Vec<String>> {
-    let loaded = Rules::parse("impersonation.cel.yaml", text, semantics);
+fn parse(text: &str, semantics: ServiceAccountSemantics) -> Result<ImpersonationRules, Vec<String>> {
+    let loaded = ImpersonationRules::parse("impersonation.cel.yaml", text, semantics);
     let told = loaded.diagnostics.iter().map(ToString::to_string).collect();
     loaded.value.ok_or(told)
 }
@@ -25,7 +25,7 @@ fn application() -> Application {
     }
 }
 
-const ANN: Human<'static> = Human {
+const ANN: PrincipalInfo<'static> = PrincipalInfo {
     username: "ann@example.org",
     groups: &[],
     issuer: "https://issuer.example.org",
@@ -46,10 +46,13 @@ fn fallbacks_are_read_and_have_defaults() {
         Fallback::DefaultServiceAccount
     );
     assert_eq!(fallback("extra: {}", ServiceAccountSemantics::Argocd), Fallback::Deny);
-    assert_eq!(Rules::new(ServiceAccountSemantics::Argocd).fallback, Fallback::Deny);
     assert_eq!(
-        Rules::default().fallback,
-        Rules::new(ServiceAccountSemantics::Strict).fallback
+        ImpersonationRules::new(ServiceAccountSemantics::Argocd).fallback,
+        Fallback::Deny
+    );
+    assert_eq!(
+        ImpersonationRules::default().fallback,
+        ImpersonationRules::new(ServiceAccountSemantics::Strict).fallback
     );
 }
 
@@ -99,7 +102,10 @@ fn the_human_travels_along() {
     assert_eq!(value("tollgate.dev/application"), Some(vec!["argocd/guestbook@team"]));
     // Without groups there is no header.
     assert_eq!(value("tollgate.dev/groups"), None);
-    assert_eq!(Rules::default().extra(&ANN, &application()), Ok(Vec::new()));
+    assert_eq!(
+        ImpersonationRules::default().extra(&ANN, &application()),
+        Ok(Vec::new())
+    );
 }
 
 #[test]
@@ -110,7 +116,7 @@ fn values_http_would_change_are_refused() {
     )
     .unwrap();
     for username in ["ann ", "ann\nbob", ""] {
-        let human = Human { username, ..ANN };
+        let human = PrincipalInfo { username, ..ANN };
         assert!(rules.extra(&human, &application()).is_err(), "{username:?}");
     }
 }
@@ -118,18 +124,18 @@ fn values_http_would_change_are_refused() {
 #[test]
 fn rules_are_read_from_a_folder_that_may_have_none() {
     let folder = tempfile::tempdir().unwrap();
-    let rules = Rules::load(folder.path(), ServiceAccountSemantics::Argocd)
+    let rules = ImpersonationRules::load(folder.path(), ServiceAccountSemantics::Argocd)
         .value
         .unwrap();
     assert_eq!(rules.fallback, Fallback::Deny);
     std::fs::write(folder.path().join("impersonation.cel.yaml"), "fallback: controller").unwrap();
-    let rules = Rules::load(folder.path(), ServiceAccountSemantics::Argocd)
+    let rules = ImpersonationRules::load(folder.path(), ServiceAccountSemantics::Argocd)
         .value
         .unwrap();
     assert_eq!(rules.fallback, Fallback::Controller);
     std::fs::write(folder.path().join("impersonation.cel.yaml"), "a".repeat(70_000)).unwrap();
     assert!(
-        Rules::load(folder.path(), ServiceAccountSemantics::Argocd)
+        ImpersonationRules::load(folder.path(), ServiceAccountSemantics::Argocd)
             .value
             .is_none()
     );

@@ -10,8 +10,8 @@ use kube::client::Body;
 use serde_json::{Value, json};
 
 use crate::ObjectName;
-use crate::write::batch::{Failed, Propagation, Write};
-use crate::write::{Cluster, Error, Key, Kind, Version, Writer, merge};
+use crate::write::batch::{BatchError, Propagation, Write};
+use crate::write::{Cluster, Error, Kind, ObjectKey, ResourceVersion, Writer, merge};
 
 /// What the server does with a request instead of answering normally.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -192,8 +192,8 @@ fn application(name: &str, revision: &str) -> Value {
     })
 }
 
-fn key(name: &str) -> Key {
-    Key {
+fn key(name: &str) -> ObjectKey {
+    ObjectKey {
         kind: Kind::Application,
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -215,7 +215,7 @@ fn replace(server: &Server, name: &str) -> Write {
     after["spec"]["revision"] = json!("v2");
     Write::Replace {
         key: key(name),
-        based_on: Version::new(before["metadata"]["resourceVersion"].as_str().unwrap()),
+        based_on: ResourceVersion::new(before["metadata"]["resourceVersion"].as_str().unwrap()),
         before,
         after,
     }
@@ -229,11 +229,11 @@ fn delete(server: &Server, name: &str) -> Write {
     }
 }
 
-async fn run(server: &Server, writes: Vec<Write>) -> Result<(), Box<Failed>> {
+async fn run(server: &Server, writes: Vec<Write>) -> Result<(), Box<BatchError>> {
     server.writer().batch(writes).await.map(drop)
 }
 
-fn names(keys: &[Key]) -> Vec<&str> {
+fn names(keys: &[ObjectKey]) -> Vec<&str> {
     keys.iter().map(|key| key.name.name.as_str()).collect()
 }
 

@@ -4,8 +4,8 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{Place, at, meanings, replace};
-use crate::write::value::{Quotes, Writing};
+use super::super::{ObjectPosition, at, meanings, replace};
+use crate::write::value::{Quotes, YamlEmitter};
 
 fn text() -> impl Strategy<Value = String> {
     prop_oneof![
@@ -65,7 +65,7 @@ fn page() -> impl Strategy<Value = Page> {
 
 /// Each entry's lines, and the text around them.
 fn write(entries: &[(Value, Dress)], page: &Page) -> (String, Vec<String>, String) {
-    let writing = Writing {
+    let writing = YamlEmitter {
         line_break: "\n",
         list_step: page.step,
         order: &["server".to_owned()],
@@ -120,7 +120,7 @@ proptest! {
         let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
         // If an entry only moves, either it or its neighbor may be rewritten.
         prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
-        let place = Place { document, item: None };
+        let place = ObjectPosition { document, item: None };
         let mut wanted = at(&documents, place).expect("an object").clone();
         let list = wanted["spec"]["destinationServiceAccounts"].as_array_mut().expect("a list");
         let gone = gone.index(list.len());

@@ -5,12 +5,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use super::super::land::{Landing, prepare};
+use super::super::land::{FileChange, prepare};
 use super::{NAME, for_load, recover, write};
 use crate::ObjectName;
 use crate::directory::Directory;
 use crate::source::Source as _;
-use crate::write::{Folder, Key, Kind};
+use crate::write::{Folder, Kind, ObjectKey};
 
 fn application(name: &str, project: &str) -> String {
     format!(
@@ -18,8 +18,8 @@ fn application(name: &str, project: &str) -> String {
     )
 }
 
-fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> Landing {
-    let key = Key {
+fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
+    let key = ObjectKey {
         kind: Kind::Application,
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -27,7 +27,7 @@ fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) ->
         },
     };
     let text = |project: &str| application(name, project);
-    Landing {
+    FileChange {
         key,
         path: root.join(format!("{name}.yaml")),
         old: old.map(|project| Arc::from(text(project))),
@@ -36,7 +36,7 @@ fn landing(root: &Path, name: &str, (old, new): (Option<&str>, Option<&str>)) ->
 }
 
 /// A folder with `changed` and `gone`, and a batch that creates a third file and deletes one.
-fn batch(root: &Path) -> Vec<Landing> {
+fn batch(root: &Path) -> Vec<FileChange> {
     for landing in ["changed", "gone"].map(|name| landing(root, name, (Some("old"), None))) {
         fs::write(&landing.path, landing.old.as_deref().unwrap()).unwrap();
     }
@@ -53,7 +53,7 @@ fn batch(root: &Path) -> Vec<Landing> {
 }
 
 /// Runs `steps` steps of a batch after its journal was written, like a writer that is then killed.
-fn killed_after(root: &Path, landings: &[Landing], steps: usize) {
+fn killed_after(root: &Path, landings: &[FileChange], steps: usize) {
     let prepared: Vec<_> = landings
         .iter()
         .map(|landing| {
@@ -122,7 +122,7 @@ const FILES: usize = 24;
 const CHILD: &str = "TOLLGATE_TEST_JOURNAL_FOLDER";
 
 /// All files change: the first is deleted, the last is created.
-fn long_batch(root: &Path) -> Vec<Landing> {
+fn long_batch(root: &Path) -> Vec<FileChange> {
     let one = |number: usize| {
         let old = (number + 1 < FILES).then_some("old");
         let new = (number > 0).then_some("new");
@@ -131,7 +131,7 @@ fn long_batch(root: &Path) -> Vec<Landing> {
     (0..FILES).map(one).collect()
 }
 
-fn is_in_place(landing: &Landing) -> bool {
+fn is_in_place(landing: &FileChange) -> bool {
     fs::read_to_string(&landing.path).ok() == landing.new
 }
 

@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::{Landing, prepare};
+use super::{FileChange, prepare};
 use crate::ObjectName;
-use crate::write::{Folder, Key, Kind};
+use crate::write::{Folder, Kind, ObjectKey};
 
-fn landing(folder: &Path, file: &str, (old, new): (Option<&str>, Option<&str>)) -> Landing {
-    Landing {
-        key: Key {
+fn landing(folder: &Path, file: &str, (old, new): (Option<&str>, Option<&str>)) -> FileChange {
+    FileChange {
+        key: ObjectKey {
             kind: Kind::Application,
             name: ObjectName {
                 namespace: "argocd".to_owned(),

@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::applications::permit::restriction::lists::{GroupKind, Lists};
-use crate::discovery::Scope;
+use crate::discovery::ResourceScope;
 use tollgate_state::{ResourceRule, ResourceRules};
 
 /// `filepath.Match` of patterns of letters, `*` and `?`, for texts without `/`.
@@ -31,13 +31,13 @@ fn is_in(list: &[ResourceRule], (group, kind): (&str, &str), name: Option<&str>)
 }
 
 /// `IsGroupKindNamePermitted`.
-fn is_permitted(rules: &ResourceRules, scope: Scope, asked: (&str, &str), name: &str) -> bool {
+fn is_permitted(rules: &ResourceRules, scope: ResourceScope, asked: (&str, &str), name: &str) -> bool {
     match scope {
-        Scope::Namespaced => {
+        ResourceScope::Namespaced => {
             let allowed = rules.namespaced_allowed.as_ref();
             allowed.is_none_or(|allowed| is_in(allowed, asked, None)) && !is_in(&rules.namespaced_denied, asked, None)
         }
-        Scope::Cluster => {
+        ResourceScope::Cluster => {
             is_in(&rules.cluster_allowed, asked, Some(name)) && !is_in(&rules.cluster_denied, asked, Some(name))
         }
     }
@@ -76,7 +76,7 @@ proptest! {
         group in "[ab]{0,2}",
         kind in "[AB]{1,2}",
         name in "[xy]{1,2}",
-        scope in prop_oneof![Just(Scope::Namespaced), Just(Scope::Cluster)],
+        scope in prop_oneof![Just(ResourceScope::Namespaced), Just(ResourceScope::Cluster)],
     ) {
         let lists = Lists::compile(&rules);
         let asked = GroupKind { group: &group, kind: &kind };
@@ -94,12 +94,12 @@ proptest! {
     ) {
         let lists = Lists::compile(&rules);
         let asked = GroupKind { group: &group, kind: &kind };
-        let unnamed = lists.refusing(Scope::Cluster, asked, None).is_none();
-        let each = |name: &String| is_permitted(&rules, Scope::Cluster, (&group, &kind), name);
+        let unnamed = lists.refusing(ResourceScope::Cluster, asked, None).is_none();
+        let each = |name: &String| is_permitted(&rules, ResourceScope::Cluster, (&group, &kind), name);
         if unnamed {
             prop_assert!(names.iter().all(each));
         }
-        if !lists.needs_name(Scope::Cluster, asked) {
+        if !lists.needs_name(ResourceScope::Cluster, asked) {
             prop_assert!(names.iter().all(|name| each(name) == unnamed));
         }
     }

@@ -7,15 +7,15 @@ use http::header::CONTENT_TYPE;
 use proptest::prelude::*;
 
 use crate::applications::permit::restriction::tests::{attributes, kind, open_but, rules, with, write};
-use crate::applications::permit::restriction::{Format, Name, Restrictions, name_in_body};
+use crate::applications::permit::restriction::{BodyFormat, BodyName, Restrictions, name_in_body};
 use tollgate_state::{Project, ResourceRules};
 
 const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/clusterroles";
 
 /// The name a request of one content type, or of none, gives.
-fn name_of(content_type: Option<&str>, bytes: &[u8]) -> Name {
+fn name_of(content_type: Option<&str>, bytes: &[u8]) -> BodyName {
     let headers = content_type.map(|value| (CONTENT_TYPE, value.parse().unwrap()));
-    name_in_body(Format::of(&headers.into_iter().collect()), bytes)
+    name_in_body(BodyFormat::of(&headers.into_iter().collect()), bytes)
 }
 
 fn by_name() -> Project {
@@ -48,7 +48,7 @@ fn a_name_is_asked_for_only_where_it_decides() {
 #[test]
 fn what_is_permitted_by_name_needs_a_name() {
     let create = format!("POST {ROLES}");
-    let known = |name: &str| Name::Known(name.to_owned());
+    let known = |name: &str| BodyName::Known(name.to_owned());
     let unnamed = "ClusterRole is permitted by name in project guest, and the request has none that can be read";
     for (project, request, name, expected) in [
         (by_name(), &create, Some(known("team-a")), ""),
@@ -58,8 +58,8 @@ fn what_is_permitted_by_name_needs_a_name() {
             Some(known("admin")),
             "not permitted in project guest: clusterResourceWhitelist",
         ),
-        (by_name(), &create, Some(Name::Generated), unnamed),
-        (by_name(), &create, Some(Name::Unreadable), unnamed),
+        (by_name(), &create, Some(BodyName::Generated), unnamed),
+        (by_name(), &create, Some(BodyName::Unreadable), unnamed),
         (by_name(), &create, None, unnamed),
         // The name of a body is no name of what is deleted.
         (by_name(), &format!("DELETE {ROLES}"), Some(known("team-a")), unnamed),
@@ -70,7 +70,12 @@ fn what_is_permitted_by_name_needs_a_name() {
             Some(known("admin")),
             "clusterResourceBlacklist",
         ),
-        (open_but(&["*/*/admin"], &[]), &create, Some(Name::Generated), unnamed),
+        (
+            open_but(&["*/*/admin"], &[]),
+            &create,
+            Some(BodyName::Generated),
+            unnamed,
+        ),
         (open_but(&["*/*/admin"], &[]), &format!("DELETE {ROLES}"), None, unnamed),
         (open_but(&["/Node/admin"], &[]), &create, None, ""),
         (open_but(&["/Node/admin"], &[]), &format!("DELETE {ROLES}"), None, ""),
@@ -122,7 +127,7 @@ fn names_are_read_from_bodies_with_one_reading() {
         (json, "{}"),
         (yaml, "metadata:\n  generateName: team-\n"),
     ] {
-        assert_eq!(name_of(content_type, body.as_bytes()), Name::Generated, "{body}");
+        assert_eq!(name_of(content_type, body.as_bytes()), BodyName::Generated, "{body}");
     }
     for (content_type, body) in [
         (json, ""),
@@ -148,7 +153,7 @@ fn names_are_read_from_bodies_with_one_reading() {
         (Some("application/cbor"), r#"{"metadata":{"name":"team-a"}}"#),
         (Some(""), r#"{"metadata":{"name":"team-a"}}"#),
     ] {
-        assert_eq!(name_of(content_type, body.as_bytes()), Name::Unreadable, "{body}");
+        assert_eq!(name_of(content_type, body.as_bytes()), BodyName::Unreadable, "{body}");
     }
 }
 
@@ -159,23 +164,23 @@ fn a_content_type_with_several_readings_is_none() {
         let field = |value: &&[u8]| (CONTENT_TYPE, value.to_vec().try_into().unwrap());
         let headers: HeaderMap = values.iter().map(field).collect();
         assert_eq!(headers.get_all(CONTENT_TYPE).iter().count(), values.len());
-        name_in_body(Format::of(&headers), body)
+        name_in_body(BodyFormat::of(&headers), body)
     };
     let json: &[u8] = b"application/json";
-    let known = Name::Known("team-a".to_owned());
+    let known = BodyName::Known("team-a".to_owned());
     assert_eq!(named(&[]), known);
     assert_eq!(named(&[json]), known);
-    assert_eq!(named(&[json, json]), Name::Unreadable);
-    assert_eq!(named(&[json, b"application/yaml"]), Name::Unreadable);
-    assert_eq!(named(&[b"application/json; a=\xe4"]), Name::Unreadable);
+    assert_eq!(named(&[json, json]), BodyName::Unreadable);
+    assert_eq!(named(&[json, b"application/yaml"]), BodyName::Unreadable);
+    assert_eq!(named(&[b"application/json; a=\xe4"]), BodyName::Unreadable);
 }
 
 #[test]
 fn a_deep_body_is_unreadable_and_harms_nobody() {
     for open in ["[", "{\"a\":"] {
         let deep = format!("{{\"a\":{}", open.repeat(100_000));
-        assert_eq!(name_of(None, deep.as_bytes()), Name::Unreadable);
-        assert_eq!(name_of(Some("application/yaml"), deep.as_bytes()), Name::Unreadable);
+        assert_eq!(name_of(None, deep.as_bytes()), BodyName::Unreadable);
+        assert_eq!(name_of(Some("application/yaml"), deep.as_bytes()), BodyName::Unreadable);
     }
 }
 
@@ -224,9 +229,9 @@ proptest! {
             .map(|(_, _, value)| value.trim_matches('"'))
             .collect();
         match name_of(None, body.as_bytes()) {
-            Name::Known(name) => prop_assert_eq!(found, BTreeSet::from([&*name])),
-            Name::Generated => prop_assert!(found.is_empty(), "{}", body),
-            Name::Unreadable => {}
+            BodyName::Known(name) => prop_assert_eq!(found, BTreeSet::from([&*name])),
+            BodyName::Generated => prop_assert!(found.is_empty(), "{}", body),
+            BodyName::Unreadable => {}
         }
     }
 

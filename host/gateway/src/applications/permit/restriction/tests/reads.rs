@@ -5,8 +5,8 @@ use std::sync::Arc;
 use crate::applications::permit::restriction::tests::{
     attributes, check, open_but, project, read, read_as, rules, with, write_as,
 };
-use tollgate_policy::application_request::Whom;
-use tollgate_policy::application_request::{Access, Need, Operation};
+use tollgate_policy::application_request::ActingIdentity;
+use tollgate_policy::application_request::{ExtraPermission, ObjectOperation, ReadOrWrite};
 use tollgate_policy::impersonate::Impersonation;
 use tollgate_state::ResourceRules;
 
@@ -28,7 +28,7 @@ fn only_what_changes_nothing_is_a_read() {
         "POST /apis/authorization.k8s.io/v1/selfsubjectrulesreviews",
         "POST /apis/authentication.k8s.io/v1/selfsubjectreviews",
     ] {
-        assert_eq!(Access::of(&attributes(request)), Access::Read, "{request}");
+        assert_eq!(ReadOrWrite::of(&attributes(request)), ReadOrWrite::Read, "{request}");
     }
     for request in [
         "POST /api/v1/namespaces/n/pods",
@@ -59,39 +59,51 @@ fn only_what_changes_nothing_is_a_read() {
         "POST /apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x",
         "PUT /apis/authorization.k8s.io/v1/selfsubjectaccessreviews/x",
     ] {
-        assert_eq!(Access::of(&attributes(request)), Access::Write, "{request}");
+        assert_eq!(ReadOrWrite::of(&attributes(request)), ReadOrWrite::Write, "{request}");
     }
 }
 
 #[test]
 fn logs_and_programs_need_more() {
     for (request, expected) in [
-        ("GET /api/v1/namespaces/n/pods/p/log", Some(Need::Logs)),
-        ("GET+ws /api/v1/namespaces/n/pods/p/log", Some(Need::Logs)),
-        ("GET+ws /api/v1/namespaces/n/pods/p/exec", Some(Need::Exec)),
-        ("POST /api/v1/namespaces/n/pods/p/exec", Some(Need::Exec)),
-        ("POST /api/v1/namespaces/n/pods/p/attach", Some(Need::Exec)),
-        ("POST /api/v1/namespaces/n/pods/p/portforward", Some(Need::Exec)),
-        ("GET /api/v1/namespaces/n/services/s/proxy/x", Some(Need::Exec)),
-        ("DELETE /api/v1/namespaces/n/services/s/proxy/x", Some(Need::Exec)),
-        ("GET /api/v1/nodes/a/proxy/logs", Some(Need::Exec)),
-        ("GET+ws /apis/x.io/v1/namespaces/n/machines/v/console", Some(Need::Exec)),
+        ("GET /api/v1/namespaces/n/pods/p/log", Some(ExtraPermission::Logs)),
+        ("GET+ws /api/v1/namespaces/n/pods/p/log", Some(ExtraPermission::Logs)),
+        ("GET+ws /api/v1/namespaces/n/pods/p/exec", Some(ExtraPermission::Exec)),
+        ("POST /api/v1/namespaces/n/pods/p/exec", Some(ExtraPermission::Exec)),
+        ("POST /api/v1/namespaces/n/pods/p/attach", Some(ExtraPermission::Exec)),
+        (
+            "POST /api/v1/namespaces/n/pods/p/portforward",
+            Some(ExtraPermission::Exec),
+        ),
+        (
+            "GET /api/v1/namespaces/n/services/s/proxy/x",
+            Some(ExtraPermission::Exec),
+        ),
+        (
+            "DELETE /api/v1/namespaces/n/services/s/proxy/x",
+            Some(ExtraPermission::Exec),
+        ),
+        ("GET /api/v1/nodes/a/proxy/logs", Some(ExtraPermission::Exec)),
+        (
+            "GET+ws /apis/x.io/v1/namespaces/n/machines/v/console",
+            Some(ExtraPermission::Exec),
+        ),
         ("GET+ws /api/v1/pods?watch=1", None),
         ("GET /api/v1/namespaces/n/pods/p", None),
         ("POST /api/v1/namespaces/n/pods", None),
         ("GET /apis/x.io/v1/namespaces/n/pods/p/log", None),
     ] {
-        assert_eq!(Need::of(&attributes(request)), expected, "{request}");
+        assert_eq!(ExtraPermission::of(&attributes(request)), expected, "{request}");
     }
-    assert_eq!(Need::Logs.rbac(), ("logs", "get"));
-    assert_eq!(Need::Exec.rbac(), ("exec", "create"));
+    assert_eq!(ExtraPermission::Logs.rbac(), ("logs", "get"));
+    assert_eq!(ExtraPermission::Exec.rbac(), ("exec", "create"));
 }
 
 #[test]
 fn only_one_object_that_is_there_is_one_object() {
     for (expected, requests) in [
         (
-            Operation::Discover,
+            ObjectOperation::Discover,
             &[
                 "GET /version",
                 "GET /apis/apps/v1",
@@ -99,7 +111,7 @@ fn only_one_object_that_is_there_is_one_object() {
             ][..],
         ),
         (
-            Operation::Get,
+            ObjectOperation::Get,
             &[
                 "GET /api/v1/namespaces/n/pods/p",
                 "HEAD /api/v1/namespaces/n/pods/p",
@@ -112,7 +124,7 @@ fn only_one_object_that_is_there_is_one_object() {
             ],
         ),
         (
-            Operation::Run,
+            ObjectOperation::Run,
             &[
                 "GET+ws /api/v1/namespaces/n/pods/p/exec",
                 "POST /api/v1/namespaces/n/pods/p/exec",
@@ -121,16 +133,19 @@ fn only_one_object_that_is_there_is_one_object() {
             ],
         ),
         (
-            Operation::Update,
+            ObjectOperation::Update,
             &[
                 "PATCH /apis/apps/v1/namespaces/n/deployments/d?dryRun=All",
                 "PUT /apis/apps/v1/namespaces/n/deployments/d",
                 "PATCH /apis/apps/v1/namespaces/n/deployments/d/scale",
             ],
         ),
-        (Operation::Delete, &["DELETE /apis/apps/v1/namespaces/n/deployments/d"]),
         (
-            Operation::Other,
+            ObjectOperation::Delete,
+            &["DELETE /apis/apps/v1/namespaces/n/deployments/d"],
+        ),
+        (
+            ObjectOperation::Other,
             &[
                 "POST /api/v1/namespaces/n/pods",
                 "POST /api/v1/namespaces/n/pods/p",
@@ -162,14 +177,14 @@ fn only_one_object_that_is_there_is_one_object() {
         ),
     ] {
         for request in requests {
-            assert_eq!(Operation::of(&attributes(request)), expected, "{request}");
+            assert_eq!(ObjectOperation::of(&attributes(request)), expected, "{request}");
         }
     }
 }
 
 #[test]
 fn an_account_reads_what_the_project_permits_too() {
-    let account = Whom::Account(Arc::new(Impersonation::Nobody));
+    let account = ActingIdentity::Account(Arc::new(Impersonation::Nobody));
     for (request, expected) in [
         ("GET /api/v1/namespaces/team-a/pods", ""),
         ("GET /api/v1/namespaces/team-a/secrets", ""),
@@ -323,7 +338,7 @@ fn the_gateways_own_identity_writes_without_handing_secrets_out() {
         ("PATCH /api/v1/namespaces/team-a/configmaps/db".to_owned(), ""),
         ("DELETE /api/v1/namespaces/team-a/configmaps".to_owned(), ""),
     ] {
-        let outcome = write_as(&Whom::Controller, &project(), &request, None);
+        let outcome = write_as(&ActingIdentity::Gateway, &project(), &request, None);
         assert!(
             outcome.contains(expected) && outcome.is_empty() == expected.is_empty(),
             "{request}: `{outcome}`, not `{expected}`"

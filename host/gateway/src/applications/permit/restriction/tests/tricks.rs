@@ -132,17 +132,17 @@ fn the_group_of_the_path_decides() {
 
 #[test]
 fn a_kind_of_another_group_is_no_answer() {
-    use super::super::{About, Place, Refusal, Restrictions};
-    use tollgate_policy::application_request::Whom;
+    use super::super::{RequestObject, Restrictions, TargetCluster, Violation};
+    use tollgate_policy::application_request::ActingIdentity;
     let read = attributes("DELETE /apis/apps/v1/namespaces/team-a/deployments/d");
     let mut kind = kind(&read).unwrap();
     kind.group = "batch".into();
     let cluster = crate::applications::permit::restriction::tests::cluster();
-    let place = Place {
+    let place = TargetCluster {
         cluster: &cluster,
         clusters: &[],
     };
-    let about = About {
+    let about = RequestObject {
         attributes: &read,
         kind: Some(&kind),
         name: None,
@@ -150,8 +150,8 @@ fn a_kind_of_another_group_is_no_answer() {
     let restrictions = Restrictions::of(&open_but(&[], &[]).into());
     let resource = "deployments.apps".to_owned();
     assert_eq!(
-        restrictions.check_write(place, about, &Whom::Controller),
-        Err(Refusal::NoKind { resource })
+        restrictions.check_write(place, about, &ActingIdentity::Gateway),
+        Err(Violation::UnknownKind { resource })
     );
 }
 

@@ -101,7 +101,7 @@ impl Model {
         set
     }
 
-    pub(super) fn existing(&self) -> Existing {
+    pub(super) fn existing(&self) -> StoredState {
         let mut object = self.set().object;
         object["metadata"]["uid"] = json!("u1");
         let owner = Owner::of("web", &object);
@@ -112,7 +112,7 @@ impl Model {
                 (Whose::Own, false) | (Whose::Another, _) => application,
             }
         });
-        Existing {
+        StoredState {
             set: self.is_stored.then_some(object),
             applications: applications.collect(),
         }
