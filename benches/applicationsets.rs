@@ -202,14 +202,14 @@ impl Walk<'_> {
         }
     }
 
-    fn before(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
+    fn authorize_operation(&self, set: &ApplicationSet) -> tollgate_gateway::applicationsets::permit::SetPermit {
         self.desk
-            .before(&self.asked(set, &[]), &mut Vec::new())
+            .authorize_operation(&self.asked(set, &[]), &mut Vec::new())
             .expect("alice may")
     }
 
     fn made(&self, set: &ApplicationSet) -> Vec<Value> {
-        let cleared = self.before(set);
+        let cleared = self.authorize_operation(set);
         let inputs = Inputs {
             clusters: &self.clusters,
             gate: &self.desk.gate(&cleared),
@@ -248,7 +248,7 @@ fn applicationsets(criterion: &mut Criterion) {
     for (engine, go_template) in [("fasttemplate", false), ("Go templates", true)] {
         let set = set(go_template, "main");
         group.bench_function(format!("check before, {engine}"), |bench| {
-            bench.iter(|| walk.before(black_box(&set)))
+            bench.iter(|| walk.authorize_operation(black_box(&set)))
         });
         group.bench_function(format!("generate and render 1,000, {engine}"), |bench| {
             bench.iter(|| walk.made(black_box(&set)));
@@ -261,21 +261,27 @@ fn applicationsets(criterion: &mut Criterion) {
                 BatchSize::PerIteration,
             );
         });
-        let cleared = walk.before(&set);
+        let cleared = walk.authorize_operation(&set);
         group.bench_function(format!("check each of 1,000, {engine}"), |bench| {
             bench.iter_batched(
                 || walk.plan(&set, made.clone()),
-                |plan| walk.desk.after(&cleared, plan, &mut Vec::new()).expect("alice may"),
+                |plan| {
+                    walk.desk
+                        .authorize_plan(&cleared, plan, &mut Vec::new())
+                        .expect("alice may")
+                },
                 BatchSize::PerIteration,
             );
         });
         group.bench_function(format!("all of it, 1,000, {engine}"), |bench| {
             bench.iter(|| {
-                let cleared = walk.before(&set);
+                let cleared = walk.authorize_operation(&set);
                 let plan = walk.plan(&set, walk.made(&set));
                 let size = differences(&plan);
                 (
-                    walk.desk.after(&cleared, plan, &mut Vec::new()).expect("alice may"),
+                    walk.desk
+                        .authorize_plan(&cleared, plan, &mut Vec::new())
+                        .expect("alice may"),
                     size,
                 )
             });

@@ -65,7 +65,7 @@ impl Pair {
                 missing_key: self.missing_key,
             },
         };
-        let compiled = CompiledTemplate::judged(engine, &Value::String(self.text.clone()))?;
+        let compiled = CompiledTemplate::for_authorization(engine, &Value::String(self.text.clone()))?;
         let rendered = compiled.render(
             self.parameters.as_object().unwrap(),
             &GenerationBudget::new(GenerationLimits::default()),

@@ -83,8 +83,8 @@ impl Kind for Globs {
         let ours = Pattern::compile(&case.pattern, &separators);
         let (pattern, theirs) = match (ours, theirs) {
             (Ok(pattern), Ok(theirs)) => (pattern, theirs),
-            (Err(error), Err(_)) if !error.is_bound() => return vec![Outcome::Same(Verdict::Refused)],
-            (Err(error), _) if error.is_bound() => return vec![Outcome::Exception(Exception::GlobBounds)],
+            (Err(error), Err(_)) if !error.is_gateway_limit() => return vec![Outcome::Same(Verdict::Refused)],
+            (Err(error), _) if error.is_gateway_limit() => return vec![Outcome::Exception(Exception::GlobBounds)],
             (ours, theirs) => {
                 let ours = ours.map(drop);
                 return vec![Outcome::Unexplained(format!(

@@ -168,7 +168,7 @@ async fn both_give_the_same_objects() {
     assert!(expected.contains_key("application guestbook") && expected.contains_key("project shop"));
     assert!(expected["cluster https://one.example.org"].contains(r#"{"team": "shop"}"#));
     assert_eq!(of_folder.agents.len(), 1);
-    assert!(of_folder.people.person_named("alice").is_some());
+    assert!(of_folder.people.person_by_username("alice").is_some());
     assert_eq!(summary(&of_cluster), expected);
     assert_eq!(generated(&of_folder), ["shop-one"]);
     assert_eq!(
@@ -230,7 +230,7 @@ async fn writes_belong_together(world: &impl World) {
     fill(world).await;
     let reader = Reader::of(&world.config()).await;
     reader.good().await;
-    let writer = Writer::at(reader.source.place().unwrap(), world.namespace());
+    let writer = Writer::for_target(reader.source.write_target().unwrap(), world.namespace());
     let key = |kind: Kind, name: &str| ObjectKey {
         kind,
         name: app(world, name),
@@ -378,7 +378,7 @@ async fn mistakes_are_named(world: &impl World) {
     let text = said(&told.diagnostics);
     let resources = told.value.unwrap();
     assert!(!resources.projects.contains_key("shop"), "denied, not half there");
-    assert!(resources.is_set_aside("shop"), "{text}");
+    assert!(resources.is_invalid_project("shop"), "{text}");
     assert_eq!(resources.applications.len(), 2);
     assert!(text.contains("warning: the object is set aside: "), "{text}");
     world.put(&project(world, "shop", &["ci"])).await;

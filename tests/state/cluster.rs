@@ -191,7 +191,7 @@ async fn a_right_that_is_missing_is_named_with_its_rule() {
     assert_eq!(health.len(), 4, "{}", said(&health));
     assert!(health.iter().all(|finding| !finding.is_error()));
     assert!(said(&health).contains("warning: agents.tollgate.dev may not be watched"));
-    assert!(matches!(source.place(), Ok(WriteTarget::Cluster(_))));
+    assert!(matches!(source.write_target(), Ok(WriteTarget::Cluster(_))));
     // Applications of all namespaces are another right.
     let everywhere = KubernetesState {
         applications: ApplicationNamespaces::All,
@@ -313,5 +313,5 @@ async fn a_server_that_is_not_there_is_told_in_time() {
         ),
         "{text}"
     );
-    assert!(source.place().is_err());
+    assert!(source.write_target().is_err());
 }

@@ -64,7 +64,7 @@ async fn is_done_by_age(backend: Backend) {
         .await
         .unwrap();
 
-    store.forget_before(at(audit), at(now)).await.unwrap();
+    store.delete_expired(at(audit), at(now)).await.unwrap();
 
     let owned = Owned::default();
     assert_eq!(store.tokens(&owned, &Page::default()).await.unwrap(), [kept_token]);
@@ -93,6 +93,6 @@ async fn is_done_however_much_there_is(backend: Backend) {
     store.record(&events).await.unwrap();
     let kept = event("access.denied", 7, 500);
     store.record(std::slice::from_ref(&kept)).await.unwrap();
-    store.forget_before(at(500), at(0)).await.unwrap();
+    store.delete_expired(at(500), at(0)).await.unwrap();
     assert_eq!(all_events(&store, AuditFilter::default()).await, [kept]);
 }

@@ -98,12 +98,16 @@ async fn stand_in_nobodys_way(backend: Backend) {
     let tokens: Vec<_> = (0..60).map(|second| token(7, 1, second)).collect();
     join_all(tokens.iter().map(|token| create(&replicas[0], token))).await;
     for round in 0..5 {
-        let forward = join_all(tokens.iter().map(|token| replicas[0].used_token(token.id, at(round))));
+        let forward = join_all(
+            tokens
+                .iter()
+                .map(|token| replicas[0].record_token_use(token.id, at(round))),
+        );
         let backward = join_all(
             tokens
                 .iter()
                 .rev()
-                .map(|token| replicas[1].used_token(token.id, at(round))),
+                .map(|token| replicas[1].record_token_use(token.id, at(round))),
         );
         let (forward, backward) = tokio::join!(forward, backward);
         for done in forward.into_iter().chain(backward) {

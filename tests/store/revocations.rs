@@ -137,7 +137,7 @@ async fn never_reuse_a_number(backend: Backend) {
     let store = backend.open().await;
     let session = SessionId::new(AccessType::OidcIdToken, "sid");
     let first = revoke(&store, &session, 100, 10).await;
-    store.forget_before(at(0), at(200)).await.unwrap();
+    store.delete_expired(at(0), at(200)).await.unwrap();
     assert!(store.revocations_after(0).await.unwrap().is_empty());
     let next = revoke(&store, &session, 1_000, 300).await;
     assert!(next.sequence > first.sequence);

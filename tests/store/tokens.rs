@@ -189,12 +189,12 @@ async fn its_last_use_only_moves_forward(backend: Backend) {
     let made = token(7, 1, 0);
     create(&store, &made).await;
     for (used, expected) in [(5, 5), (9, 9), (7, 9)] {
-        store.used_token(made.id, at(used)).await.unwrap();
+        store.record_token_use(made.id, at(used)).await.unwrap();
         let last = store.token(made.id).await.unwrap().unwrap().last_used_at;
         assert_eq!(last, Some(at(expected)), "used at {used}");
     }
     // One that is gone is no error: it may have been forgotten meanwhile.
-    store.used_token(Uuid::now_v7(), at(1)).await.unwrap();
+    store.record_token_use(Uuid::now_v7(), at(1)).await.unwrap();
 }
 
 async fn stays_when_the_store_is_opened_again(backend: Backend) {

@@ -58,11 +58,11 @@ pub enum Exceeded {
 /// A slot that work on a set occupies while it runs.
 pub trait Place: std::fmt::Debug + Send + Sync {
     /// Releases the slot.
-    fn leave(&self);
+    fn release(&self);
 
     /// Waits for a slot. Returns false if none is free by `until`, or if nobody waits for the work
     /// any more. Blocks.
-    fn come_back(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
+    fn reacquire(&self, until: Instant, is_given_up: &dyn Fn() -> bool) -> bool;
 }
 
 /// The remaining budget of one set, shared by all who work on it.
@@ -95,7 +95,7 @@ impl GenerationBudget {
 
     /// Makes the work release `place` whenever it waits for other work.
     #[must_use]
-    pub fn at(mut self, place: Box<dyn Place>) -> Self {
+    pub fn with_slot(mut self, place: Box<dyn Place>) -> Self {
         self.place = Some(place);
         self
     }
@@ -104,13 +104,13 @@ impl GenerationBudget {
     ///
     /// # Errors
     /// [`Exceeded::Time`], [`Exceeded::Cancelled`]: no slot was free again in time.
-    pub fn waiting<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
+    pub fn release_while<T>(&self, wait: impl FnOnce() -> T) -> Result<T, Exceeded> {
         let Some(place) = &self.place else {
             return Ok(wait());
         };
-        place.leave();
+        place.release();
         let done = wait();
-        if place.come_back(self.ends, &|| self.cancelled.load(Ordering::Relaxed)) {
+        if place.reacquire(self.ends, &|| self.cancelled.load(Ordering::Relaxed)) {
             return Ok(done);
         }
         self.time()?;
@@ -130,7 +130,7 @@ impl GenerationBudget {
     }
 
     /// The deadline.
-    pub fn ends(&self) -> Instant {
+    pub fn deadline(&self) -> Instant {
         self.ends
     }
 
@@ -138,7 +138,7 @@ impl GenerationBudget {
     ///
     /// # Errors
     /// [`Exceeded::Applications`], [`Exceeded::Time`].
-    pub fn applications(&self, count: u64) -> Result<(), Exceeded> {
+    pub fn charge_applications(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.applications;
         spend(&self.applications, count, allowed).map_err(|observed| Exceeded::Applications { observed, allowed })?;
         self.time()
@@ -158,7 +158,7 @@ impl GenerationBudget {
     ///
     /// # Errors
     /// [`Exceeded::Generators`], [`Exceeded::Time`].
-    pub fn generators(&self, count: u64) -> Result<(), Exceeded> {
+    pub fn charge_generators(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.generators;
         spend(&self.generators, count, allowed).map_err(|observed| Exceeded::Generators { observed, allowed })?;
         self.time()
@@ -168,7 +168,7 @@ impl GenerationBudget {
     ///
     /// # Errors
     /// [`Exceeded::Bytes`].
-    pub fn bytes(&self, count: u64) -> Result<(), Exceeded> {
+    pub fn charge_bytes(&self, count: u64) -> Result<(), Exceeded> {
         let allowed = self.limits.bytes;
         spend(&self.bytes, count, allowed).map_err(|observed| Exceeded::Bytes { observed, allowed })
     }
@@ -223,15 +223,18 @@ mod tests {
         };
         let budget = GenerationBudget::new(limits);
         let (observed, allowed) = (3, 2);
-        assert_eq!(budget.applications(2), Ok(()));
+        assert_eq!(budget.charge_applications(2), Ok(()));
         assert_eq!(
-            budget.applications(1),
+            budget.charge_applications(1),
             Err(Exceeded::Applications { observed, allowed })
         );
         assert_eq!(budget.parameters(3), Err(Exceeded::Parameters { observed, allowed }));
-        assert_eq!(budget.generators(3), Err(Exceeded::Generators { observed, allowed }));
+        assert_eq!(
+            budget.charge_generators(3),
+            Err(Exceeded::Generators { observed, allowed })
+        );
         assert_eq!(budget.bytes_left(), 2);
-        assert_eq!(budget.bytes(3), Err(Exceeded::Bytes { observed, allowed }));
+        assert_eq!(budget.charge_bytes(3), Err(Exceeded::Bytes { observed, allowed }));
         assert_eq!(budget.bytes_left(), 0);
     }
 
@@ -243,11 +246,11 @@ mod tests {
     }
 
     impl Place for Counted {
-        fn leave(&self) {
+        fn release(&self) {
             self.left.fetch_add(1, Ordering::Relaxed);
         }
 
-        fn come_back(&self, _: Instant, _: &dyn Fn() -> bool) -> bool {
+        fn reacquire(&self, _: Instant, _: &dyn Fn() -> bool) -> bool {
             self.is_free
         }
     }
@@ -260,13 +263,13 @@ mod tests {
                 left: Arc::clone(&left),
                 is_free,
             };
-            let budget = GenerationBudget::new(GenerationLimits::default()).at(Box::new(place));
+            let budget = GenerationBudget::new(GenerationLimits::default()).with_slot(Box::new(place));
             assert_eq!(left.load(Ordering::Relaxed), 0);
-            let seen = budget.waiting(|| left.load(Ordering::Relaxed));
+            let seen = budget.release_while(|| left.load(Ordering::Relaxed));
             assert_eq!(seen.map_err(|_| ()), expected);
         }
         assert_eq!(
-            GenerationBudget::new(GenerationLimits::default()).waiting(|| 7),
+            GenerationBudget::new(GenerationLimits::default()).release_while(|| 7),
             Ok(7),
             "none to leave"
         );

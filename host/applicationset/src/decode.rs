@@ -78,7 +78,7 @@ impl ApplicationSet {
     /// the number of children, which Argo CD's API accepts and [`super::generate()`] refuses.
     pub fn read(object: Value) -> Result<Self, Error> {
         let set = Self::read_stored(object)?;
-        keys::of_set(&set.object)?;
+        keys::check_application_set(&set.object)?;
         let unrecognized = unrecognized::positions(&set);
         if unrecognized.is_empty() {
             return Ok(set);

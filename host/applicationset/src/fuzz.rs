@@ -164,7 +164,7 @@ fn judged_template(data: &[u8]) {
     let Some(template) = text(data) else { return };
     for missing_key in [MissingKey::Default, MissingKey::Error] {
         let engine = TemplateEngine::Go { missing_key };
-        let Ok(judged) = CompiledTemplate::judged(engine, &Value::String(template.to_owned())) else {
+        let Ok(judged) = CompiledTemplate::for_authorization(engine, &Value::String(template.to_owned())) else {
             continue;
         };
         let plain = CompiledTemplate::text(engine, template).expect("what is judged is a template");

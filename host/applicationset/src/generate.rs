@@ -19,10 +19,9 @@ use serde_json::Value;
 
 use super::decode::fields::{below, member};
 use super::inputs::InputError;
-use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, selector, template, weight};
+use super::{ApplicationSet, Exceeded, Inputs, Params, Refusal, Spec, decode, heap_size, selector, template};
 
 mod clusters;
-mod fixed;
 mod flatten;
 mod git;
 mod guest;
@@ -30,12 +29,13 @@ mod list;
 mod matrix;
 mod merge;
 mod run;
+mod static_inputs;
 #[cfg(test)]
 mod tests;
-mod typed;
+mod type_ambiguity;
 mod values;
 
-pub use fixed::{ClusterSelection, StaticInputs, static_inputs};
+pub use static_inputs::{ClusterSelection, StaticInputs, static_inputs};
 
 use super::GenerationBudget;
 use run::GeneratorRun;
@@ -94,9 +94,9 @@ pub fn generate(set: &ApplicationSet, inputs: &Inputs<'_>, budget: &GenerationBu
     let mut applications = Vec::new();
     for ((path, template), GeneratedParams { params, .. }) in templates.iter().zip(&made) {
         for params in params {
-            budget.applications(1)?;
+            budget.charge_applications(1)?;
             let rendered = template.render(params, budget);
-            applications.push(rendered.map_err(|error| unrendered(path, error))?);
+            applications.push(rendered.map_err(|error| template_error(path, error))?);
         }
     }
     Ok(applications)
@@ -131,8 +131,8 @@ fn templates(
     budget: &GenerationBudget,
 ) -> Result<Vec<(String, template::ApplicationTemplate)>, Error> {
     // Each kind holds its own copy of the set's template, as written and parsed.
-    let patch = set.spec.template_patch.as_deref().map_or(0, weight::text);
-    let shared = weight::of(&set.spec.template).saturating_add(patch);
+    let patch = set.spec.template_patch.as_deref().map_or(0, heap_size::text);
+    let shared = heap_size::of(&set.spec.template).saturating_add(patch);
     let mut templates = Vec::new();
     for (index, generator) in set.spec.generators.iter().enumerate() {
         for kind in &generator.kinds {
@@ -142,17 +142,17 @@ fn templates(
                 .as_object()
                 .and_then(|settings| member(settings, "template"));
             budget.time()?;
-            let bytes = own.map_or(0, weight::of).saturating_add(shared);
-            budget.bytes(bytes.saturating_mul(2))?;
+            let bytes = own.map_or(0, heap_size::of).saturating_add(shared);
+            budget.charge_bytes(bytes.saturating_mul(2))?;
             let template = template::ApplicationTemplate::new(&set.spec, own, &set.name.namespace);
-            let template = template.map_err(|error| unrendered(&path, error))?;
+            let template = template.map_err(|error| template_error(&path, error))?;
             templates.push((path, template));
         }
     }
     Ok(templates)
 }
 
-fn unrendered(path: &str, error: template::Error) -> Error {
+fn template_error(path: &str, error: template::Error) -> Error {
     match error {
         template::Error::Exceeded(exceeded) => Error::Exceeded(exceeded),
         error => Error::Template {
@@ -165,7 +165,7 @@ fn unrendered(path: &str, error: template::Error) -> Error {
 fn invalid(path: &str, what: impl AsRef<str>) -> Error {
     Error::Invalid {
         path: path.to_owned(),
-        what: template::told(what.as_ref()),
+        what: template::truncated(what.as_ref()),
     }
 }
 

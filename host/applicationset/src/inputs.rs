@@ -169,7 +169,7 @@ const MAX_NAME_BYTES: usize = 512;
 impl Refusal {
     /// Shortens names and rules to a length that fits in a list.
     #[must_use]
-    pub fn short(self) -> Self {
+    pub fn truncated(self) -> Self {
         let short = |text: String| match text.len() > MAX_NAME_BYTES {
             true => format!("{}…", one_line(&text, MAX_NAME_BYTES)),
             false => text,

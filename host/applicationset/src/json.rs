@@ -7,7 +7,7 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-use super::weight;
+use super::heap_size;
 
 /// Why parsing failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,7 +66,7 @@ impl<'de, E> DeserializeSeed<'de> for Seed<'_, E> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(mut self, reader: D) -> Result<Value, D::Error> {
-        self.take(weight::VALUE_BYTES)?;
+        self.take(heap_size::VALUE_BYTES)?;
         reader.deserialize_any(self)
     }
 }
@@ -99,7 +99,7 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
     }
 
     fn visit_str<D: serde::de::Error>(mut self, text: &str) -> Result<Value, D> {
-        self.take(weight::text(text))?;
+        self.take(heap_size::text(text))?;
         Ok(Value::String(text.to_owned()))
     }
 
@@ -114,7 +114,7 @@ impl<'de, E> Visitor<'de> for Seed<'_, E> {
     fn visit_map<A: MapAccess<'de>>(mut self, mut entries: A) -> Result<Value, A::Error> {
         let mut members = Map::new();
         while let Some(key) = entries.next_key::<String>()? {
-            let bytes = weight::slot(members.len()).saturating_add(weight::text(&key));
+            let bytes = heap_size::slot(members.len()).saturating_add(heap_size::text(&key));
             self.take(bytes)?;
             let value = entries.next_value_seed(self.again())?;
             members.insert(key, value);
@@ -128,7 +128,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::{Error, read};
-    use crate::weight;
+    use crate::heap_size;
 
     fn within(text: &str, allowed: u64) -> Result<Value, Error<u64>> {
         let mut taken = 0;
@@ -146,7 +146,7 @@ mod tests {
             "{\"a\": {\"b\": [], \"c\": {}}, \"d\": \"\"}",
         ] {
             let wanted: Value = serde_json::from_str(text).unwrap();
-            let bytes = weight::of(&wanted);
+            let bytes = heap_size::of(&wanted);
             assert_eq!(within(text, bytes), Ok(wanted), "{text}");
             assert_eq!(within(text, bytes - 1), Err(Error::Bound(bytes)), "{text}");
         }

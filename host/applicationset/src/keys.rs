@@ -13,7 +13,7 @@ use std::sync::LazyLock;
 
 use serde_json::Value;
 
-use super::template::told;
+use super::template::truncated;
 
 mod known;
 #[cfg(test)]
@@ -56,13 +56,13 @@ impl Error {
         }
     }
 
-    fn told(self) -> Self {
+    fn truncated(self) -> Self {
         match self {
             Self::CaseVariant { path, known } => Self::CaseVariant {
-                path: told(&path),
+                path: truncated(&path),
                 known,
             },
-            Self::Template { path } => Self::Template { path: told(&path) },
+            Self::Template { path } => Self::Template { path: truncated(&path) },
         }
     }
 }
@@ -71,24 +71,24 @@ impl Error {
 ///
 /// # Errors
 /// The first [`Error`] found.
-pub(super) fn of_set(object: &Value) -> Result<(), Error> {
+pub(super) fn check_application_set(object: &Value) -> Result<(), Error> {
     let Value::Object(members) = object else { return Ok(()) };
     let judged = members.iter().try_for_each(|(key, value)| {
-        one(key, "", TemplatedKeys::Refused)?;
+        check_key(key, "", TemplatedKeys::Refused)?;
         if key == "spec" {
             return below(value, key, TemplatedKeys::Refused).map_err(|error| error.within(key));
         }
         Ok(())
     });
-    judged.map_err(Error::told)
+    judged.map_err(Error::truncated)
 }
 
 /// Checks the keys of a rendered patch of an Application, in which no key is a template any more.
 ///
 /// # Errors
 /// [`Error::CaseVariant`].
-pub(super) fn of_patch(patch: &Value) -> Result<(), Error> {
-    below(patch, "", TemplatedKeys::Text).map_err(Error::told)
+pub(super) fn check_patch(patch: &Value) -> Result<(), Error> {
+    below(patch, "", TemplatedKeys::Text).map_err(Error::truncated)
 }
 
 /// How `{{` in a key is treated.
@@ -107,8 +107,8 @@ fn below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Er
             judged.map_err(|error| error.within(&format!("[{index}]")))
         }),
         Value::Object(members) => members.iter().try_for_each(|(key, value)| {
-            one(key, parent, templates)?;
-            if is_free(key, value) {
+            check_key(key, parent, templates)?;
+            if is_user_defined(key, value) {
                 return Ok(());
             }
             below(value, key, templates).map_err(|error| error.within(key))
@@ -116,7 +116,7 @@ fn below(value: &Value, parent: &str, templates: TemplatedKeys) -> Result<(), Er
     }
 }
 
-fn one(key: &str, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
+fn check_key(key: &str, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
     if templates == TemplatedKeys::Refused && key.contains("{{") {
         return Err(Error::Template { path: key.to_owned() });
     }
@@ -131,7 +131,7 @@ fn one(key: &str, parent: &str, templates: TemplatedKeys) -> Result<(), Error> {
 
 /// Whether the author chooses the keys below this one. `values` and `parameters` also name strings
 /// and lists in other places; only objects under these names are free.
-fn is_free(key: &str, value: &Value) -> bool {
+fn is_user_defined(key: &str, value: &Value) -> bool {
     key == ELEMENTS || (value.is_object() && MAPS.contains(&key))
 }
 

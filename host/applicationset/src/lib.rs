@@ -12,10 +12,10 @@ use tollgate_state::ObjectName;
 
 pub mod budget;
 pub mod decode;
-mod fleeting;
 #[cfg(any(test, feature = "fuzz"))]
 pub mod fuzz;
 pub mod generate;
+mod heap_size;
 pub mod inputs;
 mod json;
 pub mod keys;
@@ -24,7 +24,7 @@ pub mod plan;
 pub mod repository;
 pub mod selector;
 pub mod template;
-mod weight;
+mod transient_annotations;
 pub mod yaml;
 
 pub use budget::{Exceeded, GenerationBudget};

@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use super::template::told;
+use super::template::truncated;
 use super::{Exceeded, GenerationBudget, json, keys, yaml};
 
 #[cfg(test)]
@@ -74,13 +74,13 @@ pub enum Error {
 
 impl Error {
     /// Shortens the texts so that they fit in an answer.
-    pub(super) fn told(self) -> Self {
+    pub(super) fn truncated(self) -> Self {
         match self {
-            Self::Syntax(what) => Self::Syntax(told(&what)),
-            Self::Directive(what) => Self::Directive(told(&what)),
-            Self::Retain(key) => Self::Retain(told(&key)),
-            Self::Untyped(key) => Self::Untyped(told(&key)),
-            Self::Field(key) => Self::Field(told(&key)),
+            Self::Syntax(what) => Self::Syntax(truncated(&what)),
+            Self::Directive(what) => Self::Directive(truncated(&what)),
+            Self::Retain(key) => Self::Retain(truncated(&key)),
+            Self::Untyped(key) => Self::Untyped(truncated(&key)),
+            Self::Field(key) => Self::Field(truncated(&key)),
             Self::Kind(_) | Self::Long { .. } | Self::Exceeded(_) | Self::Operation | Self::Key(_) => self,
         }
     }
@@ -93,7 +93,7 @@ impl Error {
 /// [`Error`].
 pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     let patch = read(text, budget)?;
-    keys::of_patch(&patch)?;
+    keys::check_patch(&patch)?;
     let mut patch = match patch {
         Value::Null => return Ok(parts),
         Value::Object(fields) => fields,
@@ -125,7 +125,7 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) | Value::Array(_) => Map::new(),
     };
     let mut patched = Value::Object(merge(parts, patch, FieldTypes::Known)?);
-    keep(&mut patched, project);
+    restore_project(&mut patched, project);
     Ok(patched)
 }
 
@@ -135,7 +135,7 @@ pub fn apply(parts: Value, text: &str, budget: &GenerationBudget) -> Result<Valu
 /// [`Error::Syntax`] if it is neither, [`Error::Exceeded`] if a limit was exceeded.
 pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
     budget.time()?;
-    let mut take = |bytes| budget.bytes(bytes);
+    let mut take = |bytes| budget.charge_bytes(bytes);
     if text.trim_start().starts_with('{') {
         return json::read(text, &mut take).map_err(|error| match error {
             json::Error::Text(what) => Error::Syntax(what),
@@ -149,7 +149,7 @@ pub fn read(text: &str, budget: &GenerationBudget) -> Result<Value, Error> {
 }
 
 /// Checks that a list is short enough to compare its entries with each other.
-fn short(items: &[Value]) -> Result<(), Error> {
+fn check_list_length(items: &[Value]) -> Result<(), Error> {
     let (observed, allowed) = (items.len(), LONGEST_LIST);
     if observed > allowed {
         return Err(Error::Long { observed, allowed });
@@ -158,7 +158,7 @@ fn short(items: &[Value]) -> Result<(), Error> {
 }
 
 /// Restores the project that the template gave.
-fn keep(patched: &mut Value, project: Option<Value>) {
+fn restore_project(patched: &mut Value, project: Option<Value>) {
     let Some(fields) = patched.as_object_mut() else { return };
     let spec = fields
         .entry("spec")
@@ -197,7 +197,7 @@ fn merge(
         Some(other) => return Err(Error::Directive(format!("{DIRECTIVE}: {other}"))),
     }
     retain(&mut original, &mut patch)?;
-    let order = ordered(&mut patch)?;
+    let order = take_element_order(&mut patch)?;
     // Deletions come first, so that their position in the patch does not matter.
     let (deletions, fields): (Vec<_>, Vec<_>) = patch.into_iter().partition(|(key, _)| key.starts_with(DELETE_FROM));
     for (key, value) in deletions {
@@ -232,12 +232,12 @@ fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Fiel
             Some(Value::Object(merge(before, after, below)?))
         }
         (Some(Value::Array(before)), Value::Array(after)) if key == MERGED_LIST => {
-            short(&before)?;
-            short(&after)?;
+            check_list_length(&before)?;
+            check_list_length(&after)?;
             Some(Value::Array(merge_list(&before, after)))
         }
         (Some(Value::Array(_)), Value::Array(after)) => Some(Value::Array(plain_list(after))),
-        (_, value) => fresh(value),
+        (_, value) => without_directives(value),
     };
     if let Some(merged) = merged {
         original.insert(key.to_owned(), merged);
@@ -247,17 +247,17 @@ fn field(original: &mut Map<String, Value>, key: &str, value: Value, types: Fiel
 
 /// A value for a field that had none: without nulls and directives; `None` if it is itself a
 /// directive.
-fn fresh(value: Value) -> Option<Value> {
+fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(fields) if fields.contains_key(DIRECTIVE) => None,
         Value::Object(fields) => {
             let fields = fields
                 .into_iter()
                 .filter(|(key, value)| !value.is_null() && !directive(key));
-            let fields = fields.filter_map(|(key, value)| Some((key, fresh(value)?)));
+            let fields = fields.filter_map(|(key, value)| Some((key, without_directives(value)?)));
             Some(Value::Object(fields.collect()))
         }
-        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(fresh).collect())),
+        Value::Array(items) => Some(Value::Array(items.into_iter().filter_map(without_directives).collect())),
         scalar @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => Some(scalar),
     }
 }
@@ -337,7 +337,7 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
     match original.get_mut(list) {
         None | Some(Value::Null) => Ok(()),
         Some(Value::Array(known)) => {
-            short(items)?;
+            check_list_length(items)?;
             known.retain(|item| !items.contains(item));
             Ok(())
         }
@@ -346,14 +346,14 @@ fn delete_from(original: &mut Map<String, Value>, key: &str, items: &Value) -> R
 }
 
 /// `$setElementOrder/finalizers`; no other list has an order to set.
-fn ordered(patch: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, Error> {
+fn take_element_order(patch: &mut Map<String, Value>) -> Result<Option<Vec<Value>>, Error> {
     let keys: Vec<String> = patch.keys().filter(|key| key.starts_with(ORDER)).cloned().collect();
     let mut order = None;
     for key in keys {
         let list = patch.remove(&key);
         match (key.strip_prefix(ORDER), list) {
             (Some(MERGED_LIST), Some(Value::Array(items))) => {
-                short(&items)?;
+                check_list_length(&items)?;
                 order = Some(items);
             }
             _ => return Err(Error::Directive(key)),

@@ -23,8 +23,8 @@ mod owner;
 mod same;
 mod set;
 
-pub use owner::{Owner, linked, unlinked};
-pub use set::{is_same, replaced, upserted};
+pub use owner::{Owner, with_owner_reference, without_owner_reference};
+pub use set::{is_equivalent, replaced, upserted};
 
 use application::{Planner, put_or_remove};
 use ignore::IgnoreRules;
@@ -165,7 +165,7 @@ impl StoredState {
         let owner = stored.as_ref().map(|stored| Owner::of(&set.name, stored));
         let is_related = move |application: &Value| {
             let owner = owner.as_ref();
-            owner.is_some_and(|owner| owner.owns(application) || owner.takes_along(application))
+            owner.is_some_and(|owner| owner.is_controller_of(application) || owner.garbage_collects(application))
         };
         let applications = writer.related(Kind::Application, &set.namespace, is_related).await?;
         Ok(Self {
@@ -177,7 +177,7 @@ impl StoredState {
     /// The Applications of the stored set; none if the set is not stored.
     pub fn owned<'a>(&'a self, set: &'a ObjectName) -> impl Iterator<Item = &'a Value> {
         let owner = self.set.as_ref().map(|stored| Owner::of(&set.name, stored));
-        let owned = move |application: &&Value| owner.as_ref().is_some_and(|owner| owner.owns(application));
+        let owned = move |application: &&Value| owner.as_ref().is_some_and(|owner| owner.is_controller_of(application));
         self.applications.iter().filter(owned)
     }
 }
@@ -205,7 +205,7 @@ impl Plan {
     pub fn new(set: &ApplicationSet, existing: StoredState, generated: Vec<Value>) -> Self {
         let owner = match &existing.set {
             Some(stored) => Owner::of(&set.name.name, stored),
-            None => Owner::unborn(&set.name.name),
+            None => Owner::not_stored(&set.name.name),
         };
         let is_stored = existing.set.is_some();
         let (rules, mut problems) = IgnoreRules::of(&set.object);
@@ -222,7 +222,7 @@ impl Plan {
             } else if !seen.insert(name.clone()) {
                 problems.push(PlanProblem::Duplicate { name });
             } else if let Some(before) = there.remove(&name) {
-                if is_stored && planner.owner.owns(&before) {
+                if is_stored && planner.owner.is_controller_of(&before) {
                     changes.push(planner.update(name, before, application));
                 } else {
                     problems.push(PlanProblem::NameConflict(Box::new(planner.create(name, application))));
@@ -233,11 +233,11 @@ impl Plan {
         }
         let gone = there
             .into_iter()
-            .filter(|(_, before)| is_stored && planner.owner.owns(before));
+            .filter(|(_, before)| is_stored && planner.owner.is_controller_of(before));
         changes.extend(gone.map(|(name, before)| planner.delete(name, before)));
         changes.sort_by(|a, b| a.name.cmp(&b.name));
         // Applications whose name is taken count as well: a dry run shows the annotation.
-        let projects = projects(changes.iter().chain(taken(&problems)));
+        let projects = projects(changes.iter().chain(name_conflicts(&problems)));
         Self {
             set: set::change(set, existing.set, projects.as_deref()),
             changes,
@@ -247,7 +247,7 @@ impl Plan {
     }
 
     /// Plans storing the set alone; Argo CD's controller does the rest.
-    pub fn of_set(set: &ApplicationSet, stored: Option<Value>) -> Self {
+    pub fn set_only(set: &ApplicationSet, stored: Option<Value>) -> Self {
         Self {
             set: set::change(set, stored, None),
             changes: Vec::new(),
@@ -271,17 +271,17 @@ impl Plan {
         let bound = existing
             .applications
             .into_iter()
-            .filter(|application| owner.owns(application) || owner.takes_along(application));
+            .filter(|application| owner.is_controller_of(application) || owner.garbage_collects(application));
         let change = |before: Value| {
             let name = ObjectName {
                 namespace: set.name.namespace.clone(),
                 name: name_of(&before).to_owned(),
             };
-            let goes = owner.owns(&before) || !owner.has_others(&before);
+            let goes = owner.is_controller_of(&before) || !owner.has_others(&before);
             let (action, after) = match (cascade, goes) {
                 (Cascade::Background, true) => (Action::Delete, None),
                 (Cascade::Background, false) => (Action::Keep, None),
-                (Cascade::Orphan, _) => (Action::Update, Some(unlinked(&before, &owner))),
+                (Cascade::Orphan, _) => (Action::Update, Some(without_owner_reference(&before, &owner))),
             };
             PlannedChange {
                 name,
@@ -320,15 +320,15 @@ impl Plan {
     /// SECURITY: a caller who may not see an Application cannot tell its name from a free one.
     /// Callers who may see it find it among the refusals.
     #[must_use]
-    pub fn shown(mut self) -> Self {
-        self.changes.extend(taken(&self.problems).cloned());
+    pub fn for_preview(mut self) -> Self {
+        self.changes.extend(name_conflicts(&self.problems).cloned());
         self.changes.sort_by(|a, b| a.name.cmp(&b.name));
         self
     }
 
     /// The changes that cannot be made because an Application of that name already exists.
-    pub fn taken(&self) -> impl Iterator<Item = &PlannedChange> {
-        taken(&self.problems)
+    pub fn name_conflicts(&self) -> impl Iterator<Item = &PlannedChange> {
+        name_conflicts(&self.problems)
     }
 
     /// Whether there is nothing to write.
@@ -343,7 +343,7 @@ impl ApplicationSet {
     }
 }
 
-fn taken(problems: &[PlanProblem]) -> impl Iterator<Item = &PlannedChange> {
+fn name_conflicts(problems: &[PlanProblem]) -> impl Iterator<Item = &PlannedChange> {
     problems.iter().filter_map(|problem| match problem {
         PlanProblem::NameConflict(change) => Some(&**change),
         PlanProblem::Unnamed { .. } | PlanProblem::Duplicate { .. } | PlanProblem::InvalidIgnoreRule { .. } => None,

@@ -95,12 +95,12 @@ impl Selector {
     }
 
     /// Whether it matches the labels.
-    pub fn takes(&self, labels: &BTreeMap<String, String>) -> bool {
-        self.takes_by(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
+    pub fn matches(&self, labels: &BTreeMap<String, String>) -> bool {
+        self.matches_with(|key| labels.get(key).map(|value| Cow::Borrowed(value.as_str())))
     }
 
     /// Whether it matches the values that `label` returns by key.
-    pub fn takes_by<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
+    pub fn matches_with<'v>(&self, label: impl Fn(&str) -> Option<Cow<'v, str>>) -> bool {
         let met = |requirement: &Requirement| requirement.rule.is_met(label(&requirement.key).as_deref());
         self.requirements.iter().all(met)
     }

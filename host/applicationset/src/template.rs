@@ -13,6 +13,7 @@ use super::{Exceeded, GenerationBudget, Params, TemplateEngine};
 
 mod applications;
 mod check;
+mod determinism;
 mod exec;
 mod fast;
 mod fields;
@@ -23,7 +24,6 @@ mod layout;
 mod merge;
 mod portable;
 mod print;
-mod steady;
 mod tree;
 mod value;
 mod versions;
@@ -34,8 +34,8 @@ pub(crate) use versions::{highest, is_range};
 mod tests;
 
 pub use applications::ApplicationTemplate;
+pub use determinism::{Nondeterminism, nondeterminism};
 pub use generators::generator;
-pub use steady::{Nondeterminism, changing};
 pub(super) use value::{ParamsOrigin, made};
 
 /// Maximum length of a template in an error, in characters.
@@ -158,7 +158,7 @@ enum AuthorizationImpact {
 
 /// The role of a field of an Application, by its pointer. `Wanted` of
 /// `authorize/applicationsets/application.rs` lists the fields that authorization depends on.
-fn role_of(pointer: &str) -> AuthorizationImpact {
+fn authorization_impact(pointer: &str) -> AuthorizationImpact {
     let is_judged = matches!(pointer, "/metadata/name" | "/spec/project")
         || pointer.starts_with("/spec/destination/")
         || (pointer.starts_with("/spec/source") && pointer.ends_with("/repoURL"));
@@ -173,7 +173,7 @@ impl From<super::patch::Error> for Error {
     fn from(error: super::patch::Error) -> Self {
         match error {
             super::patch::Error::Exceeded(exceeded) => Self::Exceeded(exceeded),
-            error => Self::Patch(error.told()),
+            error => Self::Patch(error.truncated()),
         }
     }
 }
@@ -185,11 +185,11 @@ impl ExecError {
             Self::Exceeded(exceeded) => Error::Exceeded(exceeded),
             Self::MissingKey(message) => Error::MissingKey {
                 template: template(),
-                message: told(&message),
+                message: truncated(&message),
             },
             Self::Message(message) => Error::Execute {
                 template: template(),
-                message: told(&message),
+                message: truncated(&message),
             },
             Self::Divergent(what) => divergent(&what, template()),
             fault @ (Self::Steps { .. }
@@ -198,7 +198,7 @@ impl ExecError {
             | Self::Depth { .. }
             | Self::Bound(_)) => Error::Bound {
                 template: template(),
-                message: told(&fault.to_string()),
+                message: truncated(&fault.to_string()),
             },
         }
     }
@@ -209,7 +209,7 @@ fn divergent(what: &str, template: String) -> Error {
     Error::Divergent {
         place: "the template".to_owned(),
         template,
-        what: told(what),
+        what: truncated(what),
     }
 }
 
@@ -218,7 +218,7 @@ impl Error {
     fn in_field(self, pointer: &str) -> Self {
         match self {
             Self::Divergent { template, what, .. } if !pointer.is_empty() => Self::Divergent {
-                place: format!("`{}`,", told(&pointer.trim_start_matches('/').replace('/', "."))),
+                place: format!("`{}`,", truncated(&pointer.trim_start_matches('/').replace('/', "."))),
                 template,
                 what,
             },
@@ -252,7 +252,7 @@ impl CompiledTemplate {
     ///
     /// # Errors
     /// [`Error::Syntax`]; [`Error::Depth`]; [`Error::Divergent`].
-    pub fn judged(engine: TemplateEngine, value: &Value) -> Result<Self, Error> {
+    pub fn for_authorization(engine: TemplateEngine, value: &Value) -> Result<Self, Error> {
         tree::TemplateTree::new(engine, value, |_| AuthorizationImpact::Direct).map(Self)
     }
 
@@ -294,13 +294,13 @@ impl Text {
             Self::Plain(text) => text.clone(),
             Self::Fast(fast) => {
                 // Charged before it is made.
-                with.budget.bytes(fast.length(with.params))?;
+                with.budget.charge_bytes(fast.length(with.params))?;
                 with.budget.time()?;
                 return Ok(fast.render(with.params));
             }
             Self::Go(go) => go.render(with)?,
         };
-        with.budget.bytes(value::size(text.len()))?;
+        with.budget.charge_bytes(value::size(text.len()))?;
         Ok(text)
     }
 }
@@ -345,7 +345,7 @@ fn excerpt(text: &str) -> String {
 }
 
 /// An error's message, shortened so that it fits in an answer.
-pub(crate) fn told(message: &str) -> String {
+pub(crate) fn truncated(message: &str) -> String {
     cut(message, MESSAGE_CHARS)
 }
 

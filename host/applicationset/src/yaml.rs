@@ -17,7 +17,7 @@ use std::io::Read as _;
 use libyaml_safer::{Event, EventData, MappingStyle, Parser, ScalarStyle, SequenceStyle};
 use serde_json::{Map, Value};
 
-use super::weight;
+use super::heap_size;
 
 mod lexical;
 mod scalar;
@@ -75,30 +75,30 @@ pub fn read<E>(
         aliased: 0,
     };
     loop {
-        let event = parser.parse().map_err(|error| said(&error))?;
+        let event = parser.parse().map_err(|error| parse_error(&error))?;
         if matches!(event.data, EventData::StreamEnd) {
             return Ok(Value::Null);
         }
         let (line, column) = (event.start_mark.line, event.start_mark.column);
         let finished = builder.event(event).map_err(|fault| match fault {
-            EventError::Text(what) => Error::Text(at(line, column, &what)),
+            EventError::Text(what) => Error::Text(with_position(line, column, &what)),
             EventError::Bound(bound) => Error::Bound(bound),
         })?;
         if let Some(built) = finished {
             // Argo CD parses to the end of the document and would find its errors.
-            let end = parser.parse().map_err(|error| said(&error))?;
+            let end = parser.parse().map_err(|error| parse_error(&error))?;
             debug_assert!(matches!(end.data, EventData::DocumentEnd { .. }), "{end:?}");
             return Ok(built);
         }
     }
 }
 
-fn said<E>(error: &libyaml_safer::Error) -> Error<E> {
+fn parse_error<E>(error: &libyaml_safer::Error) -> Error<E> {
     let mark = error.problem_mark().unwrap_or_default();
-    Error::Text(at(mark.line, mark.column, error.problem()))
+    Error::Text(with_position(mark.line, mark.column, error.problem()))
 }
 
-fn at(line: u64, column: u64, what: &str) -> String {
+fn with_position(line: u64, column: u64, what: &str) -> String {
     format!(
         "line {}, column {}: {what}",
         line.saturating_add(1),
@@ -233,7 +233,7 @@ impl<E> Builder<'_, E> {
                 let what = "`?` in a text between brackets is not read: put it into quotes";
                 return Err(EventError::Text(what.to_owned()));
             }
-            ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::is_escaped_alike) => {
+            ScalarStyle::DoubleQuoted if !self.text.get(start..end).is_some_and(lexical::has_portable_escapes) => {
                 return Err(EventError::Text("the escape `\\/` is not read".to_owned()));
             }
             ScalarStyle::Literal | ScalarStyle::Folded if end >= self.text.len() => {
@@ -254,7 +254,7 @@ impl<E> Builder<'_, E> {
     /// Reserves an anchor, which has no value until it is complete.
     fn anchor(&mut self, name: Option<String>) -> Result<Option<usize>, EventError<E>> {
         let Some(name) = name else { return Ok(None) };
-        self.take(weight::text(&name).saturating_add(weight::VALUE_BYTES))?;
+        self.take(heap_size::text(&name).saturating_add(heap_size::VALUE_BYTES))?;
         let id = self.anchors.len();
         self.names.insert(name, id);
         self.anchors.push(None);
@@ -267,7 +267,7 @@ impl<E> Builder<'_, E> {
         is_flow: bool,
         kind: CollectionKind,
     ) -> Result<Option<Value>, EventError<E>> {
-        self.take(weight::VALUE_BYTES)?;
+        self.take(heap_size::VALUE_BYTES)?;
         if tag.is_some() {
             return Err(not_a_tag());
         }
@@ -297,11 +297,11 @@ impl<E> Builder<'_, E> {
             nodes: open.nodes,
             is_alias: false,
         };
-        self.place(built, open.anchor)
+        self.attach(built, open.anchor)
     }
 
     fn scalar(&mut self, text: String, is_plain: bool, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
-        self.take(weight::text(&text).saturating_add(weight::VALUE_BYTES))?;
+        self.take(heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES))?;
         let is_key = matches!(
             self.open.last(),
             Some(OpenCollection {
@@ -331,13 +331,13 @@ impl<E> Builder<'_, E> {
             self.remember(anchor, &ParsedNode::scalar(value))?;
             return Ok(None);
         }
-        self.place(ParsedNode::scalar(value), anchor)
+        self.attach(ParsedNode::scalar(value), anchor)
     }
 
     /// Keeps a copy for aliases, after charging its bytes.
     fn remember(&mut self, anchor: Option<usize>, built: &ParsedNode) -> Result<(), EventError<E>> {
         let Some(id) = anchor else { return Ok(()) };
-        self.take(weight::of(&built.value))?;
+        self.take(heap_size::of(&built.value))?;
         if let Some(slot) = self.anchors.get_mut(id) {
             *slot = Some(built.clone());
         }
@@ -354,7 +354,7 @@ impl<E> Builder<'_, E> {
         if self.open.len().saturating_add(known.height) > NESTING {
             return Err(too_deep());
         }
-        (self.take)(weight::of(&known.value)).map_err(EventError::Bound)?;
+        (self.take)(heap_size::of(&known.value)).map_err(EventError::Bound)?;
         self.nodes = self.nodes.saturating_add(known.nodes);
         self.aliased = self.aliased.saturating_add(known.nodes);
         let copy = ParsedNode {
@@ -363,7 +363,7 @@ impl<E> Builder<'_, E> {
             ..known.clone()
         };
         self.check_aliases()?;
-        self.place(copy, None)
+        self.attach(copy, None)
     }
 
     /// Refuses what Argo CD treats as an attack by aliases: more than 99 of 100 values come from
@@ -384,7 +384,7 @@ impl<E> Builder<'_, E> {
 
     /// Puts a complete value where it belongs: a key, a value, an item, or the whole document,
     /// which is returned.
-    fn place(&mut self, built: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
+    fn attach(&mut self, built: ParsedNode, anchor: Option<usize>) -> Result<Option<Value>, EventError<E>> {
         self.remember(anchor, &built)?;
         let Some(open) = self.open.last_mut() else {
             self.check_aliases()?;
@@ -456,8 +456,8 @@ fn insert<E>(
     (twice, take): (DuplicateKeys, Take<'_, E>),
 ) -> Result<(), EventError<E>> {
     if !members.contains_key(&key) {
-        take(weight::slot(members.len())).map_err(EventError::Bound)?;
-    } else if twice == DuplicateKeys::Refused || scalar::is_more_than_text(&key) {
+        take(heap_size::slot(members.len())).map_err(EventError::Bound)?;
+    } else if twice == DuplicateKeys::Refused || scalar::is_ambiguous_key(&key) {
         return Err(EventError::Text(format!("key `{key}` stands twice in one mapping")));
     }
     members.insert(key, value);
@@ -483,7 +483,7 @@ fn merge<E>(
             return Err(not_mergeable());
         };
         for (key, value) in source {
-            take(weight::text(&key)).map_err(EventError::Bound)?;
+            take(heap_size::text(&key)).map_err(EventError::Bound)?;
             merged.insert(key.clone());
             insert(members, (key, value), (DuplicateKeys::LastWins, &mut *take))?;
         }

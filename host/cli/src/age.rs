@@ -10,20 +10,20 @@ const YEAR: u64 = 365 * DAY;
 /// Time since `then`; `0s` when it is yet to come.
 pub(super) fn age(then: Timestamp, now: Timestamp) -> String {
     let seconds = now.as_second().saturating_sub(then.as_second());
-    span(u64::try_from(seconds).unwrap_or_default())
+    human_duration(u64::try_from(seconds).unwrap_or_default())
 }
 
 /// Time until `then`, or `expired`.
-pub(super) fn left(then: Timestamp, now: Timestamp) -> String {
+pub(super) fn time_left(then: Timestamp, now: Timestamp) -> String {
     let seconds = then.as_second().saturating_sub(now.as_second());
     match u64::try_from(seconds) {
         Ok(0) | Err(_) => "expired".to_owned(),
-        Ok(seconds) => span(seconds),
+        Ok(seconds) => human_duration(seconds),
     }
 }
 
 /// Source: Kubernetes, `apimachinery/pkg/util/duration.HumanDuration`.
-fn span(seconds: u64) -> String {
+fn human_duration(seconds: u64) -> String {
     let two = |large: u64, unit: &str, small: u64, next: &str| match small {
         0 => format!("{large}{unit}"),
         _ => format!("{large}{unit}{small}{next}"),
@@ -46,7 +46,7 @@ fn span(seconds: u64) -> String {
 mod tests {
     use jiff::Timestamp;
 
-    use super::{DAY, HOUR, MINUTE, YEAR, age, left, span};
+    use super::{DAY, HOUR, MINUTE, YEAR, age, human_duration, time_left};
 
     #[test]
     fn spans_are_short() {
@@ -64,7 +64,7 @@ mod tests {
             (2 * YEAR + DAY, "2y1d"),
             (8 * YEAR + DAY, "8y"),
         ] {
-            assert_eq!(span(seconds), expected);
+            assert_eq!(human_duration(seconds), expected);
         }
     }
 
@@ -72,7 +72,7 @@ mod tests {
     fn what_is_past_has_expired() {
         let at = |second| Timestamp::from_second(second).unwrap();
         assert_eq!(
-            (left(at(10), at(5)), left(at(5), at(5))),
+            (time_left(at(10), at(5)), time_left(at(5), at(5))),
             ("5s".into(), "expired".into())
         );
         assert_eq!((age(at(5), at(10)), age(at(10), at(5))), ("5s".into(), "0s".into()));

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::client::{ApiRequest, Failure, Server, runtime};
 use super::format::Format;
-use super::listed::{OwnerArgs, Table, show, text};
+use super::list_output::{OwnerArgs, Table, show, text};
 
 /// Commands about agents.
 #[derive(Debug, Subcommand)]
@@ -20,7 +20,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: OwnerArgs,
+    owner: OwnerArgs,
     #[command(flatten)]
     server: Server,
     /// Output format.
@@ -38,12 +38,12 @@ impl Command {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.whose.parameter())];
+        let query = [("user", self.owner.parameter())];
         let answer = runtime()?.block_on(fetch(&self.server, &query))?;
         let table = Table {
             columns: &["NAME", "ID", "CLUSTER", "ACCESS-AS", "ROLES"],
             row: &row,
-            nothing: "No agents found.",
+            empty_message: "No agents found.",
         };
         show(&answer, self.output, &table, out)
     }

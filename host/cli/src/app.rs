@@ -169,7 +169,7 @@ impl Identity {
     }
 
     fn answer(&self, complaints: &mut dyn Write) -> Result<Answer, Error> {
-        let config = used(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.config))?;
         let name = self.name(&config.control_plane_namespace)?;
         let settings = config.applications.unwrap_or_else(|| {
             let _ = writeln!(
@@ -179,8 +179,8 @@ impl Identity {
             tollgate_config::Applications::default()
         });
         let folder = config.policies_directory.join("applications");
-        let rules = used(ImpersonationRules::load(&folder, settings.semantics))?;
-        let resources = used(source::load_once(&config))?;
+        let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
+        let resources = require_loaded(source::load_once(&config))?;
         let index = Applications::build(&resources, &rules, settings.mode, None);
         let errors: Vec<Diagnostic> = index.findings().into_iter().filter(Diagnostic::is_error).collect();
         if !errors.is_empty() {
@@ -216,7 +216,7 @@ impl Identity {
     }
 }
 
-fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
+fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
     loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 
@@ -263,7 +263,7 @@ impl Answer {
                     .unwrap_or_default(),
             },
             tried: governed
-                .tried()
+                .evaluated_entries()
                 .into_iter()
                 .map(|tried| TriedEntry {
                     why: tried.why(),
@@ -302,7 +302,7 @@ impl Answer {
                 "Account",
                 or_dash(account.map(|account| format!("{}:{}", account.namespace, account.name))),
             ),
-            ("Decided by", or_dash(self.decided_by.as_ref().map(DecidedBy::words))),
+            ("Decided by", or_dash(self.decided_by.as_ref().map(DecidedBy::describe))),
             ("Acts as", acts_as),
         ];
         if !self.impersonates.extra_keys.is_empty() {
@@ -340,7 +340,7 @@ impl DecidedBy {
         }
     }
 
-    fn words(&self) -> String {
+    fn describe(&self) -> String {
         match self {
             Self::Entry { index, location } => format!("entry {index} at {location}"),
             Self::Fallback(fallback) => format!("no entry: fallback {fallback}"),

@@ -13,13 +13,13 @@ use serde_json::{Value, json};
 
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{Table, show};
+use super::list_output::{Table, show};
 
+mod display;
 mod file;
-mod shown;
 
+use display::{Colors, DiffStyle};
 use file::Manifest;
-use shown::{Colors, DiffStyle};
 
 /// How often a change is tried that others come in between.
 const MAX_ATTEMPTS: u32 = 5;
@@ -74,7 +74,7 @@ pub struct Change {
     #[arg(long, value_name = "NUMBER")]
     deletions: Option<u64>,
     #[command(flatten)]
-    way: RequestOptions,
+    options: RequestOptions,
 }
 
 /// Where manifests go, and how the answer is shown.
@@ -105,7 +105,7 @@ impl RequestOptions {
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         match self.output {
-            Format::Table => print(&page(answer, self.colors.paint()), out),
+            Format::Table => print(&page(answer, self.colors.diff_style()), out),
             Format::Json | Format::Yaml => document(self.output, answer, out),
         }
     }
@@ -198,7 +198,7 @@ pub struct Generate {
     /// YAML or JSON file with one ApplicationSet; `-` is standard input.
     file: PathBuf,
     #[command(flatten)]
-    way: RequestOptions,
+    options: RequestOptions,
 }
 
 impl Command {
@@ -232,7 +232,7 @@ impl Create {
 impl Change {
     fn run(&self, mode: ManifestAction, out: &mut dyn Write) -> Result<(), Failure> {
         // Everything is read before anything is sent.
-        let manifests = self.way.read(&self.files)?;
+        let manifests = self.options.read(&self.files)?;
         let runtime = runtime()?;
         for manifest in &manifests {
             let done = runtime.block_on(async {
@@ -246,8 +246,11 @@ impl Change {
                 }
             });
             let answer = done.map_err(|failure| failure.about(&manifest.name))?;
-            self.way
-                .show(&answer, |answer, paint| shown::change(answer, self.dry_run, paint), out)?;
+            self.options.show(
+                &answer,
+                |answer, paint| display::change(answer, self.dry_run, paint),
+                out,
+            )?;
         }
         Ok(())
     }
@@ -264,7 +267,7 @@ impl Change {
             content: Some(manifest.object.clone()),
             ..ApiRequest::get(&["applicationsets"], hint)
         };
-        self.way.server.json(ask).await
+        self.options.server.json(ask).await
     }
 
     /// Puts the manifest in place of what is stored, based on the version it names
@@ -285,7 +288,7 @@ impl Change {
                     query: &query,
                     ..ApiRequest::get(&path, hint)
                 };
-                let stored = self.way.server.json(ask).await?;
+                let stored = self.options.server.json(ask).await?;
                 let version = stored.pointer("/metadata/resourceVersion").cloned().unwrap_or_default();
                 if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
                     metadata.insert("resourceVersion".to_owned(), version);
@@ -298,7 +301,7 @@ impl Change {
                 ..ApiRequest::get(&path, hint)
             };
             tried += 1;
-            match self.way.server.json(ask).await {
+            match self.options.server.json(ask).await {
                 Err(failure) if failure.code() == CONFLICT && !manifest.has_version && tried < MAX_ATTEMPTS => {}
                 done => return done,
             }
@@ -313,7 +316,7 @@ impl Delete {
             let (namespace, name) = qualified(name, self.appset_namespace.as_deref());
             if !self.yes {
                 let tree = runtime.block_on(self.tree(name, namespace))?;
-                file::agree(&shown::question(name, &tree, self.cascade == Cascade::Orphan))?;
+                file::confirm(&display::question(name, &tree, self.cascade == Cascade::Orphan))?;
             }
             let query = [
                 ("appsetNamespace", namespace.map(str::to_owned)),
@@ -334,7 +337,7 @@ impl Delete {
             };
             let answer = runtime.block_on(self.server.json(ask));
             let answer = answer.map_err(|failure| failure.about(name))?;
-            print(&shown::deleted(name, &answer), out)?;
+            print(&display::deleted(name, &answer), out)?;
         }
         Ok(())
     }
@@ -363,8 +366,8 @@ impl List {
         let answer = runtime()?.block_on(self.server.json(ask))?;
         let table = Table {
             columns: &["NAME", "PROJECT", "GENERATORS", "SYNC", "REPO", "PATH", "TARGET"],
-            row: &shown::row,
-            nothing: "No ApplicationSets found.",
+            row: &display::row,
+            empty_message: "No ApplicationSets found.",
         };
         match self.output {
             ListFormat::Wide => show(&answer, Format::Table, &table, out),
@@ -373,7 +376,7 @@ impl List {
             ListFormat::Name => {
                 let items = answer.get("items").and_then(Value::as_array);
                 for item in items.map(Vec::as_slice).unwrap_or_default() {
-                    print(&shown::qualified(item), out)?;
+                    print(&display::qualified(item), out)?;
                 }
                 Ok(())
             }
@@ -392,7 +395,7 @@ impl Get {
         };
         let object = runtime()?.block_on(self.server.json(ask))?;
         match self.output {
-            Format::Table => print(&shown::page(&object), out),
+            Format::Table => print(&display::page(&object), out),
             Format::Json | Format::Yaml => document(self.output, &object, out),
         }
     }
@@ -400,7 +403,7 @@ impl Get {
 
 impl Generate {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let manifests = self.way.read(std::slice::from_ref(&self.file))?;
+        let manifests = self.options.read(std::slice::from_ref(&self.file))?;
         let [manifest] = manifests.as_slice() else {
             let found = manifests.len();
             let message = format!("`{}` has {found} ApplicationSets, one is wanted", self.file.display());
@@ -411,9 +414,9 @@ impl Generate {
             content: Some(json!({ "applicationSet": manifest.object })),
             ..ApiRequest::get(&["applicationsets", "generate"], hint)
         };
-        let answer = runtime()?.block_on(self.way.server.json(ask));
+        let answer = runtime()?.block_on(self.options.server.json(ask));
         let answer = answer.map_err(|failure| failure.about(&manifest.name))?;
-        self.way.show(&answer, shown::generated, out)
+        self.options.show(&answer, display::generated, out)
     }
 }
 

@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{OwnerArgs, Table, agent, lines, show, text};
+use super::list_output::{OwnerArgs, Table, agent, lines, show, text};
 use super::terminal;
 
 /// Time between two questions while following.
@@ -24,7 +24,7 @@ const PAGE_SIZE: u32 = 1_000;
 #[derive(Debug, Args)]
 pub struct Audit {
     #[command(flatten)]
-    whose: OwnerArgs,
+    owner: OwnerArgs,
     /// About this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -51,7 +51,7 @@ impl Audit {
     pub(super) fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let runtime = runtime()?;
         if self.follow {
-            return runtime.block_on(self.go_on(out));
+            return runtime.block_on(self.poll(out));
         }
         let mut answer = runtime.block_on(self.fetch(self.limit))?;
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
@@ -61,17 +61,17 @@ impl Audit {
     }
 
     /// Asks again and again; ends with an error or a signal.
-    async fn go_on(&self, out: &mut dyn Write) -> Result<(), Failure> {
+    async fn poll(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let mut shown = HashMap::new();
         // All of the first page counts as shown, so that what `--limit` leaves out does
         // not come later as if it were new.
-        let mut events = news(&self.fetch(PAGE_SIZE).await?, &mut shown);
+        let mut events = new_events(&self.fetch(PAGE_SIZE).await?, &mut shown);
         let limit = usize::try_from(self.limit).unwrap_or(usize::MAX);
         events.drain(..events.len().saturating_sub(limit));
         let mut has_header = false;
         loop {
             if !events.is_empty() {
-                self.tell(&events, !has_header, out)?;
+                self.print_events(&events, !has_header, out)?;
                 has_header = true;
                 match out.flush() {
                     // Nobody reads any more.
@@ -80,11 +80,11 @@ impl Audit {
                 }
             }
             tokio::time::sleep(POLL_INTERVAL).await;
-            events = news(&self.fetch(PAGE_SIZE).await?, &mut shown);
+            events = new_events(&self.fetch(PAGE_SIZE).await?, &mut shown);
         }
     }
 
-    fn tell(&self, events: &[Value], is_first: bool, out: &mut dyn Write) -> Result<(), Failure> {
+    fn print_events(&self, events: &[Value], is_first: bool, out: &mut dyn Write) -> Result<(), Failure> {
         let failed = |error| Failure::new("host.output", error);
         match self.output {
             Format::Json => {
@@ -109,7 +109,7 @@ impl Audit {
 
     async fn fetch(&self, limit: u32) -> Result<Value, Failure> {
         let query = [
-            ("user", self.whose.parameter()),
+            ("user", self.owner.parameter()),
             ("agent", self.agent.clone()),
             ("action", self.action.clone()),
             ("before", self.before.map(|id| id.to_string())),
@@ -125,21 +125,21 @@ impl Audit {
 
 /// Events that were not shown yet, or that were counted again, oldest first.
 /// Only those of the latest answer are remembered: older ones do not come back.
-fn news(answer: &Value, shown: &mut HashMap<String, u64>) -> Vec<Value> {
+fn new_events(answer: &Value, shown: &mut HashMap<String, u64>) -> Vec<Value> {
     let items = answer.get("items").and_then(Value::as_array);
     let items = items.map(Vec::as_slice).unwrap_or_default();
     let mut latest = HashMap::with_capacity(items.len());
-    let mut news = Vec::new();
+    let mut new_events = Vec::new();
     for event in items.iter().rev() {
         let id = text(event, "/id");
         let count = event.get("count").and_then(Value::as_u64).unwrap_or(1);
         if shown.get(&id) != Some(&count) {
-            news.push(event.clone());
+            new_events.push(event.clone());
         }
         latest.insert(id, count);
     }
     *shown = latest;
-    news
+    new_events
 }
 
 fn hint(reason: &str) -> Option<&'static str> {
@@ -153,7 +153,7 @@ fn table() -> Table<'static> {
     Table {
         columns: &["TIME", "ACTION", "USER", "AGENT", "COUNT", "WHAT", "SESSION"],
         row: &row,
-        nothing: "No events found.",
+        empty_message: "No events found.",
     }
 }
 
@@ -167,14 +167,14 @@ fn row(item: &Value) -> Vec<String> {
         text(item, "/user"),
         agent(item),
         text(item, "/count"),
-        what(item),
+        event_summary(item),
         text(item, "/session"),
     ]
 }
 
 /// What a request was about, in the words of `kubectl auth can-i`, or why it
 /// was refused.
-fn what(item: &Value) -> String {
+fn event_summary(item: &Value) -> String {
     let detail = |key: &str| match item.get("details").and_then(|details| details.get(key)) {
         Some(Value::String(text)) if !text.is_empty() => Some(text.clone()),
         Some(_) | None => None,
@@ -207,7 +207,7 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{news, what};
+    use super::{event_summary, new_events};
 
     #[test]
     fn an_event_is_told_once_for_each_count() {
@@ -219,21 +219,21 @@ mod tests {
                 .collect()
         };
         let first = json!({"items": [{"id": "b", "count": 1}, {"id": "a", "count": 1}]});
-        assert_eq!(ids(news(&first, &mut shown)), ["a", "b"]);
-        assert!(news(&first, &mut shown).is_empty());
+        assert_eq!(ids(new_events(&first, &mut shown)), ["a", "b"]);
+        assert!(new_events(&first, &mut shown).is_empty());
         let second = json!({"items": [{"id": "c", "count": 1}, {"id": "b", "count": 2}, {"id": "a", "count": 1}]});
-        assert_eq!(ids(news(&second, &mut shown)), ["b", "c"]);
+        assert_eq!(ids(new_events(&second, &mut shown)), ["b", "c"]);
     }
 
     #[test]
     fn what_happened_reads_as_kubectl() {
         let details =
             json!({"verb": "create", "resource": "pods", "subresource": "exec", "namespace": "n", "name": "p"});
-        assert_eq!(what(&json!({"details": details})), "create pods/exec p -n n");
+        assert_eq!(event_summary(&json!({"details": details})), "create pods/exec p -n n");
         let details = json!({"verb": "get", "path": "/version", "reason": "no"});
-        assert_eq!(what(&json!({"details": details})), "get /version (no)");
+        assert_eq!(event_summary(&json!({"details": details})), "get /version (no)");
         let details = json!({"verb": "get", "path": "/version", "reason": "allowed"});
-        assert_eq!(what(&json!({"details": details})), "get /version");
-        assert_eq!(what(&json!({})), "-");
+        assert_eq!(event_summary(&json!({"details": details})), "get /version");
+        assert_eq!(event_summary(&json!({})), "-");
     }
 }

@@ -57,7 +57,7 @@ impl CheckArgs {
         match written {
             Ok(found) => exit_code(&found, self.deny_warnings),
             Err(error) => {
-                super::complain(error);
+                super::print_error(error);
                 ExitCode::FAILURE
             }
         }

@@ -164,7 +164,7 @@ impl Server {
     /// # Errors
     /// [`Failure`] with the gateway's own reason, or with one that begins with
     /// `gateway.`.
-    pub(crate) async fn ask(&self, ask: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
+    pub(crate) async fn send(&self, ask: ApiRequest<'_>) -> Result<Zeroizing<Vec<u8>>, Failure> {
         let url = url(&self.server, ask.path, ask.query)?;
         let mut request = self.client(&url)?.request(ask.method, url);
         if let Some(token) = &self.auth_token {
@@ -189,7 +189,7 @@ impl Server {
         }
         if !status.is_success() {
             let decision = decision.as_ref().and_then(|value| value.to_str().ok());
-            return Err(refused((status, decision), &bytes, ask.hint));
+            return Err(failure_of_response((status, decision), &bytes, ask.hint));
         }
         Ok(bytes)
     }
@@ -197,9 +197,9 @@ impl Server {
     /// Asks for JSON.
     ///
     /// # Errors
-    /// As [`Server::ask`]; the answer is none.
+    /// As [`Server::send`]; the answer is none.
     pub(crate) async fn json(&self, ask: ApiRequest<'_>) -> Result<Value, Failure> {
-        let bytes = self.ask(ask).await?;
+        let bytes = self.send(ask).await?;
         serde_json::from_slice(&bytes).map_err(|_| {
             Failure::new("gateway.answer", "the answer is not the gateway's")
                 .with_hint("`--server` is the gateway's public listener")
@@ -271,7 +271,7 @@ pub(crate) fn url(server: &str, path: &[&str], query: &[(&str, Option<String>)])
 /// What the gateway said, with what may help.
 ///
 /// - `decision`: as a field of the head says, for answers that do not say it.
-pub(crate) fn refused(
+pub(crate) fn failure_of_response(
     (status, decision): (StatusCode, Option<&str>),
     bytes: &[u8],
     hint: fn(&str) -> Option<&'static str>,
@@ -311,7 +311,7 @@ fn refusals(document: &Value) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Failure, refused, url};
+    use super::{Failure, failure_of_response, url};
 
     #[test]
     fn tokens_go_to_https_or_to_this_machine() {
@@ -351,12 +351,12 @@ mod tests {
     #[test]
     fn refusals_keep_the_code_of_the_provider() {
         let body = br#"{"error":"no","reason":"credential_unavailable","code":"invalid_grant","decision":"d"}"#;
-        let line = refused((reqwest::StatusCode::BAD_GATEWAY, None), body, |_| None).to_string();
+        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, None), body, |_| None).to_string();
         assert!(
             line.starts_with("invalid_grant: no (") && line.ends_with("decision d)"),
             "{line}"
         );
-        let line = refused((reqwest::StatusCode::BAD_GATEWAY, Some("d")), b"<html>", |_| {
+        let line = failure_of_response((reqwest::StatusCode::BAD_GATEWAY, Some("d")), b"<html>", |_| {
             Some("look")
         })
         .to_string();
@@ -371,7 +371,7 @@ mod tests {
         let body = br#"{"error":"a; and 1 more","code":7,"reason":"permission_denied","refusals":[
             {"about":"application `dev/a`","rule":"policy.csv:2: p, u","reason":"no"},
             {"about":"cluster `b`","rule":null,"reason":"not\u001b yours"}]}"#;
-        let failure = refused((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
+        let failure = failure_of_response((reqwest::StatusCode::FORBIDDEN, None), body, |_| None);
         assert_eq!(failure.code(), "permission_denied");
         let expected = [
             "  application `dev/a`: no (policy.csv:2: p, u)",

@@ -13,8 +13,8 @@ use serde_json::Value;
 use zeroize::Zeroizing;
 
 use super::client::{Failure, Server, print, runtime};
-use super::complain;
 use super::format::Format;
+use super::print_error;
 use tollgate_gateway::clusters::exec::{ExecCredentialVersion, erase};
 
 mod explain;
@@ -107,7 +107,7 @@ pub fn run(command: &Command, out: &mut dyn Write) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(failure);
+            print_error(failure);
             ExitCode::FAILURE
         }
     }

@@ -17,7 +17,7 @@ use zeroize::Zeroizing;
 use super::agent;
 use super::client::{Failure, Server, runtime};
 use super::format::Format;
-use super::listed::text;
+use super::list_output::text;
 use super::token::{self, CreateTokenRequest};
 use application::ApplicationName;
 use file::KubeconfigOutput;

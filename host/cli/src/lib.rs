@@ -21,7 +21,7 @@ pub mod credential;
 pub mod decisions;
 pub mod format;
 pub mod kubeconfig;
-mod listed;
+mod list_output;
 pub mod plugin;
 pub mod policy;
 pub mod project;
@@ -142,15 +142,15 @@ pub fn main() -> ExitCode {
         Command::Rbac(command) => command.run(&mut out),
         Command::Plugin(command) => run_plugin(command, &mut out),
         Command::Credential(command) => credential::run(&command, &mut out),
-        Command::Project(command) => ended(command.run(&mut out)),
-        Command::Token(command) => ended(command.run(&mut out)),
-        Command::Session(command) => ended(command.run(&mut out)),
-        Command::Agent(command) => ended(command.run(&mut out)),
+        Command::Project(command) => to_exit_code(command.run(&mut out)),
+        Command::Token(command) => to_exit_code(command.run(&mut out)),
+        Command::Session(command) => to_exit_code(command.run(&mut out)),
+        Command::Agent(command) => to_exit_code(command.run(&mut out)),
         Command::App(command) => command.run(&mut out),
-        Command::Appset(command) => ended(command.run(&mut out)),
-        Command::Kubeconfig(command) => ended(command.run(&mut out)),
-        Command::Audit(command) => ended(command.run(&mut out)),
-        Command::Decisions(command) => ended(command.run(&mut out)),
+        Command::Appset(command) => to_exit_code(command.run(&mut out)),
+        Command::Kubeconfig(command) => to_exit_code(command.run(&mut out)),
+        Command::Audit(command) => to_exit_code(command.run(&mut out)),
+        Command::Decisions(command) => to_exit_code(command.run(&mut out)),
         Command::Completions { shell } => {
             clap_complete::generate(shell, &mut Cli::command(), "tollgate", &mut out);
             ExitCode::SUCCESS
@@ -163,12 +163,12 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn ended(done: Result<(), client::Failure>) -> ExitCode {
+fn to_exit_code(done: Result<(), client::Failure>) -> ExitCode {
     match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(failure) => {
-            complain(&failure);
-            failure.details().iter().for_each(complain);
+            print_error(&failure);
+            failure.details().iter().for_each(print_error);
             ExitCode::FAILURE
         }
     }
@@ -179,7 +179,7 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
         None => tollgate_config::Plugins::default(),
         Some(path) => {
             let loaded = tollgate_config::raw::load(&path);
-            loaded.diagnostics.iter().for_each(complain);
+            loaded.diagnostics.iter().for_each(print_error);
             match loaded.value {
                 Some(config) => config.plugins,
                 None => return ExitCode::FAILURE,
@@ -187,7 +187,7 @@ fn run_plugin(command: PluginCommand, out: &mut dyn Write) -> ExitCode {
         }
     };
     plugin::run(command.args, settings, out, &mut errors()).unwrap_or_else(|error| {
-        complain(error);
+        print_error(error);
         ExitCode::FAILURE
     })
 }
@@ -197,7 +197,7 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
     command.build();
     for name in names {
         let Some(next) = command.find_subcommand(name).cloned() else {
-            complain(format_args!("there is no command `{name}`"));
+            print_error(format_args!("there is no command `{name}`"));
             return ExitCode::from(EXIT_USAGE);
         };
         command = next;
@@ -214,7 +214,7 @@ fn manual(names: &[String], out: &mut dyn Write) -> ExitCode {
 }
 
 /// Prints one line on standard error, as every command's last word on failure.
-pub fn complain(text: impl std::fmt::Display) {
+pub fn print_error(text: impl std::fmt::Display) {
     // Nothing is left to do when even this fails.
     let _ = writeln!(errors(), "tollgate: {text}");
 }

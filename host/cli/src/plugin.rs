@@ -15,10 +15,10 @@ use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::World;
 use tollgate_plugin::Runtime;
 
+mod filter_test;
 mod inspect;
 mod new;
 mod replay;
-mod trial;
 
 /// `tollgate plugin`.
 #[derive(Debug, Args)]
@@ -145,7 +145,7 @@ pub fn run(
             request,
             transcript,
         } => match (request, transcript) {
-            (Some(request), _) => trial::run(&settings, (&name, &request), output, (out, err)),
+            (Some(request), _) => filter_test::run(&settings, (&name, &request), output, (out, err)),
             (None, Some(transcript)) => replay::run(&settings, (&name, &transcript), output, out),
             // clap wants one of them.
             (None, None) => Ok(ExitCode::FAILURE),
@@ -198,9 +198,9 @@ fn row(listing: &tollgate_plugin::PluginSummary) -> Vec<String> {
     vec![
         listing.name.clone(),
         listing.version.clone(),
-        word(&listing.world),
-        words(listing.filters.iter().map(word).collect()),
-        words(listing.imports.iter().map(word).collect()),
+        serialized_name(&listing.world),
+        words(listing.filters.iter().map(serialized_name).collect()),
+        words(listing.imports.iter().map(serialized_name).collect()),
         extensions,
         words(hosts.unwrap_or_default()),
         listing.sha256.get(..12).unwrap_or_default().to_owned(),
@@ -208,7 +208,7 @@ fn row(listing: &tollgate_plugin::PluginSummary) -> Vec<String> {
 }
 
 /// Words in one line, or a dash.
-fn several(words: &[String]) -> String {
+fn join_or_dash(words: &[String]) -> String {
     if words.is_empty() {
         "-".to_owned()
     } else {
@@ -217,7 +217,7 @@ fn several(words: &[String]) -> String {
 }
 
 /// The word an enum is written as.
-fn word<T: Serialize>(value: &T) -> String {
+fn serialized_name<T: Serialize>(value: &T) -> String {
     serde_json::to_value(value)
         .ok()
         .and_then(|value| value.as_str().map(str::to_owned))

@@ -288,7 +288,7 @@ fn read_input(path: &Path) -> Result<serde_json::Value, Diagnostic> {
 }
 
 fn fail(message: impl std::fmt::Display, code: u8) -> ExitCode {
-    super::complain(message);
+    super::print_error(message);
     ExitCode::from(code)
 }
 

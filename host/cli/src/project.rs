@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 
 use super::client::{Failure, print, runtime};
 use super::format::Format;
-use super::listed::{Table, lines, show, text};
+use super::list_output::{Table, lines, show, text};
 use tollgate_gateway::projects::update::change;
 use tollgate_gateway::projects::update::change::Entry;
 
-mod place;
+mod project_client;
 
-use place::{ProjectClient, ProjectClientArgs};
+use project_client::{ProjectClient, ProjectClientArgs};
 
 /// How often a change is tried that others come in between.
 const MAX_ATTEMPTS: u32 = 5;
@@ -41,7 +41,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    place: ProjectClientArgs,
+    project_client: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -53,7 +53,7 @@ pub struct Get {
     /// Its name.
     project: String,
     #[command(flatten)]
-    place: ProjectClientArgs,
+    project_client: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -83,7 +83,7 @@ pub struct Add {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    place: ProjectClientArgs,
+    project_client: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -95,7 +95,7 @@ pub struct Remove {
     #[command(flatten)]
     entry: EntryArgs,
     #[command(flatten)]
-    place: ProjectClientArgs,
+    project_client: ProjectClientArgs,
     /// Output format.
     #[arg(short, long, value_enum, default_value_t)]
     output: Format,
@@ -114,12 +114,12 @@ impl Command {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let way = self.place.way()?;
+        let way = self.project_client.open()?;
         let answer = runtime()?.block_on(way.list())?;
         let table = Table {
             columns: &["NAME", "DESCRIPTION", "DESTINATIONS", "SERVICE-ACCOUNTS"],
             row: &row,
-            nothing: "No projects found.",
+            empty_message: "No projects found.",
         };
         show(&answer, self.output, &table, out)
     }
@@ -127,7 +127,7 @@ impl List {
 
 impl Get {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let way = self.place.way()?;
+        let way = self.project_client.open()?;
         let object = runtime()?.block_on(way.get(&self.project))?;
         match self.output {
             Format::Table => print(&page(&object), out),
@@ -151,10 +151,10 @@ impl Add {
                 return Err(Failure::new("project.wildcard", message));
             }
         }
-        let way = self.place.way()?;
+        let way = self.project_client.open()?;
         let changed = change(&way, &self.entry.project, |object| change::add(object, &entry))?;
         match self.output {
-            Format::Table => print(&said(&self.entry.project, "added", &entry), out),
+            Format::Table => print(&change_message(&self.entry.project, "added", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
         }
     }
@@ -163,10 +163,10 @@ impl Add {
 impl Remove {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
         let entry = self.entry.read()?;
-        let way = self.place.way()?;
+        let way = self.project_client.open()?;
         let changed = change(&way, &self.entry.project, |object| change::remove(object, &entry))?;
         match self.output {
-            Format::Table => print(&said(&self.entry.project, "removed", &entry), out),
+            Format::Table => print(&change_message(&self.entry.project, "removed", &entry), out),
             Format::Json | Format::Yaml => document(self.output, &changed, out),
         }
     }
@@ -200,10 +200,10 @@ fn change(
     let mut tried = 0;
     loop {
         let object = runtime.block_on(way.get(name))?;
-        let wanted = change(&object).map_err(|error| place::unchanged(&error))?;
+        let wanted = change(&object).map_err(|error| project_client::change_failure(&error))?;
         tried += 1;
         match runtime.block_on(way.put(name, wanted)) {
-            Err(failure) if failure.code() == place::CONFLICT && tried < MAX_ATTEMPTS => {}
+            Err(failure) if failure.code() == project_client::CONFLICT && tried < MAX_ATTEMPTS => {}
             done => return done,
         }
     }
@@ -215,7 +215,7 @@ fn document(format: Format, object: &Value, out: &mut dyn Write) -> Result<(), F
         .map_err(|error| Failure::new("host.output", error))
 }
 
-fn said(name: &str, done: &str, entry: &Entry) -> String {
+fn change_message(name: &str, done: &str, entry: &Entry) -> String {
     let Entry {
         server,
         namespace,
@@ -263,7 +263,7 @@ fn page(object: &Value) -> String {
     let table = Table {
         columns: &[],
         row: &|item| vec![text(item, "/key"), text(item, "/value")],
-        nothing: "",
+        empty_message: "",
     };
     let head = lines(&facts, &table);
     let part = |title: &str, pointer: &str, columns: &[&str], keys: &[&str]| {
@@ -275,7 +275,7 @@ fn page(object: &Value) -> String {
         let table = Table {
             columns,
             row: &row,
-            nothing: "",
+            empty_message: "",
         };
         format!("\n\n {title}:\n{}", lines(items, &table))
     };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 
-use super::complain;
+use super::print_error;
 use tollgate_config::ImpersonationMode;
 use tollgate_config::{Config, raw};
 use tollgate_core::diagnostic::Diagnostic;
@@ -74,7 +74,7 @@ impl Serve {
     pub fn run(&self) -> ExitCode {
         // Before anything is said, so that all of it has the form `--log-json` promises.
         if let Err(error) = self.start_logging() {
-            complain(error);
+            print_error(error);
             return ExitCode::FAILURE;
         }
         let loaded = raw::load(&self.config);
@@ -128,7 +128,7 @@ fn fatal(text: &str) {
     if tracing::enabled!(tracing::Level::ERROR) {
         tracing::error!("{text}");
     } else {
-        complain(text);
+        print_error(text);
     }
 }
 
@@ -142,7 +142,7 @@ async fn serve(config: Arc<Config>, places: &raw::SettingLocations) -> anyhow::R
     );
     let mut running = RunningGateway::start(config, Checker::current()?).await?;
     tokio::select! {
-        () = stopped() => {
+        () = shutdown_signal() => {
             tracing::info!("stopping; running requests may end");
             running.stop().await
         }
@@ -160,7 +160,7 @@ fn warn_root() {
 }
 
 /// Ends when the process is asked to stop.
-async fn stopped() {
+async fn shutdown_signal() {
     let interrupted = tokio::signal::ctrl_c();
     match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
         Ok(mut terminated) => {

@@ -8,10 +8,10 @@ use jiff::Timestamp;
 use reqwest::Method;
 use serde_json::Value;
 
-use super::age::{age, left};
+use super::age::{age, time_left};
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{OwnerArgs, Table, agent, all, show, text, time};
+use super::list_output::{OwnerArgs, Table, agent, all, show, text, time};
 use tollgate_core::session::SessionId;
 
 /// Commands about sessions.
@@ -27,7 +27,7 @@ pub enum Command {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: OwnerArgs,
+    owner: OwnerArgs,
     /// At this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -63,7 +63,7 @@ impl Command {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.whose.parameter()), ("agent", self.agent.clone())];
+        let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
         let mut answer = runtime()?.block_on(all(&self.server, "sessions", query, hint))?;
         if let Some(items) = answer.get_mut("items").and_then(Value::as_array_mut) {
             // Latest first, across pages too.
@@ -81,7 +81,7 @@ impl List {
                 "CLIENT",
             ],
             row: &row,
-            nothing: "No sessions found.",
+            empty_message: "No sessions found.",
         };
         show(&answer, self.output, &table, out)
     }
@@ -125,7 +125,7 @@ fn row(item: &Value) -> Vec<String> {
         text(item, "/openStreams"),
         text(item, "/requests"),
         or(time(item, "/lastAt").map(|at| age(at, now))),
-        or(time(item, "/expiresAt").map(|at| left(at, now))),
+        or(time(item, "/expiresAt").map(|at| time_left(at, now))),
         text(item, "/client"),
     ]
 }

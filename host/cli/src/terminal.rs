@@ -68,7 +68,7 @@ pub(crate) fn json(document: String) -> String {
 pub(crate) struct Terminal<W> {
     inner: W,
     /// The first bytes of a character whose rest was not written yet.
-    begun: Vec<u8>,
+    partial: Vec<u8>,
     is_closed: bool,
 }
 
@@ -77,7 +77,7 @@ impl<W: Write> Terminal<W> {
     pub(crate) fn new(inner: W) -> Self {
         Self {
             inner,
-            begun: Vec::new(),
+            partial: Vec::new(),
             is_closed: false,
         }
     }
@@ -88,13 +88,13 @@ impl<W: Write> Write for Terminal<W> {
         if self.is_closed {
             return Ok(bytes.len());
         }
-        self.begun.extend_from_slice(bytes);
-        let whole = match std::str::from_utf8(&self.begun) {
+        self.partial.extend_from_slice(bytes);
+        let whole = match std::str::from_utf8(&self.partial) {
             Err(error) if error.error_len().is_none() => error.valid_up_to(),
-            Ok(_) | Err(_) => self.begun.len(),
+            Ok(_) | Err(_) => self.partial.len(),
         };
-        let rest = self.begun.split_off(whole);
-        let complete = std::mem::replace(&mut self.begun, rest);
+        let rest = self.partial.split_off(whole);
+        let complete = std::mem::replace(&mut self.partial, rest);
         match self
             .inner
             .write_all(colored(&String::from_utf8_lossy(&complete)).as_bytes())

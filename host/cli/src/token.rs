@@ -10,10 +10,10 @@ use reqwest::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::age::{age, left};
+use super::age::{age, time_left};
 use super::client::{ApiRequest, Failure, Server, print, runtime};
 use super::format::Format;
-use super::listed::{OwnerArgs, Table, agent, all, lines, show, text, time};
+use super::list_output::{OwnerArgs, Table, agent, all, lines, show, text, time};
 use tollgate_gateway::clusters::exec::erase;
 
 /// Commands about personal access tokens.
@@ -69,7 +69,7 @@ enum TokenFormat {
 #[derive(Debug, Args)]
 pub struct List {
     #[command(flatten)]
-    whose: OwnerArgs,
+    owner: OwnerArgs,
     /// For this agent, by name or number.
     #[arg(long)]
     agent: Option<String>,
@@ -168,7 +168,7 @@ pub(super) fn bearer(made: &Value) -> Result<&str, Failure> {
 
 impl List {
     fn run(&self, out: &mut dyn Write) -> Result<(), Failure> {
-        let query = [("user", self.whose.parameter()), ("agent", self.agent.clone())];
+        let query = [("user", self.owner.parameter()), ("agent", self.agent.clone())];
         let answer = runtime()?.block_on(all(&self.server, "tokens", query, hint))?;
         show(&answer, self.output, &table(), out)
     }
@@ -209,7 +209,7 @@ fn table() -> Table<'static> {
     Table {
         columns: &["NAME", "ID", "AGENT", "USER", "AGE", "EXPIRES", "LAST-USED", "STATE"],
         row: &row,
-        nothing: "No tokens found.",
+        empty_message: "No tokens found.",
     }
 }
 
@@ -222,7 +222,7 @@ fn row(item: &Value) -> Vec<String> {
         agent(item),
         text(item, "/user/username"),
         or(time(item, "/createdAt").map(|at| age(at, now))),
-        or(time(item, "/expiresAt").map(|at| left(at, now))),
+        or(time(item, "/expiresAt").map(|at| time_left(at, now))),
         time(item, "/lastUsedAt").map_or_else(|| "never".to_owned(), |at| age(at, now)),
         text(item, "/state"),
     ]

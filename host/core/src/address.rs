@@ -45,7 +45,7 @@ const METADATA_V6: [[u16; 2]; 2] = [[0xfd00, 0x0ec2], [0xfd20, 0x00ce]];
 
 impl SpecialPurposeRange {
     /// The range of an address; `None` for global unicast.
-    pub fn of(address: IpAddr) -> Option<Self> {
+    pub fn classify(address: IpAddr) -> Option<Self> {
         match address {
             IpAddr::V4(v4) => of_v4(v4),
             IpAddr::V6(v6) => of_v6(v6),

@@ -89,7 +89,7 @@ impl Attributes {
         };
         read.read_resource(&path, method, query);
         read.path = path;
-        read.name_what_runs(method);
+        read.set_exec_verb(method);
         read
     }
 
@@ -181,7 +181,7 @@ impl Attributes {
     fn read_object(&mut self, parts: &[&str]) {
         let parts = match parts {
             ["namespaces", namespace, behind @ ..] => {
-                self.namespace = some(namespace);
+                self.namespace = non_empty(namespace);
                 match behind {
                     [first, ..] if !NAMESPACE_SUBRESOURCES.contains(first) => behind,
                     _ => parts,
@@ -190,10 +190,10 @@ impl Attributes {
             parts => parts,
         };
         let mut parts = parts.iter();
-        self.resource = parts.next().and_then(|part| some(part));
-        self.name = parts.next().and_then(|part| some(part));
+        self.resource = parts.next().and_then(|part| non_empty(part));
+        self.name = parts.next().and_then(|part| non_empty(part));
         if self.verb != "proxy" {
-            self.subresource = parts.next().and_then(|part| some(part));
+            self.subresource = parts.next().and_then(|part| non_empty(part));
         }
     }
 
@@ -218,7 +218,7 @@ impl Attributes {
     // asks only for `get` where a WebSocket opens a shell. A log by WebSocket is still a read. A
     // verb in the path says nothing about the method, and a server behind an API group of its own
     // may act on the method.
-    fn name_what_runs(&mut self, method: &Method) {
+    fn set_exec_verb(&mut self, method: &Method) {
         let runs = match self.subresource.as_deref() {
             None | Some("log") => false,
             Some("proxy") => true,
@@ -246,7 +246,7 @@ fn verb_of(method: &Method) -> &'static str {
     }
 }
 
-fn some(part: &str) -> Option<String> {
+fn non_empty(part: &str) -> Option<String> {
     Some(part).filter(|part| !part.is_empty()).map(str::to_owned)
 }
 

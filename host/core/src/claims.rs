@@ -15,7 +15,7 @@ pub const EMAIL_VERIFIED: &str = "email_verified";
 /// Whether the claim [`EMAIL`] may identify somebody: `email_verified` is `true` or absent.
 ///
 /// Source: Kubernetes, the OIDC authenticator of kube-apiserver.
-pub fn email_may_count(claims: &Map<String, Value>) -> bool {
+pub fn is_email_usable(claims: &Map<String, Value>) -> bool {
     matches!(claims.get(EMAIL_VERIFIED), None | Some(Value::Bool(true)))
 }
 

@@ -67,7 +67,7 @@ pub enum Error {
 impl Error {
     /// Whether Argo CD would accept the pattern and only this gateway refuses it. Such a rule must
     /// never be dropped silently.
-    pub fn is_bound(&self) -> bool {
+    pub fn is_gateway_limit(&self) -> bool {
         match self {
             Self::Syntax { .. } => false,
             Self::Nul | Self::TooLong { .. } | Self::TooDeep { .. } => true,

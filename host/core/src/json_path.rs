@@ -86,7 +86,7 @@ impl SingularPath {
             path: hint::shown(text),
             hint: hint::of(text),
         };
-        let query = parse_json_path(text).ok().or_else(|| parsed_elsewhere(text));
+        let query = parse_json_path(text).ok().or_else(|| parse_on_new_thread(text));
         let query = query.ok_or_else(invalid)?;
         if query.segments.len() > MAX_SEGMENTS {
             return Err(Error::TooDeep {
@@ -184,7 +184,7 @@ fn position(index: i64, length: usize) -> Option<usize> {
 /// Parses again on a new thread. The parser gives up when little of the thread's stack is left. A
 /// plugin's host calls run on other stacks, where it finds none. So only texts that were refused
 /// come here.
-fn parsed_elsewhere(text: &str) -> Option<JpQuery> {
+fn parse_on_new_thread(text: &str) -> Option<JpQuery> {
     std::thread::scope(|scope| {
         let parse = std::thread::Builder::new().spawn_scoped(scope, || parse_json_path(text).ok());
         parse.ok()?.join().ok()?

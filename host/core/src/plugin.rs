@@ -14,7 +14,7 @@ pub enum World {
 
 impl World {
     /// The world of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         match name {
             "header-filter" => Some(Self::HeaderFilter),
             "credential-provider" => Some(Self::CredentialProvider),
@@ -88,7 +88,7 @@ impl Import {
     }
 
     /// Whether guests of `world` can import it.
-    pub fn is_of(self, world: World) -> bool {
+    pub fn is_available_in(self, world: World) -> bool {
         match self {
             Self::Clock | Self::Log | Self::Random => true,
             Self::Crypto | Self::Ambient | Self::Memo => world != World::HeaderFilter,
@@ -98,7 +98,7 @@ impl Import {
     }
 
     /// The interface of that name.
-    pub fn named(name: &str) -> Option<Self> {
+    pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|import| import.name() == name)
     }
 }

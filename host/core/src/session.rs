@@ -31,7 +31,7 @@ impl AccessType {
     }
 }
 
-/// Prefix of the ids made by [`SessionId::of_one_token`].
+/// Prefix of the ids made by [`SessionId::for_single_token`].
 const ONE_TOKEN: &str = "token-";
 
 /// Identifies a session: the credential a person presented.
@@ -57,12 +57,12 @@ impl SessionId {
     /// person is another session.
     ///
     /// - `hash`: ASCII letters and digits.
-    pub fn of_one_token(hash: &str) -> Self {
+    pub fn for_single_token(hash: &str) -> Self {
         Self::new(AccessType::OidcIdToken, format!("{ONE_TOKEN}{hash}"))
     }
 
     /// Whether ending this session ends only one ID token.
-    pub fn is_of_one_token(&self) -> bool {
+    pub fn is_single_token(&self) -> bool {
         self.access_type == AccessType::OidcIdToken && self.id.starts_with(ONE_TOKEN)
     }
 

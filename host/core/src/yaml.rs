@@ -45,9 +45,9 @@ pub struct Node {
     pub text_line: u32,
     /// Nodes in this tree. An alias counts as often as it is used, and a long text counts as
     /// several.
-    weight: u64,
+    node_count: u64,
     /// Depth of nested collections.
-    height: usize,
+    depth: usize,
 }
 
 /// The three kinds of YAML nodes.
@@ -137,7 +137,7 @@ impl fmt::Debug for Entry {
 
 impl Scalar {
     fn kind(&self) -> &'static str {
-        match self.meaning() {
+        match self.scalar_type() {
             ScalarType::Null => "nothing",
             ScalarType::Boolean(_) => "a boolean",
             ScalarType::Number => "a number",
@@ -146,7 +146,7 @@ impl Scalar {
     }
 
     /// What the scalar means. A scalar that is not plain is always text.
-    pub fn meaning(&self) -> ScalarType {
+    pub fn scalar_type(&self) -> ScalarType {
         if self.style != Style::Plain {
             return ScalarType::Text;
         }
@@ -161,7 +161,7 @@ impl Scalar {
 
     /// Whether Kubernetes reads this as a boolean although the core schema of YAML 1.2 does not:
     /// its YAML reader follows version 1.1.
-    pub fn is_old_boolean(&self) -> bool {
+    pub fn is_yaml_1_1_boolean(&self) -> bool {
         const OLD: [&str; 4] = ["yes", "no", "on", "off"];
         self.style == Style::Plain && OLD.contains(&self.text.to_ascii_lowercase().as_str())
     }
@@ -205,7 +205,8 @@ impl Node {
 
     /// Whether the value is null.
     pub fn is_null(&self) -> bool {
-        self.scalar().is_some_and(|scalar| scalar.meaning() == ScalarType::Null)
+        self.scalar()
+            .is_some_and(|scalar| scalar.scalar_type() == ScalarType::Null)
     }
 
     /// The entries, if it is a mapping.
@@ -237,8 +238,8 @@ impl Node {
             line: 1,
             column: 1,
             text_line: 1,
-            weight: 1,
-            height: 1,
+            node_count: 1,
+            depth: 1,
         }
     }
 
@@ -252,8 +253,8 @@ impl Node {
             line: at.0,
             column: at.1,
             text_line: at.0,
-            weight: 1,
-            height: 0,
+            node_count: 1,
+            depth: 0,
         }
     }
 }

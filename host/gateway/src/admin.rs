@@ -139,7 +139,7 @@ fn router(admin: AdminState) -> Router {
         .route("/credentials", get(credentials))
         .route("/decisions", get(decisions))
         .route("/decisions/{id}", get(decision))
-        .layer(middleware::from_fn(by_address));
+        .layer(middleware::from_fn(require_address_host));
     // Probes and scrapers may use a name.
     Router::new()
         .route("/healthz", get(|| async { "ok\n" }))
@@ -152,7 +152,7 @@ fn router(admin: AdminState) -> Router {
 /// SECURITY: if a site's name resolves to this machine (DNS rebinding), its pages have the same
 /// origin as this listener and could read everybody's decisions. Their requests carry that name;
 /// those of operators carry an address or `localhost`.
-async fn by_address(request: Request, next: Next) -> Response {
+async fn require_address_host(request: Request, next: Next) -> Response {
     if is_called_by_address(request.headers()) {
         next.run(request).await
     } else {
@@ -177,7 +177,11 @@ fn is_called_by_address(headers: &HeaderMap) -> bool {
 /// The gateway is ready while a good configuration is in force, every required plugin is loaded
 /// and the store answers. A broken file on disk does not take it out of service.
 async fn ready(State(admin): State<AdminState>) -> Response {
-    if admin.sessions.as_ref().is_some_and(|sessions| sessions.is_cut_off()) {
+    if admin
+        .sessions
+        .as_ref()
+        .is_some_and(|sessions| sessions.is_store_unavailable())
+    {
         return (StatusCode::SERVICE_UNAVAILABLE, "the store is unavailable\n").into_response();
     }
     let snapshot = admin.current.load_full();

@@ -13,12 +13,12 @@ use http::{Method, Response, StatusCode, request};
 use crate::applications::permit::restriction;
 use crate::applications::permit::restriction::{BodyFormat, BodyName, RequestObject, RestrictionsCache, name_in_body};
 use crate::applications::permit::{
-    ApplicationAccess, ApplicationPermit, access_application, authorize_application, readmitted,
+    ApplicationAccess, ApplicationPermit, access_application, authorize_application, reauthorize_application,
 };
 use crate::applications::route::ApplicationPath;
 use crate::cluster_access::ClusterAccess;
+use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::discovery::{Discovery, ResourceKind};
-use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::front::{Front, RequestContext, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Question};
 use crate::pipeline::Gateway;
@@ -40,9 +40,9 @@ use tollgate_proxy::headers::{self, CleanedRequest, client_impersonates};
 use tollgate_proxy::record::{KubernetesNote, Open, Step};
 use tollgate_state::{Cluster, ObjectName};
 
-mod audit;
-mod human;
-mod object;
+mod audit_mode;
+mod identity;
+mod ownership;
 pub mod permit;
 pub mod route;
 
@@ -67,7 +67,7 @@ pub(crate) struct ApplicationReauthorization {
 
 impl ApplicationReauthorization {
     /// Whether it would be let in, as the same identity and in the same way.
-    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         self.desk.still(now, &self.admitted)
     }
 }
@@ -116,23 +116,23 @@ impl Desk {
 
     /// Whether it would be let in as it was, in the same way.
     fn still(&self, snapshot: &Snapshot, admitted: &PermittedRequest) -> bool {
-        let way = snapshot.clusters.of_server(&admitted.cluster.server);
-        let same_way = way.is_some_and(|way| way.is_still(admitted.connection));
+        let way = snapshot.clusters.find_by_server(&admitted.cluster.server);
+        let same_way = way.is_some_and(|way| way.is_reached_by(admitted.connection));
         if !same_way || !snapshot.authenticator.still(&admitted.principal.0) {
             return false;
         }
         let caller = snapshot.callers.of(&admitted.principal.0, &snapshot.rbac);
         let known = (admitted.kind.as_ref(), admitted.named.as_ref());
         let found = |access: &ApplicationAccess| {
-            let listed = self.listed(snapshot, access, known);
+            let listed = self.check_lists(snapshot, access, known);
             (listed, still_owned(snapshot, access, admitted))
         };
-        let now = readmitted(snapshot, &caller, (&admitted.name, &admitted.attributes), found);
+        let now = reauthorize_application(snapshot, &caller, (&admitted.name, &admitted.attributes), found);
         now.is_some_and(|(whom, cluster)| whom == admitted.whom && cluster.server == admitted.cluster.server)
     }
 
     /// Judges a request by RBAC, the project and the policy.
-    async fn admit(
+    async fn authorize_request(
         &self,
         (name, attributes): (ObjectName, Arc<Attributes>),
         content: (BodyFormat, Body),
@@ -140,12 +140,12 @@ impl Desk {
     ) -> Result<(ApplicationPermit, PermittedRequest, Body), Rejection> {
         let caller = snapshot.callers.of(principal, &snapshot.rbac);
         let access = access_application(snapshot, &caller, (&name, &attributes), record);
-        record.step(Step::Authorize);
+        record.finish_stage(Step::Authorize);
         let access = access?;
-        let cluster = snapshot.clusters.of_server(&access.cluster().server);
+        let cluster = snapshot.clusters.find_by_server(&access.cluster().server);
         let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
-        let (kind, named, body) = self.known(&access, cluster, content).await?;
-        let listed = self.listed(snapshot, &access, (kind.as_ref(), named.as_ref()));
+        let (kind, named, body) = self.discover_object(&access, cluster, content).await?;
+        let listed = self.check_lists(snapshot, &access, (kind.as_ref(), named.as_ref()));
         let owned = match &listed {
             ProjectListCheck::Refused(_) => OwnershipCheck::NotChecked,
             ProjectListCheck::Permitted => self.owned(snapshot, &access, (cluster, kind.as_ref())).await,
@@ -155,7 +155,7 @@ impl Desk {
             owned: &owned,
         };
         let permit = authorize_application(snapshot, access, found, record);
-        record.step(Step::Authorize);
+        record.finish_stage(Step::Authorize);
         let permit = permit?;
         let admitted = PermittedRequest {
             principal: PtrEqArc(Arc::clone(principal)),
@@ -165,7 +165,7 @@ impl Desk {
             named,
             owned,
             tracking: tracking(snapshot),
-            whom: permit.whom().clone(),
+            whom: permit.acting_identity().clone(),
             cluster: Arc::clone(permit.cluster()),
             connection: cluster.connection(),
         };
@@ -173,7 +173,7 @@ impl Desk {
     }
 
     /// What the project's lists say, once the resource's kind is known.
-    fn listed(
+    fn check_lists(
         &self,
         snapshot: &Snapshot,
         access: &ApplicationAccess,
@@ -189,9 +189,9 @@ impl Desk {
             kind,
             name,
         };
-        let checked = match access.wanted() {
-            ReadOrWrite::Write => restrictions.check_write(place, about, access.whom()),
-            ReadOrWrite::Read => restrictions.check_read(place, about, access.whom()),
+        let checked = match access.access_mode() {
+            ReadOrWrite::Write => restrictions.check_write(place, about, access.acting_identity()),
+            ReadOrWrite::Read => restrictions.check_read(place, about, access.acting_identity()),
         };
         match checked {
             Ok(()) => ProjectListCheck::Permitted,
@@ -207,16 +207,16 @@ impl Desk {
         access: &ApplicationAccess,
         (cluster, kind): (&Arc<ClusterAccess>, Option<&ResourceKind>),
     ) -> OwnershipCheck {
-        let (Some(front), true) = (&snapshot.applications, access.asks_object()) else {
+        let (Some(front), true) = (&snapshot.applications, access.requires_owned_object()) else {
             return OwnershipCheck::NotChecked;
         };
         let Some(kind) = kind else {
             return OwnershipCheck::Refused("it is not known what kind the object is".to_owned());
         };
-        if let Err(reason) = access.check_right(&snapshot.rbac, front.index.inheritance, kind) {
+        if let Err(reason) = access.check_permission(&snapshot.rbac, front.index.inheritance, kind) {
             return OwnershipCheck::Refused(reason);
         }
-        let search = object::OwnerSearch {
+        let search = ownership::OwnerSearch {
             discovery: &self.discovery,
             cluster,
             access,
@@ -227,7 +227,7 @@ impl Desk {
     }
 
     /// Determines the resource's kind, and the name in the content if it matters.
-    async fn known(
+    async fn discover_object(
         &self,
         access: &ApplicationAccess,
         cluster: &Arc<ClusterAccess>,
@@ -296,15 +296,15 @@ impl Front for ApplicationPath<'_> {
         });
         let held = gateway.persons.acquire(principal.key())?;
         let (permit, admitted, body) = desk
-            .admit((name, attributes), (format, body), (snapshot, principal, record))
+            .authorize_request((name, attributes), (format, body), (snapshot, principal, record))
             .await?;
-        let cluster = snapshot.clusters.of_server(&permit.cluster().server);
+        let cluster = snapshot.clusters.find_by_server(&permit.cluster().server);
         let cluster = cluster.ok_or(Rejection::UnknownCluster)?;
         let question = Question::Application(ApplicationReauthorization {
             desk: Arc::clone(desk),
             admitted,
         });
-        let place = gateway.open.enter(question, (snapshot, record.id()))?;
+        let place = gateway.open.register(question, (snapshot, record.id()))?;
         let sending = OutgoingRequest {
             desk,
             path: ApplicationPath { rest, ..*self },
@@ -346,13 +346,13 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
-        let told = desk.told(permit);
+        let told = desk.cluster_identity(permit);
         record.note(|record| {
             if let Some(note) = &mut record.kubernetes {
                 note.impersonated = Some(Arc::clone(&told.impersonation));
             }
         });
-        let exchange = ClusterRequest {
+        let cluster_request = ClusterRequest {
             cluster,
             rest: path.rest,
             query: path.query,
@@ -368,23 +368,25 @@ impl RequestContext<'_> {
             .as_ref()
             .is_some_and(|front| front.index.mode == ImpersonationMode::Audit);
         let answered = match audits {
-            false => exchange.send(request, held, record).await,
+            false => cluster_request.send(request, held, record).await,
             true => {
-                let objection = audit::objection(permit.governed(), permit.attributes(), cluster);
-                let (answered, objection) = tokio::join!(exchange.send(request, held, record), objection);
-                if let Some(objection) = objection {
-                    gateway.would_refuse(permit, objection, record);
+                let enforce_deny_reason =
+                    audit_mode::enforce_deny_reason(permit.governed(), permit.attributes(), cluster);
+                let (answered, enforce_deny_reason) =
+                    tokio::join!(cluster_request.send(request, held, record), enforce_deny_reason);
+                if let Some(enforce_deny_reason) = enforce_deny_reason {
+                    gateway.would_refuse(permit, enforce_deny_reason, record);
                 }
                 answered
             }
         };
-        record.step(Step::Forward);
+        record.finish_stage(Step::Forward);
         let SendOutcome::ClusterResponse(response) = answered? else {
             return Err(Rejection::ClusterUnauthorized);
         };
-        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.accompanied) {
+        if let (StatusCode::FORBIDDEN, Some(account)) = (response.status(), &told.account_with_extra) {
             // The cluster may have refused because of the `extra` sent along.
-            desk.extras.doubt(&permit.cluster().server, account);
+            desk.extras.report_forbidden(&permit.cluster().server, account);
         }
         Ok(response)
     }
@@ -392,15 +394,15 @@ impl RequestContext<'_> {
 
 impl Gateway {
     /// Records what mode enforce would have refused.
-    fn would_refuse(&self, permit: &ApplicationPermit, objection: String, record: &mut Open) {
+    fn would_refuse(&self, permit: &ApplicationPermit, enforce_deny_reason: String, record: &mut Open) {
         let name = &permit.governed().application.name;
         let asked = permit.attributes().shortened();
         tracing::warn!(
             namespace = %name.namespace, application = %name.name, verb = %asked.verb, path = %asked.path,
-            decision = %record.id(), "with impersonation enforced this would be refused: {objection}"
+            decision = %record.id(), "with impersonation enforced this would be refused: {enforce_deny_reason}"
         );
         self.metrics.would_refuse.inc();
-        record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), objection)));
+        record.note(|record| drop(record.notes.insert("would_refuse".to_owned(), enforce_deny_reason)));
     }
 }
 
@@ -414,7 +416,7 @@ fn tracking(snapshot: &Snapshot) -> Arc<Tracking> {
 /// again.
 fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &PermittedRequest) -> OwnershipCheck {
     let inheritance = snapshot.applications.as_ref().map(|front| front.index.inheritance);
-    let (Some(inheritance), true) = (inheritance, access.asks_object()) else {
+    let (Some(inheritance), true) = (inheritance, access.requires_owned_object()) else {
         return OwnershipCheck::NotChecked;
     };
     if tracking(snapshot) != admitted.tracking {
@@ -423,7 +425,7 @@ fn still_owned(snapshot: &Snapshot, access: &ApplicationAccess, admitted: &Permi
     let right = admitted
         .kind
         .as_ref()
-        .map(|kind| access.check_right(&snapshot.rbac, inheritance, kind));
+        .map(|kind| access.check_permission(&snapshot.rbac, inheritance, kind));
     match right {
         Some(Ok(())) => admitted.owned.clone(),
         Some(Err(reason)) => OwnershipCheck::Refused(reason),

@@ -39,17 +39,17 @@ mod answer;
 pub mod apply;
 mod change;
 mod events;
+mod front_state;
 pub mod grpc;
 mod guests;
 pub mod permit;
 mod read;
 pub mod request;
 mod rest;
-mod room;
 pub mod route;
 mod watch;
 
-pub use room::ApplicationSetsFrontState;
+pub use front_state::ApplicationSetsFrontState;
 
 /// A request with what its stages need of the gateway.
 struct Desk<'a, 'b> {
@@ -57,7 +57,7 @@ struct Desk<'a, 'b> {
     principal: &'a Arc<Principal>,
     caller: Arc<Caller>,
     record: &'b mut Open,
-    room: &'b Arc<ApplicationSetsFrontState>,
+    front_state: &'b Arc<ApplicationSetsFrontState>,
     current: &'b CurrentSnapshot,
     open: &'b Arc<OpenExchanges>,
     writer: Writer,
@@ -115,21 +115,24 @@ impl RequestContext<'_> {
             principal,
             record,
         } = self;
-        let room = gateway.sets.as_ref().ok_or(Rejection::NotFound)?;
+        let front_state = gateway.sets.as_ref().ok_or(Rejection::NotFound)?;
         record.note(|record| {
             record.front = "applicationsets";
             record.notes.insert("operation".to_owned(), request.as_str().to_owned());
         });
-        let place = gateway.source.place().map_err(|error| Error::State(error.into()))?;
+        let place = gateway
+            .source
+            .write_target()
+            .map_err(|error| Error::State(error.into()))?;
         let mut desk = Desk {
             caller: snapshot.callers.of(principal, &snapshot.rbac),
-            writer: Writer::at(place.clone(), &snapshot.config.control_plane_namespace),
+            writer: Writer::for_target(place.clone(), &snapshot.config.control_plane_namespace),
             checks: Vec::new(),
             reader: None,
             snapshot,
             principal,
             record,
-            room,
+            front_state,
             current: &gateway.current,
             open: &gateway.open,
         };
@@ -152,7 +155,7 @@ impl RequestContext<'_> {
 
 impl Desk<'_, '_> {
     /// The desk where rights are looked up.
-    fn rights(&self) -> Result<permit::Desk<'_>, Rejection> {
+    fn authorizer(&self) -> Result<permit::Desk<'_>, Rejection> {
         permit::Desk::new(self.snapshot, &self.caller).ok_or(Rejection::NotFound)
     }
 
@@ -183,7 +186,7 @@ impl Desk<'_, '_> {
     }
 
     /// Decodes the set that was sent. Its namespace is the control plane's if it names none.
-    fn sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
+    fn decode_sent(&mut self, mut object: Value) -> Result<ApplicationSet, Rejection> {
         let control_plane = &self.snapshot.config.control_plane_namespace;
         if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             let namespace = metadata.get("namespace").and_then(Value::as_str).unwrap_or_default();
@@ -216,22 +219,24 @@ impl Desk<'_, '_> {
 
     /// Reads what is stored of a set and of its Applications. Before that, it judges the
     /// namespace, and judges the request by what the snapshot knows.
-    async fn existing(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
-        self.rights()?.namespace(&asking.1.namespace).map_err(Error::Denied)?;
+    async fn read_existing(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
+        self.authorizer()?
+            .namespace(&asking.1.namespace)
+            .map_err(Error::Denied)?;
         self.stored(asking, extent).await
     }
 
-    /// Same as [`Self::existing`], for any namespace.
+    /// Same as [`Self::read_existing`], for any namespace.
     async fn stored(&mut self, asking: SetOperation<'_>, extent: ReadScope) -> Result<StoredState, Rejection> {
-        self.foresee(asking)?;
+        self.precheck(asking)?;
         let (operation, name, _) = asking;
-        self.read_on()?;
-        let known = self.room.known(name, self.snapshot);
+        self.ensure_reader()?;
+        let known = self.front_state.latest_known(name, self.snapshot);
         let is_argocd = self.checks() == ApplicationSetChecks::Argocd && operation != Operation::Preview;
         // What the snapshot does not have, or not yet, is read from its source.
         let is_unknown = known.set.is_none() || known.projects.is_some();
         if !is_argocd && (extent == ReadScope::Namespace || (extent == ReadScope::Owned && is_unknown)) {
-            let _place = self.room.reading(self.patience()).await?;
+            let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
             return Ok(StoredState::read(&self.writer, name).await.map_err(Error::State)?);
         }
         let set = match self.writer.read(&key(name)).await {
@@ -241,9 +246,9 @@ impl Desk<'_, '_> {
         };
         let applications = match extent {
             _ if is_argocd => Vec::new(),
-            ReadScope::Projects | ReadScope::Namespace => self.known(name).applications,
+            ReadScope::Projects | ReadScope::Namespace => self.latest_known(name).applications,
             ReadScope::Owned => {
-                let _place = self.room.reading(self.patience()).await?;
+                let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
                 let owned: Vec<ObjectKey> = self.owned(name).map(|one| application_key(&one.name)).collect();
                 let read = self.writer.read_each(&owned).await.map_err(Error::State)?;
                 read.into_iter().map(|stored| stored.object).collect()
@@ -255,8 +260,8 @@ impl Desk<'_, '_> {
     /// Judges the request by what the snapshot knows.
     ///
     /// SECURITY: what is allowed here is judged again by what is stored.
-    fn foresee(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
-        let mut known = self.known(name);
+    fn precheck(&mut self, (operation, name, sent): SetOperation<'_>) -> Result<(), Rejection> {
+        let mut known = self.latest_known(name);
         if known.set.is_none() && !self.is_watched(&name.namespace) {
             return Ok(());
         }
@@ -264,7 +269,7 @@ impl Desk<'_, '_> {
             known.set = None;
         }
         let looked = self.checks.len();
-        match self.before(operation, (name, sent), &known) {
+        match self.authorize_operation(operation, (name, sent), &known) {
             Ok(_) => {}
             // The set may have been deleted since.
             Err(Rejection::ApplicationSet(Error::Denied(permit::Error::Exists))) => {}
@@ -277,8 +282,8 @@ impl Desk<'_, '_> {
 
     /// What the snapshot knows of a set. Of its Applications it only has the projects, and those
     /// only if the set's own project is a template.
-    fn known(&self, name: &ObjectName) -> StoredState {
-        let known = self.room.known(name, self.snapshot);
+    fn latest_known(&self, name: &ObjectName) -> StoredState {
+        let known = self.front_state.latest_known(name, self.snapshot);
         let Some(set) = known.set else {
             return StoredState::default();
         };
@@ -330,9 +335,9 @@ impl Desk<'_, '_> {
     }
 
     /// Takes the person's slot for reading and writing.
-    fn read_on(&mut self) -> Result<(), Rejection> {
+    fn ensure_reader(&mut self) -> Result<(), Rejection> {
         if self.reader.is_none() {
-            self.reader = Some(self.room.reader(self.principal.key())?);
+            self.reader = Some(self.front_state.acquire_reader(self.principal.key())?);
         }
         Ok(())
     }
@@ -350,11 +355,11 @@ impl Desk<'_, '_> {
             .owned(name)
             .filter_map(|one| one.pointer("/spec/project").and_then(Value::as_str))
             .collect();
-        Ok(self.rights()?.may_get(name, stored, projects.into_iter()))
+        Ok(self.authorizer()?.may_get(name, stored, projects.into_iter()))
     }
 
     /// Judges what can be judged before anything is generated.
-    fn before(
+    fn authorize_operation(
         &mut self,
         operation: Operation,
         (name, set): (&ObjectName, Option<&ApplicationSet>),
@@ -381,9 +386,11 @@ impl Desk<'_, '_> {
             },
         };
         let mut checks = std::mem::take(&mut self.checks);
-        let cleared = self.rights().map(|desk| desk.before(&asked, &mut checks));
+        let cleared = self
+            .authorizer()
+            .map(|desk| desk.authorize_operation(&asked, &mut checks));
         self.checks = checks;
-        self.record.step(Step::Authorize);
+        self.record.finish_stage(Step::Authorize);
         Ok(cleared?.map_err(Error::Denied)?)
     }
 }

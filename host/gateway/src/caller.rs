@@ -25,7 +25,7 @@ pub struct Caller {
     pub policy: rego::Principal,
     /// The header values that identify the caller, or why there are none.
     pub identity: Result<headers::Identity, headers::Error>,
-    weight: u32,
+    heap_size: u32,
 }
 
 /// Callers by principal. Each snapshot has its own, since roles change with it.
@@ -37,7 +37,7 @@ impl Default for CallerCache {
         // Callers cannot choose addresses, so a plain hash is enough.
         Self(
             moka::sync::Cache::builder()
-                .weigher(|_, caller: &Arc<Caller>| caller.weight)
+                .weigher(|_, caller: &Arc<Caller>| caller.heap_size)
                 .max_capacity(CALLERS)
                 .time_to_live(VERIFIED_TOKEN_TTL)
                 .build_with_hasher(FxBuildHasher),
@@ -81,19 +81,19 @@ impl Caller {
             // without a name that fits there still has `Argocd-*` ones.
             identity: headers::Identity::new(&named)
                 .map(|identity| identity.clone().with_request_header(&named).unwrap_or(identity)),
-            weight: weigh(principal),
+            heap_size: estimate_heap_size(principal),
             principal: Arc::clone(principal),
         }
     }
 
     /// Approximate size in KiB.
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
+    pub(crate) fn heap_size(&self) -> u32 {
+        self.heap_size
     }
 }
 
 /// The size of the claims, and as much again for what is derived from them.
-fn weigh(principal: &Principal) -> u32 {
+fn estimate_heap_size(principal: &Principal) -> u32 {
     let claims = serde_json::to_string(principal.claims()).map_or(usize::MAX, |text| text.len());
     u32::try_from(claims.saturating_mul(2) / 1_024)
         .unwrap_or(u32::MAX)

@@ -71,7 +71,7 @@ pub struct ClusterAccess {
     config: Arc<ClusterConfig>,
     label: Arc<str>,
     provider: Arc<str>,
-    supply: CredentialSource,
+    credential_source: CredentialSource,
     backend: Option<Arc<ClusterBackend>>,
     connection: CredentialKey,
 }
@@ -111,26 +111,26 @@ impl Clusters {
             let label: Arc<str> = Arc::from(if alone { &*cluster.name } else { &*cluster.server });
             let before = previous.and_then(|previous| previous.by_server.get(&cluster.server));
             let access = ClusterAccess::new(cluster, config, label, before.map(|before| &**before), makers);
-            match makers.draft(cluster, config, &access.label) {
-                SourceResolution::Resolved(supply) => made.add(access.with(supply)),
+            match makers.resolve(cluster, config, &access.label) {
+                SourceResolution::Resolved(credential_source) => made.add(access.with_source(credential_source)),
                 SourceResolution::NeedsCheck { key, source } => {
                     let access = ClusterAccess {
                         provider: Arc::clone(source.provider().label()),
                         ..access
                     };
-                    match before.and_then(|before| before.kept(key, &access.label, &source)) {
-                        Some(kept) => made.add(access.with(kept)),
+                    match before.and_then(|before| before.reusable_source(key, &access.label, &source)) {
+                        Some(kept) => made.add(access.with_source(kept)),
                         None => unchecked.push((access, key, source)),
                     }
                 }
             }
         }
         for ((access, key, source), checked) in check(unchecked) {
-            let supply = match checked {
+            let credential_source = match checked {
                 Ok(warnings) => makers.minted(key, source, warnings, &access.label),
                 Err(error) => CredentialSource::Unusable(error),
             };
-            made.add(access.with(supply));
+            made.add(access.with_source(credential_source));
         }
         made
     }
@@ -164,7 +164,7 @@ impl Clusters {
 
     /// The cluster of a server, as its Secret spells it. Trailing slashes are ignored. Unlike
     /// [`Clusters::find`], it never takes the text for a name.
-    pub fn of_server(&self, server: &str) -> Option<&Arc<ClusterAccess>> {
+    pub fn find_by_server(&self, server: &str) -> Option<&Arc<ClusterAccess>> {
         self.by_server
             .get(server)
             .or_else(|| self.by_server.get(server.trim_end_matches('/')))
@@ -177,9 +177,9 @@ impl Clusters {
 
     /// The keys of every slot in use, for [`cache::Cache::retain`].
     pub fn keys(&self) -> HashSet<CredentialKey> {
-        let supplies = self.iter().map(|access| &access.supply);
+        let supplies = self.iter().map(|access| &access.credential_source);
         supplies
-            .filter_map(|supply| match supply {
+            .filter_map(|credential_source| match credential_source {
                 CredentialSource::Minted(minted) => Some(minted.slot.key()),
                 CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
             })
@@ -192,7 +192,7 @@ impl Clusters {
         let mut findings = Vec::new();
         for access in self.iter() {
             let label = &access.label;
-            let warnings: Vec<String> = match (&access.supply, &access.config.auth) {
+            let warnings: Vec<String> = match (&access.credential_source, &access.config.auth) {
                 (CredentialSource::Static(_), _) | (_, ClusterAuth::Unusable { .. }) => Vec::new(),
                 // Most gateways outside a pod never need that cluster.
                 (CredentialSource::Unusable(_), ClusterAuth::InCluster) if access.config.location.is_none() => {
@@ -224,7 +224,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
         .iter()
         .map(|(_, _, source)| source.clone())
         .collect::<Vec<_>>();
-    let checking = tollgate_plugin::in_own_thread(|| async move {
+    let checking = tollgate_plugin::block_on_new_thread(|| async move {
         let mut verdicts = Vec::with_capacity(sources.len());
         for source in sources {
             verdicts.push(source.check().await);
@@ -244,7 +244,7 @@ fn check(unchecked: Vec<Unchecked>) -> Vec<(Unchecked, Result<Vec<String>, MintE
 impl ClusterAccess {
     /// A cluster at `server`, without any other settings.
     #[cfg(test)]
-    pub(crate) fn at(server: &str, supply: CredentialSource) -> Arc<Self> {
+    pub(crate) fn at(server: &str, credential_source: CredentialSource) -> Arc<Self> {
         let (tls, auth) = (ClusterTls::default(), ClusterAuth::Anonymous);
         let connection = connection_key(server, &tls, &auth);
         let backend = Some(Arc::new(ClusterBackend::build(server, &tls).unwrap()));
@@ -267,7 +267,7 @@ impl ClusterAccess {
             }),
             label: "prod".into(),
             provider: "anonymous".into(),
-            supply,
+            credential_source,
             backend,
             connection,
         })
@@ -284,7 +284,7 @@ impl ClusterAccess {
         let (server, tls) = endpoint(cluster, config, makers.ambient);
         let connection = connection_key(&server, &tls, &config.auth);
         let kept = before.filter(|before| before.connection == connection);
-        let (backend, supply) = match kept.and_then(|kept| kept.backend.clone()) {
+        let (backend, credential_source) = match kept.and_then(|kept| kept.backend.clone()) {
             Some(backend) => (Some(backend), None),
             None => match ClusterBackend::build(&server, &tls) {
                 Ok(backend) => (Some(Arc::new(backend)), None),
@@ -294,33 +294,33 @@ impl ClusterAccess {
         let plain = unusable("config.cluster", "no credential is sent to a server without https");
         let readable = backend.as_ref().is_some_and(|backend| backend.is_plain_text());
         let shows = !matches!(config.auth, ClusterAuth::Anonymous | ClusterAuth::Unusable { .. });
-        let supply = supply.or((readable && shows).then_some(plain));
+        let credential_source = credential_source.or((readable && shows).then_some(plain));
         Self {
             cluster: Arc::new(cluster.clone()),
             config: Arc::clone(config),
             label,
             provider: Arc::from(config.auth.as_str()),
-            backend: backend.filter(|_| supply.is_none()),
-            supply: supply.unwrap_or_else(|| unusable("host.unfinished", "not loaded yet")),
+            backend: backend.filter(|_| credential_source.is_none()),
+            credential_source: credential_source.unwrap_or_else(|| unusable("host.unfinished", "not loaded yet")),
             connection,
         }
     }
 
     /// Sets the credential's source, unless the connection is unusable.
-    fn with(mut self, supply: CredentialSource) -> Self {
+    fn with_source(mut self, credential_source: CredentialSource) -> Self {
         let Some(backend) = &self.backend else { return self };
-        self.supply = supply;
-        if let CredentialSource::Static(lease) = &self.supply
+        self.credential_source = credential_source;
+        if let CredentialSource::Static(lease) = &self.credential_source
             && let Err(error) = backend.for_credential(lease)
         {
-            self.supply = unusable("config.cluster", &with_causes(&error));
+            self.credential_source = unusable("config.cluster", &with_causes(&error));
         }
         self
     }
 
     /// The supply, if its inputs and its name in metrics are the same. A plugin whose files changed
     /// counts as another one, because its manifest may allow less.
-    fn kept(
+    fn reusable_source(
         &self,
         key: CredentialKey,
         label: &Arc<str>,
@@ -330,7 +330,7 @@ impl ClusterAccess {
             let before = minted.source.as_ref();
             before.is_some_and(|before| Arc::ptr_eq(before.provider(), source.provider()))
         };
-        match &self.supply {
+        match &self.credential_source {
             CredentialSource::Minted(minted)
                 if minted.slot.key() == key && self.label == *label && same_plugin(minted) =>
             {
@@ -346,8 +346,10 @@ impl ClusterAccess {
     }
 
     /// Whether requests may still use the connections made for `connection`.
-    pub fn is_still(&self, connection: CredentialKey) -> bool {
-        self.connection == connection && self.backend.is_some() && !matches!(self.supply, CredentialSource::Unusable(_))
+    pub fn is_reached_by(&self, connection: CredentialKey) -> bool {
+        self.connection == connection
+            && self.backend.is_some()
+            && !matches!(self.credential_source, CredentialSource::Unusable(_))
     }
 
     /// The key of everything its connections depend on, except the credential. Equal keys for one
@@ -369,13 +371,13 @@ impl ClusterAccess {
     }
 
     /// Where its credential comes from.
-    pub fn supply(&self) -> &CredentialSource {
-        &self.supply
+    pub fn credential_source(&self) -> &CredentialSource {
+        &self.credential_source
     }
 
     /// The state of its credential. `None` if it is not minted.
     pub fn health(&self) -> Option<Health> {
-        match &self.supply {
+        match &self.credential_source {
             CredentialSource::Minted(minted) => Some(minted.slot.health()),
             CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
@@ -388,7 +390,7 @@ impl ClusterAccess {
     ///
     /// Cancel safe: a mint continues.
     pub async fn lease(&self) -> Result<Lease, Error> {
-        match &self.supply {
+        match &self.credential_source {
             CredentialSource::Static(lease) => Ok(lease.clone()),
             CredentialSource::Minted(minted) => Ok(minted.slot.get(deadline()).await?),
             CredentialSource::Unusable(error) => Err(Error::Unusable(error.clone())),
@@ -398,7 +400,7 @@ impl ClusterAccess {
     /// The credential for one more attempt after a 401. `None` if that makes no sense. Waits at
     /// most [`MAX_CREDENTIAL_WAIT`] for a mint.
     pub async fn refused(&self, generation: u64) -> Option<Lease> {
-        match &self.supply {
+        match &self.credential_source {
             CredentialSource::Minted(minted) => minted.slot.refused(generation, deadline()).await.ok().flatten(),
             CredentialSource::Static(_) | CredentialSource::Unusable(_) => None,
         }
@@ -406,8 +408,8 @@ impl ClusterAccess {
 
     /// Reports a 401 for a request that cannot be sent again, so that the next request gets another
     /// credential. Does not wait.
-    pub async fn note_refused(&self, generation: u64) {
-        if let CredentialSource::Minted(minted) = &self.supply {
+    pub async fn report_unauthorized(&self, generation: u64) {
+        if let CredentialSource::Minted(minted) = &self.credential_source {
             // What a later request gets is that request's to hear of.
             drop(minted.slot.refused(generation, Instant::now()).await);
         }

@@ -10,11 +10,11 @@ use bytes::Bytes;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE};
 use http::{HeaderValue, Method, Response, request};
 
+use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome, lease, note_lease};
 use crate::clusters::exec::{ExecCredentialVersion, exec_credential, usable_until};
-use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, authorize_cluster_again, visible};
+use crate::clusters::permit::{ClusterOperation, ClusterPermit, authorize_cluster, reauthorize_cluster, visible};
 use crate::clusters::route::{ClusterPath, ClusterRoute};
 use crate::clusters::view::ClusterView;
-use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome, lease, note_lease};
 use crate::front::{Front, RequestContext, safety_in_cluster};
 use crate::open_exchanges::{PtrEqArc, Question};
 use crate::pipeline::json;
@@ -50,23 +50,23 @@ impl ClusterReauthorization {
         Self {
             principal: PtrEqArc(Arc::clone(principal)),
             name: name.to_owned(),
-            wanted: permit.wanted(),
+            wanted: permit.operation(),
             server: access.cluster().server.clone(),
             connection: access.connection(),
         }
     }
 
     /// Whether the request would be permitted, and reach the same cluster in the same way.
-    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let PtrEqArc(principal) = &self.principal;
         if !now.authenticator.still(principal) {
             return false;
         }
         let caller = now.callers.of(principal, &now.rbac);
-        let permit = authorize_cluster_again(now, &caller, (&self.name, self.wanted));
+        let permit = reauthorize_cluster(now, &caller, (&self.name, self.wanted));
         permit.is_ok_and(|permit| {
             let access = permit.access();
-            access.cluster().server == self.server && access.is_still(self.connection)
+            access.cluster().server == self.server && access.is_reached_by(self.connection)
         })
     }
 }
@@ -116,7 +116,10 @@ impl RequestContext<'_> {
             self.record,
         )?;
         let question = Question::Cluster(ClusterReauthorization::new(self.principal, name, &permit));
-        let _place = self.gateway.open.enter(question, (self.snapshot, self.record.id()))?;
+        let _place = self
+            .gateway
+            .open
+            .register(question, (self.snapshot, self.record.id()))?;
         let _held = self.gateway.persons.acquire(self.principal.key())?;
         let access = permit.access();
         let lease = lease(access, self.record).await?;
@@ -154,9 +157,9 @@ impl RequestContext<'_> {
         let wanted = ClusterOperation::of(cleaned.method(), &attributes);
         let permit = permit((&path.name, wanted), snapshot, principal, record)?;
         let question = Question::Cluster(ClusterReauthorization::new(principal, &path.name, &permit));
-        let place = gateway.open.enter(question, (snapshot, record.id()))?;
+        let place = gateway.open.register(question, (snapshot, record.id()))?;
         let held = gateway.persons.acquire(principal.key())?;
-        let exchange = ClusterRequest {
+        let cluster_request = ClusterRequest {
             cluster: permit.access(),
             rest: path.rest,
             query: path.query,
@@ -167,8 +170,8 @@ impl RequestContext<'_> {
             until: principal.expires_at(),
             ending: place.ending(),
         };
-        let answered = exchange.send((cleaned, body), (held, place), record).await;
-        record.step(Step::Forward);
+        let answered = cluster_request.send((cleaned, body), (held, place), record).await;
+        record.finish_stage(Step::Forward);
         match answered? {
             // A 401 may be the cluster's answer to the gateway's credential. It is passed on
             // without its challenge, which would make clients ask people for a password.
@@ -185,6 +188,6 @@ fn permit(
 ) -> Result<ClusterPermit, Rejection> {
     let caller = snapshot.callers.of(principal, &snapshot.rbac);
     let permit = authorize_cluster(snapshot, &caller, asked, record);
-    record.step(Step::Authorize);
+    record.finish_stage(Step::Authorize);
     Ok(permit?)
 }

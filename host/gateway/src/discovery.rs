@@ -23,13 +23,13 @@ use tollgate_identity::clock::Clock;
 use tollgate_plugin::credential::cache::key::CredentialKey;
 
 mod answer;
-mod room;
+mod cluster_discovery;
 #[cfg(test)]
 mod tests;
 
 pub use answer::EndpointError;
 
-use room::{Asked, ClusterDiscovery};
+use cluster_discovery::{Asked, ClusterDiscovery};
 
 /// Kinds that are remembered, those of all clusters together: some 100 MB.
 const KINDS: u64 = 500_000;
@@ -46,16 +46,16 @@ struct Limits {
     /// Resources of one answer.
     kinds: usize,
     /// Kinds that are remembered of all clusters.
-    all: u64,
+    max_kinds: u64,
     /// Longest wait for an answer; a credential may take 15 s of it.
-    within: Duration,
+    timeout: Duration,
 }
 
 const LIMITS: Limits = Limits {
     bytes: 16 * 1024 * 1024,
     kinds: 20_000,
-    all: KINDS,
-    within: Duration::from_secs(20),
+    max_kinds: KINDS,
+    timeout: Duration::from_secs(20),
 };
 
 /// The kind of a cluster's resource.
@@ -103,7 +103,7 @@ pub enum Error {
 /// The kinds of every cluster. Clones share the same state.
 #[derive(Clone, Debug)]
 pub struct Discovery {
-    rooms: Cache<CredentialKey, Arc<ClusterDiscovery>, FxBuildHasher>,
+    clusters: Cache<CredentialKey, Arc<ClusterDiscovery>, FxBuildHasher>,
     clock: Clock,
     limits: Limits,
 }
@@ -115,15 +115,17 @@ impl Discovery {
     }
 
     fn with(clock: Clock, limits: Limits) -> Self {
-        let rooms = Cache::builder()
-            .weigher(|_, room: &Arc<ClusterDiscovery>| room.weigh().saturating_add(CLUSTER_WEIGHT))
-            .max_capacity(limits.all)
+        let clusters = Cache::builder()
+            .weigher(|_, cluster_discovery: &Arc<ClusterDiscovery>| {
+                cluster_discovery.kind_count().saturating_add(CLUSTER_WEIGHT)
+            })
+            .max_capacity(limits.max_kinds)
             // LRU, so that a cluster that is looked up is always admitted, however rarely that
             // happens.
             .eviction_policy(EvictionPolicy::lru())
             .time_to_idle(IDLE);
         Self {
-            rooms: rooms.build_with_hasher(FxBuildHasher),
+            clusters: clusters.build_with_hasher(FxBuildHasher),
             clock,
             limits,
         }
@@ -150,16 +152,21 @@ impl Discovery {
     ) -> Result<ResourceKind, Error> {
         // The server is part of how it is connected to.
         let key = access.connection();
-        let room = self.rooms.get_with(key, Arc::default);
+        let cluster_discovery = self.clusters.get_with(key, Arc::default);
         let asked = Asked {
             group,
             version,
             resource,
         };
-        let found = room.find(access, asked, (&self.clock, self.limits)).await;
-        if room.is_misweighed() && self.rooms.get(&key).is_some_and(|kept| Arc::ptr_eq(&kept, &room)) {
+        let found = cluster_discovery.find(access, asked, (&self.clock, self.limits)).await;
+        if cluster_discovery.kind_count_changed()
+            && self
+                .clusters
+                .get(&key)
+                .is_some_and(|kept| Arc::ptr_eq(&kept, &cluster_discovery))
+        {
             // The cache computes a value's weight only on insertion.
-            self.rooms.insert(key, room);
+            self.clusters.insert(key, cluster_discovery);
         }
         found
     }

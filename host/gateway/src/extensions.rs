@@ -22,14 +22,14 @@ use tollgate_proxy::server::Peer;
 use tollgate_proxy::target;
 
 pub mod call;
+mod evaluation;
 pub(crate) mod facts;
-mod judgment;
 pub mod permit;
 mod question;
 pub mod registry;
 
+pub use evaluation::ExtensionEvaluationCache;
 pub use facts::CallTarget;
-pub use judgment::ExtensionEvaluationCache;
 
 use call::Call;
 use permit::ExtensionPermit;
@@ -52,10 +52,10 @@ impl Front for ExtensionPath<'_> {
         record.note(|record| note_call(record, &call));
         let caller = snapshot.callers.of(principal, &snapshot.rbac);
         let permit = permit::authorize(snapshot, &caller, call, record);
-        record.step(Step::Authorize);
+        record.finish_stage(Step::Authorize);
         let permit = Arc::new(permit?);
         let question = Question::Extension(ExtensionReauthorization::new(&permit));
-        let place = Arc::new(gateway.open.enter(question, (snapshot, record.id()))?);
+        let place = Arc::new(gateway.open.register(question, (snapshot, record.id()))?);
 
         let permits = (
             gateway.persons.acquire(principal.key())?,
@@ -69,15 +69,15 @@ impl Front for ExtensionPath<'_> {
             .prepare(headers::clean_for(head, fields)?, &permit, snapshot, (peer, record))
             .await?;
         outbound.hold(permits);
-        outbound.end_with(principal.expires_at(), record.id());
-        outbound.end_on(place.ending());
+        outbound.expire_with_credential(principal.expires_at(), record.id());
+        outbound.terminate_on(place.ending());
         // The content may go on after the answer has ended.
         body.hold(Arc::clone(&place));
         outbound.hold(place);
-        record.step(Step::Headers);
+        record.finish_stage(Step::Headers);
 
         let forwarded = permit.backend().forward(outbound, body).await;
-        record.step(Step::Forward);
+        record.finish_stage(Step::Forward);
         gateway.count(&permit, record, &forwarded);
         gateway.finish(forwarded?, &permit, snapshot).await
     }
@@ -151,7 +151,7 @@ impl Gateway {
             Ok(response) => response.status(),
             Err(error) => error.status(),
         };
-        let seconds = record.taken(Step::Forward).as_secs_f64();
+        let seconds = record.stage_duration(Step::Forward).as_secs_f64();
         self.metrics
             .forwarded(permit.extension().spec(), status.as_u16(), seconds);
     }
@@ -159,9 +159,9 @@ impl Gateway {
 
 fn note_call(record: &mut tollgate_proxy::record::Record, call: &Call) {
     record.front = "extensions";
-    record.extension = Some(Arc::clone(&call.asked.name));
-    record.application = call.asked.subject.application().cloned();
-    record.project = call.asked.subject.project().map(str::to_owned);
+    record.extension = Some(Arc::clone(&call.attributes.name));
+    record.application = call.attributes.subject.application().cloned();
+    record.project = call.attributes.subject.project().map(str::to_owned);
 }
 
 fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
@@ -174,14 +174,14 @@ fn context(permit: &ExtensionPermit) -> PluginContext<'_> {
         user: Some(principal.username()),
         groups: principal.groups(),
         application: call.application.as_deref(),
-        project: call.asked.subject.project(),
+        project: call.attributes.subject.project(),
         cluster: permit.destination().map(|cluster| cluster.name.as_str()),
     }
 }
 
 fn statement(permit: &ExtensionPermit) -> AssertionClaims<'_> {
     let principal = &permit.caller().principal;
-    let subject = &permit.call().asked.subject;
+    let subject = &permit.call().attributes.subject;
     AssertionClaims {
         subject: principal.user_id(),
         username: principal.username(),

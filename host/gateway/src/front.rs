@@ -98,7 +98,7 @@ impl FrontKind {
     }
 
     /// The format of answers to its clients.
-    fn voice(self) -> ErrorFormat {
+    fn error_format(self) -> ErrorFormat {
         match self {
             Self::Agents | Self::Applications => ErrorFormat::Kubernetes,
             Self::ApplicationSets | Self::Grpc(_) => ErrorFormat::ApplicationSets,
@@ -109,7 +109,7 @@ impl FrontKind {
     /// What browsers of other origins may do on the fronts they may call.
     pub(crate) fn cors(self, snapshot: &Snapshot, head: &request::Parts) -> Option<Result<Cors, origin::Forbidden>> {
         let settings = snapshot.config.kubernetes.as_ref()?;
-        if platform::route::is_for_pages(head.uri.path()) && head.headers.contains_key(ORIGIN) {
+        if platform::route::allows_cors(head.uri.path()) && head.headers.contains_key(ORIGIN) {
             // Here, as everywhere in the API, a request from another origin passes without CORS
             // fields, or is refused for other reasons.
             return origin::check(head, &settings.allowed_origins).ok().map(Ok);
@@ -122,7 +122,7 @@ impl FrontKind {
         // Clients of Kubernetes read no other format, wherever the request failed.
         let voice = match rejection {
             Rejection::WrongPrefix => ErrorFormat::Kubernetes,
-            _ => self.voice(),
+            _ => self.error_format(),
         };
         let answer = rejection.answer(voice);
         let decision = record.id();
@@ -136,7 +136,7 @@ impl FrontKind {
 }
 
 /// Tells the caller which decision an answer belongs to.
-pub(crate) fn name_decision(response: &mut Response<Body>, decision: uuid::Uuid) {
+pub(crate) fn set_decision_header(response: &mut Response<Body>, decision: uuid::Uuid) {
     let mut text = uuid::Uuid::encode_buffer();
     if let Ok(value) = HeaderValue::from_str(decision.hyphenated().encode_lower(&mut text)) {
         response.headers_mut().insert(DECISION_ID, value);

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use http::{Response, request};
 
 use crate::cluster_access::ClusterLookup;
-use crate::exchange::{ClusterRequest, RequestIdentity, SendOutcome};
+use crate::cluster_request::{ClusterRequest, RequestIdentity, SendOutcome};
 use crate::kubernetes::permit::KubernetesPermit;
 use crate::kubernetes::route::KubernetesPath;
 use crate::open_exchanges::{OpenExchanges, PtrEqArc, Question as OpenQuestion, Withdrawn};
@@ -118,9 +118,9 @@ pub(crate) struct KubernetesReauthorization {
 impl KubernetesReauthorization {
     /// Whether the same agent gives the same person access, the policy lets the request in as the
     /// same identity, and its cluster is reached in the same way.
-    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let Some(front) = &now.kubernetes else { return false };
-        let Some(access) = self.services.authorizer.again(&front.agents, &self.access.0) else {
+        let Some(access) = self.services.authorizer.reauthorize(&front.agents, &self.access.0) else {
             return false;
         };
         let ClusterLookup::One(cluster) = now.clusters.find(&access.agent().cluster) else {
@@ -128,7 +128,7 @@ impl KubernetesReauthorization {
         };
         let permit = front.policy.authorize(&access, &self.attributes);
         let is_same = permit.is_ok_and(|permit| **permit.impersonation() == *self.impersonation);
-        is_same && cluster.is_still(self.connection)
+        is_same && cluster.is_reached_by(self.connection)
     }
 }
 
@@ -195,7 +195,7 @@ struct PermittedRequest {
 
 impl Gateway {
     /// The stages authenticate, authorize, impersonate, audit and forward.
-    pub(crate) async fn walk_kubernetes(
+    pub(crate) async fn serve_kubernetes(
         &self,
         (head, body): (request::Parts, Body),
         path: &KubernetesPath<'_>,
@@ -214,7 +214,7 @@ impl Gateway {
         let admitted = self.admit(head, &path, (&mut walk, &mut known)).await;
         // Nothing passes that is not in the audit log. A refusal stays a refusal even if it cannot
         // be logged.
-        let written = walk.write_down(&known, &admitted).await;
+        let written = walk.write_audit_entry(&known, &admitted).await;
         let admitted = admitted?;
         written?;
         let (audit, peer, decision) = (&walk.services.audit, walk.peer, walk.record.id());
@@ -225,7 +225,7 @@ impl Gateway {
             let entry = AccessEntry {
                 holder: known.holder(),
                 attributes: known.attributes.as_deref(),
-                ..stranger(answer.reason, (peer, decision))
+                ..anonymous_entry(answer.reason, (peer, decision))
             };
             audit.access(entry).await.map_err(Rejection::Audit)?;
         }
@@ -240,7 +240,7 @@ impl Gateway {
         (walk, known): (&mut StageContext<'_>, &mut AuditContext),
     ) -> Result<PermittedRequest, Rejection> {
         let access = walk.access(&head, known).await;
-        walk.record.step(Step::Authenticate);
+        walk.record.finish_stage(Step::Authenticate);
         let access = access?;
         if let Some(name) = client_impersonates(&head.headers) {
             return Err(Rejection::ClientImpersonates(name.clone()));
@@ -256,7 +256,7 @@ impl Gateway {
             }
         });
         let permit = walk.front.policy.authorize(&access, &attributes);
-        walk.record.step(Step::Authorize);
+        walk.record.finish_stage(Step::Authorize);
         if let Err(permit::Error::Denied { notes, .. }) = &permit {
             walk.record.note(|record| record.notes.clone_from(notes));
         }
@@ -275,7 +275,7 @@ impl Gateway {
 impl StageContext<'_> {
     /// Determines who calls, and whether they may use the agent they name.
     async fn access(&mut self, head: &request::Parts, known: &mut AuditContext) -> Result<Arc<AccessGrant>, Rejection> {
-        let ci = match self.services.authorizer.takes_ci_tokens() {
+        let ci = match self.services.authorizer.supports_ci_tokens() {
             true => CiTokens::Accepted,
             false => CiTokens::Unknown,
         };
@@ -313,7 +313,7 @@ impl StageContext<'_> {
                 user: access.user().clone(),
                 session: access.session().clone(),
             }),
-            Err(error) => error.bearer().cloned(),
+            Err(error) => error.credential_owner().cloned(),
         };
         known.access = access.as_ref().ok().cloned();
         self.record.note(|record| {
@@ -325,12 +325,12 @@ impl StageContext<'_> {
             }
         });
         let access = access?;
-        self.peer.mark_known();
+        self.peer.mark_authenticated();
         Ok(access)
     }
 
     /// Writes a row to the audit log, or counts the request in an existing row.
-    async fn write_down(
+    async fn write_audit_entry(
         &mut self,
         known: &AuditContext,
         admitted: &Result<PermittedRequest, Rejection>,
@@ -382,7 +382,7 @@ impl StageContext<'_> {
         };
         record.note(|record| record.destination = Some(Arc::clone(cluster.cluster())));
         let entering = NewExchange::new(permit.attributes(), record.id(), peer.address().ip());
-        let entered = services.sessions.enter(access, entering).map_err(Rejection::Ended)?;
+        let entered = services.sessions.register(access, entering).map_err(Rejection::Ended)?;
         let question = OpenQuestion::Kubernetes(KubernetesReauthorization {
             services: Arc::clone(services),
             access: PtrEqArc(Arc::clone(access)),
@@ -390,9 +390,9 @@ impl StageContext<'_> {
             impersonation: Arc::clone(permit.impersonation()),
             connection: cluster.connection(),
         });
-        let place = open.enter_session(question, (snapshot, record.id()), Arc::new(entered));
+        let place = open.register_session(question, (snapshot, record.id()), Arc::new(entered));
         let place = place.map_err(|Withdrawn| Rejection::Ended(EndReason::Withdrawn))?;
-        let exchange = ClusterRequest {
+        let cluster_request = ClusterRequest {
             cluster,
             rest: path.rest,
             query: path.query,
@@ -403,10 +403,10 @@ impl StageContext<'_> {
             until: None,
             ending: place.ending(),
         };
-        let answered = exchange
+        let answered = cluster_request
             .send((cleaned, body.without_trailers()), (held, place), record)
             .await;
-        record.step(Step::Forward);
+        record.finish_stage(Step::Forward);
         match answered? {
             SendOutcome::ClusterResponse(response) => Ok(response),
             SendOutcome::CredentialRejected(_) => Err(Rejection::ClusterUnauthorized),
@@ -415,7 +415,7 @@ impl StageContext<'_> {
 }
 
 /// The audit entry of a request that was refused before its caller was known.
-fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
+fn anonymous_entry<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> AccessEntry<'a> {
     AccessEntry {
         holder: None,
         agent: None,
@@ -433,9 +433,9 @@ fn stranger<'a>(reason: &'static str, (peer, decision): (&Peer, uuid::Uuid)) -> 
 impl KubernetesFrontState {
     /// Audits a refusal that comes before anything is known of the caller. The caller is answered
     /// even if the store fails.
-    pub(crate) async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+    pub(crate) async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
         let reason = rejection.answer(ErrorFormat::Kubernetes).reason;
-        if let Err(error) = self.audit.access(stranger(reason, at)).await {
+        if let Err(error) = self.audit.access(anonymous_entry(reason, at)).await {
             tracing::error!(%error, reason, "a refusal could not be written down");
         }
     }

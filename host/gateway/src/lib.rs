@@ -22,9 +22,9 @@ pub mod applications;
 pub mod applicationsets;
 pub mod caller;
 pub mod cluster_access;
+mod cluster_request;
 pub mod clusters;
 pub mod discovery;
-mod exchange;
 pub mod extensions;
 mod front;
 #[cfg(any(test, feature = "fuzz"))]

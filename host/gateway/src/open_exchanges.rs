@@ -67,7 +67,7 @@ impl<T> Hash for PtrEqArc<T> {
 
 impl Question {
     /// Whether `now`, with its restrictions, would let the exchange in the same way.
-    fn passes(&self, now: &Snapshot) -> bool {
+    fn is_still_allowed(&self, now: &Snapshot) -> bool {
         self.passes_one(now)
             && now
                 .narrowed_by
@@ -77,10 +77,10 @@ impl Question {
 
     fn passes_one(&self, now: &Snapshot) -> bool {
         let passes = || match self {
-            Self::Extension(question) => question.passes(now),
-            Self::Cluster(question) => question.passes(now),
-            Self::Kubernetes(question) => question.passes(now),
-            Self::Application(question) => question.passes(now),
+            Self::Extension(question) => question.is_still_allowed(now),
+            Self::Cluster(question) => question.is_still_allowed(now),
+            Self::Kubernetes(question) => question.is_still_allowed(now),
+            Self::Application(question) => question.is_still_allowed(now),
             Self::ApplicationSets(PtrEqArc(principal)) => {
                 now.application_sets.is_some() && now.authenticator.still(principal)
             }
@@ -90,7 +90,7 @@ impl Question {
     }
 
     /// Whether everything that decides this question is identical in both snapshots.
-    fn is_untouched(&self, untouched: &UnchangedInputs) -> bool {
+    fn inputs_unchanged(&self, untouched: &UnchangedInputs) -> bool {
         match self {
             Self::Extension(_) => untouched.extensions,
             Self::Cluster(_) => untouched.clusters,
@@ -159,7 +159,7 @@ impl UnchangedInputs {
 #[derive(Debug)]
 struct Exchange {
     question: Question,
-    switch: Arc<EndTrigger>,
+    end_trigger: Arc<EndTrigger>,
     /// The session that also counts the exchange and records its end.
     session: Option<Arc<ExchangeGuard>>,
 }
@@ -169,7 +169,7 @@ impl Exchange {
     fn withdraw(&self) -> bool {
         match &self.session {
             Some(session) => session.end(EndReason::Withdrawn),
-            None => self.switch.end(EndReason::Withdrawn),
+            None => self.end_trigger.end(EndReason::Withdrawn),
         }
     }
 }
@@ -194,7 +194,7 @@ pub(crate) struct OpenExchangeGuard {
     all: Arc<OpenExchanges>,
     number: u64,
     decision: Uuid,
-    switch: Arc<EndTrigger>,
+    end_trigger: Arc<EndTrigger>,
 }
 
 /// A snapshot that came into force after a request was permitted does not permit it.
@@ -222,7 +222,7 @@ impl OpenExchanges {
 
     /// Judges again after every change, for as long as it is polled. Changes that arrive during a
     /// judgment are judged together.
-    pub async fn follow(self: Arc<Self>) {
+    pub async fn run(self: Arc<Self>) {
         loop {
             self.changed.notified().await;
             let now = self.current.load_full();
@@ -231,7 +231,7 @@ impl OpenExchanges {
                 continue;
             }
             let (here, by) = (Arc::clone(&self), Arc::clone(&now));
-            let judged = tokio::task::spawn_blocking(move || here.judge_again(&before, &by)).await;
+            let judged = tokio::task::spawn_blocking(move || here.reauthorize_all(&before, &by)).await;
             match judged {
                 Ok(0) => {}
                 Ok(ended) => tracing::info!(ended, "what is not permitted any more was ended"),
@@ -242,7 +242,7 @@ impl OpenExchanges {
     }
 
     /// Receives each snapshot once all open exchanges were judged by it.
-    pub(crate) fn judged(&self) -> watch::Receiver<Arc<Snapshot>> {
+    pub(crate) fn subscribe(&self) -> watch::Receiver<Arc<Snapshot>> {
         self.judged.subscribe()
     }
 
@@ -252,49 +252,49 @@ impl OpenExchanges {
     ///
     /// # Errors
     /// A snapshot that came into force meanwhile does not permit it.
-    pub(crate) fn enter(
+    pub(crate) fn register(
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
     ) -> Result<OpenExchangeGuard, Withdrawn> {
-        self.enter_as(question, (snapshot, decision), (Arc::default(), None))
+        self.register_with_switch(question, (snapshot, decision), (Arc::default(), None))
     }
 
-    /// Same as [`OpenExchanges::enter`], for a session that also counts the exchange.
-    pub(crate) fn enter_session(
+    /// Same as [`OpenExchanges::register`], for a session that also counts the exchange.
+    pub(crate) fn register_session(
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
         session: Arc<ExchangeGuard>,
     ) -> Result<OpenExchangeGuard, Withdrawn> {
-        let switch = Arc::clone(session.switch());
-        self.enter_as(question, (snapshot, decision), (switch, Some(session)))
+        let end_trigger = Arc::clone(session.end_trigger());
+        self.register_with_switch(question, (snapshot, decision), (end_trigger, Some(session)))
     }
 
-    fn enter_as(
+    fn register_with_switch(
         self: &Arc<Self>,
         question: Question,
         (snapshot, decision): (&Snapshot, Uuid),
-        (switch, session): (Arc<EndTrigger>, Option<Arc<ExchangeGuard>>),
+        (end_trigger, session): (Arc<EndTrigger>, Option<Arc<ExchangeGuard>>),
     ) -> Result<OpenExchangeGuard, Withdrawn> {
         let recorder = Arc::clone(&self.recorder);
-        switch.on_end(move |ending| recorder.ended(decision, ending.code()));
+        end_trigger.on_end(move |ending| recorder.ended(decision, ending.code()));
         let exchange = Arc::new(Exchange {
             question,
-            switch: Arc::clone(&switch),
+            end_trigger: Arc::clone(&end_trigger),
             session,
         });
         let place = OpenExchangeGuard {
             all: Arc::clone(self),
             number: self.next.fetch_add(1, Ordering::Relaxed),
             decision,
-            switch,
+            end_trigger,
         };
         self.shard(place.number).insert(place.number, Arc::clone(&exchange));
         // This must come after the insertion: see the invariant above.
         let current = self.current.load();
         let is_judged = current.generation == snapshot.generation && current.narrowed_by.is_none();
-        if !is_judged && !exchange.question.passes(&current) {
+        if !is_judged && !exchange.question.is_still_allowed(&current) {
             exchange.withdraw();
             return Err(Withdrawn);
         }
@@ -302,7 +302,7 @@ impl OpenExchanges {
     }
 
     /// Ends the exchanges that `now` does not permit. Returns how many.
-    fn judge_again(&self, before: &Snapshot, now: &Snapshot) -> usize {
+    fn reauthorize_all(&self, before: &Snapshot, now: &Snapshot) -> usize {
         let untouched = UnchangedInputs::between(before, now);
         #[expect(clippy::mutable_key_type, reason = "what hash and equality look at does not change")]
         let mut verdicts: HashMap<&Question, bool, FxBuildHasher> = HashMap::default();
@@ -310,10 +310,12 @@ impl OpenExchanges {
         let open = self.open();
         for exchange in &open {
             let question = &exchange.question;
-            if question.is_untouched(&untouched) || exchange.switch.ending().is_some() {
+            if question.inputs_unchanged(&untouched) || exchange.end_trigger.ending().is_some() {
                 continue;
             }
-            let passes = *verdicts.entry(question).or_insert_with(|| question.passes(now));
+            let passes = *verdicts
+                .entry(question)
+                .or_insert_with(|| question.is_still_allowed(now));
             if !passes && exchange.withdraw() {
                 ended = ended.saturating_add(1);
             }
@@ -347,14 +349,14 @@ fn lock(shard: &Mutex<Shard>) -> MutexGuard<'_, Shard> {
 impl OpenExchangeGuard {
     /// The signal that ends the exchange.
     pub(crate) fn ending(&self) -> EndSignal {
-        EndSignal::new(&self.switch)
+        EndSignal::new(&self.end_trigger)
     }
 }
 
 impl Drop for OpenExchangeGuard {
     fn drop(&mut self) {
         self.all.shard(self.number).remove(&self.number);
-        if let Some(ending) = self.switch.ending() {
+        if let Some(ending) = self.end_trigger.ending() {
             // It may have ended before the record of its start was closed.
             self.all.recorder.amend(self.decision, ending.code());
         }

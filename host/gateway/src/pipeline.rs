@@ -15,7 +15,7 @@ use crate::applications::Desk;
 use crate::applicationsets::ApplicationSetsFrontState;
 use crate::applicationsets::grpc::MessageCodec;
 use crate::applicationsets::grpc::open::Opened;
-use crate::front::{Front, FrontKind, RequestContext, name_decision};
+use crate::front::{Front, FrontKind, RequestContext, set_decision_header};
 use crate::kubernetes::{self, KubernetesFrontState};
 use crate::open_exchanges::OpenExchanges;
 use crate::rejection::Rejection;
@@ -111,18 +111,18 @@ impl Gateway {
         let snapshot = self.current.load_full();
         let (head, body) = request.into_parts();
         let mut record = self.recorder.open(head.method.clone(), head.uri.path());
-        let door = FrontKind::of(&snapshot, Some(&head));
+        let front_kind = FrontKind::of(&snapshot, Some(&head));
         record.note(|record| {
             record.generation = snapshot.generation;
             record.peer = Some(peer.address());
             record.trace_id = trace_id(&head.headers);
         });
         let decision = record.id();
-        let mut response = match door.cors(&snapshot, &head) {
+        let mut response = match front_kind.cors(&snapshot, &head) {
             Some(Err(error)) => {
                 let rejection = Rejection::Origin(error);
-                self.refused_at_the_door(&rejection, (peer, decision)).await;
-                door.refuse(&rejection, record)
+                self.audit_early_refusal(&rejection, (peer, decision)).await;
+                front_kind.refuse(&rejection, record)
             }
             Some(Ok(cors)) => match cors.preflight(&head) {
                 Some(answer) => {
@@ -130,14 +130,14 @@ impl Gateway {
                     answer.map(Body::from)
                 }
                 None => {
-                    let mut response = self.recorded((head, body), (peer, &snapshot), record, door).await;
+                    let mut response = self.recorded((head, body), (peer, &snapshot), record, front_kind).await;
                     cors.apply(response.headers_mut());
                     response
                 }
             },
-            None => self.recorded((head, body), (peer, &snapshot), record, door).await,
+            None => self.recorded((head, body), (peer, &snapshot), record, front_kind).await,
         };
-        name_decision(&mut response, decision);
+        set_decision_header(&mut response, decision);
         response
     }
 
@@ -147,9 +147,9 @@ impl Gateway {
         request: (request::Parts, Body),
         (peer, snapshot): (&Arc<Peer>, &Arc<Snapshot>),
         mut record: Open,
-        door: FrontKind,
+        front_kind: FrontKind,
     ) -> Response<Body> {
-        let walked = AssertUnwindSafe(self.walk(request, peer, snapshot, &mut record))
+        let walked = AssertUnwindSafe(self.run_stages(request, peer, snapshot, &mut record))
             .catch_unwind()
             .await;
         match walked {
@@ -158,23 +158,23 @@ impl Gateway {
                 response
             }
             Ok(Err(rejection)) => {
-                if door == FrontKind::Agents && matches!(rejection, Rejection::Route(_)) {
-                    self.refused_at_the_door(&rejection, (peer, record.id())).await;
+                if front_kind == FrontKind::Agents && matches!(rejection, Rejection::Route(_)) {
+                    self.audit_early_refusal(&rejection, (peer, record.id())).await;
                 }
-                door.refuse(&rejection, record)
+                front_kind.refuse(&rejection, record)
             }
-            Err(_) => door.refuse(&Rejection::Panicked, record),
+            Err(_) => front_kind.refuse(&Rejection::Panicked, record),
         }
     }
 
-    async fn refused_at_the_door(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
+    async fn audit_early_refusal(&self, rejection: &Rejection, at: (&Peer, uuid::Uuid)) {
         if let Some(services) = &self.services {
-            services.refused_at_the_door(rejection, at).await;
+            services.audit_early_refusal(rejection, at).await;
         }
     }
 
     /// Runs the stages in order. Requests about the gateway itself return early.
-    async fn walk(
+    async fn run_stages(
         &self,
         (head, mut body): (request::Parts, Body),
         peer: &Arc<Peer>,
@@ -195,7 +195,7 @@ impl Gateway {
                 open: &self.open,
                 record,
             };
-            return self.walk_kubernetes((head, body), path, walk).await;
+            return self.serve_kubernetes((head, body), path, walk).await;
         }
         if let (Route::AuthorizeProxyUser, Some(services)) = (&route, &self.services) {
             return services.answer_gateway((head, body), snapshot, record).await;
@@ -218,14 +218,14 @@ impl Gateway {
         }
         let safety = safety(&route, &head.method);
         let principal = snapshot.authenticator.authenticate(&head, safety).await;
-        record.step(Step::Authenticate);
+        record.finish_stage(Step::Authenticate);
         let principal = principal?;
         if let Some(narrower) = &snapshot.narrowed_by
             && !narrower.authenticator.still(&principal)
         {
             return Err(Rejection::Forward(forward::Error::Withdrawn));
         }
-        peer.mark_known();
+        peer.mark_authenticated();
         record.note(|record| record.principal = Some(Arc::clone(&principal)));
         let context = RequestContext {
             gateway: self,
@@ -289,17 +289,17 @@ impl Handler for Gateway {
             record.trace_id = head.and_then(|head| trace_id(&head.headers));
         });
         let decision = record.id();
-        let door = FrontKind::of(&snapshot, head);
-        let mut response = door.refuse(&Rejection::Server(refusal), record);
+        let front_kind = FrontKind::of(&snapshot, head);
+        let mut response = front_kind.refuse(&Rejection::Server(refusal), record);
         // A page that is allowed to call may read why a request was refused.
-        if let Some(Ok(cors)) = head.and_then(|head| door.cors(&snapshot, head)) {
+        if let Some(Ok(cors)) = head.and_then(|head| front_kind.cors(&snapshot, head)) {
             cors.apply(response.headers_mut());
         }
-        name_decision(&mut response, decision);
+        set_decision_header(&mut response, decision);
         response
     }
 
-    fn broken_off(&self, peer: &Arc<Peer>) {
+    fn on_incomplete_head(&self, peer: &Arc<Peer>) {
         let generation = self.current.load().generation;
         // If it is dropped, it records `cancelled`.
         self.recorder.open_unread().note(|record| {

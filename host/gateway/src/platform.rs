@@ -131,15 +131,15 @@ impl<'a> Desk<'a> {
         let answered = match route {
             PlatformRoute::Agents => self.list_agents(&Query::read(raw, Parameters::Agents)?, &mut checks),
             PlatformRoute::Tokens => {
-                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                let wish = self.list_request(Query::read(raw, Parameters::Owned)?)?;
                 self.list_tokens(&wish, &mut checks).await
             }
             PlatformRoute::Sessions => {
-                let wish = self.wish(Query::read(raw, Parameters::Owned)?)?;
+                let wish = self.list_request(Query::read(raw, Parameters::Owned)?)?;
                 self.list_sessions(&wish, &mut checks).await
             }
             PlatformRoute::Audit => {
-                let wish = self.wish(Query::read(raw, Parameters::Audit)?)?;
+                let wish = self.list_request(Query::read(raw, Parameters::Audit)?)?;
                 self.list_audit(&wish, &mut checks).await
             }
             PlatformRoute::CreateToken => {
@@ -160,7 +160,7 @@ impl<'a> Desk<'a> {
     }
 
     /// The caller's user. Fails if the directory has none.
-    fn me(&self) -> Result<&User, Error> {
+    fn require_user(&self) -> Result<&User, Error> {
         match &self.person {
             Person::Linked(user) => Ok(user),
             Person::Unlinked => {
@@ -198,7 +198,7 @@ impl<'a> Desk<'a> {
     }
 
     /// Whether credentials made here are accepted anywhere.
-    fn here(&self) -> Result<(), Error> {
+    fn require_embedded_authorizer(&self) -> Result<(), Error> {
         match self.settings.authorizer {
             Authorizer::Embedded => Ok(()),
             Authorizer::Remote { .. } => Err(Error::RemoteAuthorizer),
@@ -229,16 +229,16 @@ impl<'a> Desk<'a> {
     ///
     /// SECURITY: a number is never looked up as a name, so that nobody who names an agent like a
     /// number gets what is meant for that number.
-    fn named(&self, text: &str) -> Option<&Arc<Agent>> {
+    fn find_agent(&self, text: &str) -> Option<&Arc<Agent>> {
         match text.parse::<i64>() {
             Ok(_) => self.agents.agent(AgentId::parse(text)?),
             Err(_) => self.agents.agents().find(|agent| agent.name == text),
         }
     }
 
-    fn wish(&self, query: Query) -> Result<ListRequest, Error> {
-        let (user, is_mine) = match &query.whose {
-            OwnerFilter::Mine => (Some(self.me()?.id), true),
+    fn list_request(&self, query: Query) -> Result<ListRequest, Error> {
+        let (user, is_mine) = match &query.owner {
+            OwnerFilter::Mine => (Some(self.require_user()?.id), true),
             OwnerFilter::All => (None, false),
             OwnerFilter::User(name) => match &self.person {
                 Person::Linked(me) if me.username == *name => (Some(me.id), true),
@@ -247,7 +247,7 @@ impl<'a> Desk<'a> {
                 }
             },
         };
-        let agent = query.agent.as_deref().and_then(|text| match self.named(text) {
+        let agent = query.agent.as_deref().and_then(|text| match self.find_agent(text) {
             Some(agent) => Some(agent.id),
             None => AgentId::parse(text),
         });
@@ -263,7 +263,7 @@ impl<'a> Desk<'a> {
     ///
     /// # Errors
     /// [`Error::NotPermitted`]: the caller could see nothing of anybody.
-    fn owned(
+    fn row_filter(
         &self,
         right: PlatformPermission,
         wish: &ListRequest,
@@ -296,7 +296,7 @@ impl<'a> Desk<'a> {
 
     /// The name of the one person whose rows are asked for.
     fn username(&self, wish: &ListRequest) -> Option<String> {
-        match (&wish.query.whose, &self.person) {
+        match (&wish.query.owner, &self.person) {
             (OwnerFilter::User(name), _) => Some(name.clone()),
             (OwnerFilter::Mine, Person::Linked(me)) => Some(me.username.clone()),
             (OwnerFilter::Mine, Person::Unlinked) | (OwnerFilter::All, _) => None,
@@ -306,7 +306,7 @@ impl<'a> Desk<'a> {
     /// Whether the caller could see any of the requested rows at this agent; without an agent, any
     /// row that is for all agents.
     fn could_see(&self, right: PlatformPermission, agent: Option<AgentId>, wish: &ListRequest) -> bool {
-        let name = match &wish.query.whose {
+        let name = match &wish.query.owner {
             OwnerFilter::User(name) => name.as_str(),
             OwnerFilter::Mine | OwnerFilter::All => "",
         };
@@ -332,7 +332,7 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// [`Error::NotPermitted`]: the caller may not see everything that is asked for. The answer is
     /// the same whether rows exist or not.
-    fn nothing(
+    fn check_empty_list(
         &self,
         right: PlatformPermission,
         wish: &ListRequest,
@@ -349,7 +349,7 @@ impl<'a> Desk<'a> {
         if self.may(right, object.clone(), checks) {
             return Ok(());
         }
-        let [resource, action] = right.names();
+        let [resource, action] = right.resource_and_action();
         Err(Error::NotPermitted {
             resource,
             action,
@@ -361,7 +361,7 @@ impl<'a> Desk<'a> {
 impl ListRequest {
     /// The RBAC object that stands for everything that is asked for, in the caller's words.
     fn object(&self) -> String {
-        let user = match &self.query.whose {
+        let user = match &self.query.owner {
             OwnerFilter::User(name) => Some(name.as_str()),
             OwnerFilter::Mine | OwnerFilter::All => None,
         };

@@ -38,9 +38,9 @@ impl Front for ProjectRoute<'_> {
         let place = context
             .gateway
             .source
-            .place()
+            .write_target()
             .map_err(|error| Error::State(error.into()))?;
-        let writer = Writer::at(place, &context.snapshot.config.control_plane_namespace);
+        let writer = Writer::for_target(place, &context.snapshot.config.control_plane_namespace);
         let document = match self {
             Self::List => context.list_projects(&writer).await,
             Self::Get { name } => context.project(&writer, name).await,
@@ -55,7 +55,7 @@ impl RequestContext<'_> {
         let caller = self.snapshot.callers.of(self.principal, &self.snapshot.rbac);
         let known = self.snapshot.resources.projects.keys();
         let shown = visible(self.snapshot, &caller, known.clone().map(String::as_str));
-        self.record.step(Step::Authorize);
+        self.record.finish_stage(Step::Authorize);
         let shown: BTreeSet<&str> = known
             .zip(shown)
             .filter(|(_, shown)| *shown)
@@ -96,11 +96,11 @@ impl RequestContext<'_> {
             BufferedBody::Stream(_) => return Err(Error::Content(api::Error::ContentLength { allowed }).into()),
         };
         let update: Update = read(&head.headers, &content).map_err(Error::Content)?;
-        let based_on = update.based_on()?;
+        let based_on = update.base_version()?;
         let key = self.project_key(name);
         let stored = writer.read(&key).await.map_err(Error::State)?;
         let semantics = self.snapshot.config.applications.unwrap_or_default().semantics;
-        let wanted = update.onto(&stored, &key, semantics)?;
+        let wanted = update.apply_to(&stored, &key, semantics)?;
         let stored = writer.replace(&key, wanted, &based_on).await.map_err(Error::State)?;
         Ok(stored.object)
     }
@@ -121,7 +121,7 @@ impl RequestContext<'_> {
         let checks: Vec<_> = checks.collect();
         let missing = checks.iter().zip(rights).find(|(check, _)| !check.allowed);
         let action = missing.map(|(_, right)| right.action());
-        self.record.step(Step::Authorize);
+        self.record.finish_stage(Step::Authorize);
         self.record.note(|record| {
             record.project = Some(name.to_owned());
             record.checks = checks.into();

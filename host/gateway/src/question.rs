@@ -59,7 +59,7 @@ pub struct Question<'a> {
     /// JSON to send with `POST`; without it the question is a `GET`.
     pub(crate) content: Option<Bytes>,
     /// Longest answer, in bytes.
-    pub(crate) longest: usize,
+    pub(crate) max_response_bytes: usize,
 }
 
 /// Sends several requests to one cluster, with one credential.
@@ -75,7 +75,7 @@ impl<'a> ClusterClient<'a> {
     ///
     /// # Errors
     /// [`Error::Credential`].
-    pub(crate) async fn begin(access: &'a ClusterAccess) -> Result<Self, Error> {
+    pub(crate) async fn acquire(access: &'a ClusterAccess) -> Result<Self, Error> {
         Ok(Self {
             access,
             lease: access.lease().await?,
@@ -87,33 +87,33 @@ impl<'a> ClusterClient<'a> {
     ///
     /// # Errors
     /// [`Error`].
-    pub(crate) async fn ask(&mut self, question: &Question<'_>) -> Result<Bytes, Error> {
-        self.ask_as(question, &Impersonation::Nobody).await
+    pub(crate) async fn send(&mut self, question: &Question<'_>) -> Result<Bytes, Error> {
+        self.send_as(question, &Impersonation::Nobody).await
     }
 
-    /// Like [`ClusterClient::ask`], impersonating `whom`.
+    /// Like [`ClusterClient::send`], impersonating `whom`.
     ///
     /// # Errors
     /// [`Error`].
-    pub(crate) async fn ask_as(&mut self, question: &Question<'_>, whom: &Impersonation) -> Result<Bytes, Error> {
-        match self.ask_once(question, whom).await {
+    pub(crate) async fn send_as(&mut self, question: &Question<'_>, whom: &Impersonation) -> Result<Bytes, Error> {
+        match self.send_once(question, whom).await {
             Err(Error::Status(StatusCode::UNAUTHORIZED)) => {
                 let another = self.access.refused(self.lease.generation).await;
                 self.lease = another.ok_or(Error::Status(StatusCode::UNAUTHORIZED))?;
-                self.ask_once(question, whom).await
+                self.send_once(question, whom).await
             }
             answer => answer,
         }
     }
 
-    async fn ask_once(&self, question: &Question<'_>, whom: &Impersonation) -> Result<Bytes, Error> {
+    async fn send_once(&self, question: &Question<'_>, whom: &Impersonation) -> Result<Bytes, Error> {
         let connections = self.access.backend().ok_or(Error::Settings)?;
         let backend = connections.for_credential(&self.lease).map_err(|_| Error::Settings)?;
         let upstream = backend.upstream();
         let path = target::join(upstream.base(), question.path, None).map_err(|_| Error::Settings)?;
         let (head, body) = question.parts()?;
         let cleaned = headers::clean(head).map_err(|_| Error::Settings)?;
-        let peer = Arc::new(Peer::own());
+        let peer = Arc::new(Peer::gateway());
         let outbound = cleaned
             .seal_for_kubernetes((upstream, path), &self.lease.credential, (whom, Uuid::now_v7()), &peer)
             .map_err(|_| Error::Settings)?;
@@ -125,10 +125,10 @@ impl<'a> ClusterClient<'a> {
         if !matches!(head.status, StatusCode::OK | StatusCode::CREATED) {
             return Err(Error::Status(head.status));
         }
-        match Limited::new(body, question.longest).collect().await {
+        match Limited::new(body, question.max_response_bytes).collect().await {
             Ok(content) => Ok(content.to_bytes()),
             Err(error) if error.is::<LengthLimitError>() => Err(Error::TooLong {
-                allowed: question.longest,
+                allowed: question.max_response_bytes,
             }),
             Err(_) => Err(Error::Truncated),
         }

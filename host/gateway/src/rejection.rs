@@ -191,29 +191,31 @@ impl Rejection {
 
     /// The answer to the caller.
     pub fn answer(&self, voice: ErrorFormat) -> ErrorResponse {
-        let answer = self.honest();
+        let answer = self.native_response();
         match voice {
             ErrorFormat::Tollgate | ErrorFormat::Kubernetes | ErrorFormat::ApplicationSets => answer,
             ErrorFormat::Argocd => self.as_argocd(answer),
         }
     }
 
-    fn honest(&self) -> ErrorResponse {
+    fn native_response(&self) -> ErrorResponse {
         match self {
             Self::Route(error) => {
                 ErrorResponse::denied(StatusCode::BAD_REQUEST, "bad_request_target", error.to_string())
             }
-            Self::Server(error) => ErrorResponse::denied(error.status(), refused_form(error), error.to_string()),
+            Self::Server(error) => {
+                ErrorResponse::denied(error.status(), server_refusal_reason(error), error.to_string())
+            }
             Self::NotFound => ErrorResponse::denied(StatusCode::NOT_FOUND, "not_found", "nothing is served here"),
-            Self::Authenticate(error) => unauthenticated(error),
+            Self::Authenticate(error) => authentication_error(error),
             Self::Call(error) => ErrorResponse::denied(StatusCode::BAD_REQUEST, error.code(), error.to_string()),
-            Self::Authorize(error) => unauthorized(error),
+            Self::Authorize(error) => authorization_error(error),
             Self::PluginsMissing(_) => ErrorResponse::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "plugin_missing",
                 "the gateway is not completely set up",
             ),
-            Self::Plugin(error) => plugin_failed(error),
+            Self::Plugin(error) => plugin_error(error),
             Self::Limit(error) => ErrorResponse {
                 retry_after: Some(error.retry_after_seconds),
                 ..ErrorResponse::denied(StatusCode::TOO_MANY_REQUESTS, "too_many_requests", error.to_string())
@@ -223,9 +225,9 @@ impl Rejection {
                 "assertion_failed",
                 "the request could not be prepared",
             ),
-            Self::Headers(error) => bad_headers(error),
-            Self::Forward(error) => not_forwarded(error),
-            Self::Credential(error) => no_credential(error),
+            Self::Headers(error) => headers_error(error),
+            Self::Forward(error) => forward_error(error),
+            Self::Credential(error) => credential_error(error),
             Self::UnusableCertificate(_) => ErrorResponse {
                 code: Some("config.certificate".to_owned()),
                 ..ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_unavailable", self.to_string())
@@ -235,14 +237,14 @@ impl Rejection {
             }
             Self::Origin(_) => ErrorResponse::denied(StatusCode::FORBIDDEN, "origin_not_allowed", self.to_string()),
             Self::WrongPrefix => ErrorResponse::denied(StatusCode::BAD_REQUEST, "wrong_prefix", self.to_string()),
-            Self::Agent(error) => kubernetes::unpresented(error),
-            Self::Access(error) => kubernetes::no_access(error),
+            Self::Agent(error) => kubernetes::agent_credential_error(error),
+            Self::Access(error) => kubernetes::access_error(error),
             Self::ClientImpersonates(_) => {
                 ErrorResponse::denied(StatusCode::BAD_REQUEST, "client_impersonates", self.to_string())
             }
-            Self::Kubernetes(error) => kubernetes::unpermitted(error),
-            Self::Application(error) => kubernetes::unpermitted_application(error),
-            Self::Discovery(error) => kubernetes::undiscovered(error),
+            Self::Kubernetes(error) => kubernetes::kubernetes_error(error),
+            Self::Application(error) => kubernetes::application_error(error),
+            Self::Discovery(error) => kubernetes::discovery_error(error),
             Self::Audit(_) => ErrorResponse::failed(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "audit_unavailable",
@@ -257,10 +259,10 @@ impl Rejection {
             Self::ClusterUnauthorized => {
                 ErrorResponse::failed(StatusCode::BAD_GATEWAY, "credential_refused", self.to_string())
             }
-            Self::Platform(error) => refused_by_platform(error),
-            Self::Project(error) => refused_by_state(error),
-            Self::ApplicationSet(error) => refused_set(error),
-            Self::Grpc(error) => refused_call(error),
+            Self::Platform(error) => platform_error(error),
+            Self::Project(error) => project_error(error),
+            Self::ApplicationSet(error) => applicationset_error(error),
+            Self::Grpc(error) => grpc_error(error),
             Self::Panicked => ErrorResponse::failed(
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "panic",
@@ -343,7 +345,7 @@ impl Rejection {
     }
 }
 
-fn refused_form(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
+fn server_refusal_reason(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
     use tollgate_proxy::server::Refusal;
     match refusal {
         Refusal::Target(_) | Refusal::Content { .. } => "bad_request",
@@ -355,7 +357,7 @@ fn refused_form(refusal: &tollgate_proxy::server::Refusal) -> &'static str {
     }
 }
 
-fn unauthenticated(error: &authenticate::Error) -> ErrorResponse {
+fn authentication_error(error: &authenticate::Error) -> ErrorResponse {
     use authenticate::Error;
     let text: Cow<'static, str> = match error {
         Error::NoCredential | Error::Malformed(_) | Error::CrossSite { .. } => error.to_string().into(),
@@ -379,7 +381,7 @@ fn unauthenticated(error: &authenticate::Error) -> ErrorResponse {
     }
 }
 
-fn unauthorized(error: &permit::Error) -> ErrorResponse {
+fn authorization_error(error: &permit::Error) -> ErrorResponse {
     use permit::Error;
     match error {
         Error::Denied { reason } => ErrorResponse::denied(StatusCode::FORBIDDEN, "permission_denied", reason.clone()),
@@ -419,7 +421,7 @@ fn unauthorized(error: &permit::Error) -> ErrorResponse {
     }
 }
 
-fn plugin_failed(error: &plugin::CallError) -> ErrorResponse {
+fn plugin_error(error: &plugin::CallError) -> ErrorResponse {
     use plugin::CallError;
     match error {
         CallError::Refused { status, reason, .. } => {
@@ -444,7 +446,7 @@ fn plugin_failed(error: &plugin::CallError) -> ErrorResponse {
     }
 }
 
-fn bad_headers(error: &headers::Error) -> ErrorResponse {
+fn headers_error(error: &headers::Error) -> ErrorResponse {
     use headers::Error;
     match error {
         Error::NotUtf8 { .. } | Error::ConnectionOption | Error::UpgradeContent | Error::Authority(_) => {
@@ -467,7 +469,7 @@ fn bad_headers(error: &headers::Error) -> ErrorResponse {
 
 /// Only permitted callers get here, so they may know the code. The provider's sentence is for
 /// operators.
-fn no_credential(error: &crate::cluster_access::Error) -> ErrorResponse {
+fn credential_error(error: &crate::cluster_access::Error) -> ErrorResponse {
     let class = error.class().as_str();
     let message = format!(
         "the cluster's credential is not available ({class}, `{}`)",
@@ -486,7 +488,7 @@ fn no_credential(error: &crate::cluster_access::Error) -> ErrorResponse {
     }
 }
 
-fn refused_by_platform(error: &api::Error) -> ErrorResponse {
+fn platform_error(error: &api::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
         return ErrorResponse::failed(status, reason, error.to_string());
@@ -494,7 +496,7 @@ fn refused_by_platform(error: &api::Error) -> ErrorResponse {
     ErrorResponse::denied(status, reason, error.to_string())
 }
 
-fn refused_by_state(error: &update::Error) -> ErrorResponse {
+fn project_error(error: &update::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     if status.is_server_error() {
         return ErrorResponse::failed(status, reason, error.text());
@@ -502,7 +504,7 @@ fn refused_by_state(error: &update::Error) -> ErrorResponse {
     ErrorResponse::denied(status, reason, error.text())
 }
 
-fn refused_set(error: &request::Error) -> ErrorResponse {
+fn applicationset_error(error: &request::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.code());
     let answer = if status.is_server_error() || reason == "policy_failed" {
         ErrorResponse::failed(status, reason, error.text())
@@ -519,7 +521,7 @@ fn refused_set(error: &request::Error) -> ErrorResponse {
     }
 }
 
-fn refused_call(error: &grpc::Error) -> ErrorResponse {
+fn grpc_error(error: &grpc::Error) -> ErrorResponse {
     let (status, reason) = (error.status(), error.reason());
     let answer = if status.is_server_error() {
         ErrorResponse::failed(status, reason, error.to_string())
@@ -532,7 +534,7 @@ fn refused_call(error: &grpc::Error) -> ErrorResponse {
     }
 }
 
-fn not_forwarded(error: &forward::Error) -> ErrorResponse {
+fn forward_error(error: &forward::Error) -> ErrorResponse {
     use forward::Error;
     let reason = match error {
         Error::Connect(_) => "backend_unreachable",
@@ -591,7 +593,7 @@ impl ErrorResponse {
     }
 
     /// The format of Argo CD's API (`error`, `code`, `message`), with all that is refused.
-    fn of_set(&self) -> serde_json::Value {
+    fn applicationset_body(&self) -> serde_json::Value {
         let refusals = self.refusals.iter().map(|refusal| {
             serde_json::json!({
                 "about": refusal.about.to_string(),
@@ -616,7 +618,7 @@ impl ErrorResponse {
 
     /// The gRPC status code.
     pub fn grpc(&self) -> Code {
-        self.grpc.unwrap_or_else(|| Code::of_status(self.status))
+        self.grpc.unwrap_or_else(|| Code::from_http_status(self.status))
     }
 
     /// The HTTP answer: JSON with reason and decision id, plain text in Argo CD's format, or a
@@ -643,7 +645,7 @@ impl ErrorResponse {
             }
             // The body has no id, so that it is identical for what does not exist and what is not
             // the caller's.
-            ErrorFormat::ApplicationSets => ("application/json", self.of_set().to_string()),
+            ErrorFormat::ApplicationSets => ("application/json", self.applicationset_body().to_string()),
             ErrorFormat::Argocd => ("text/plain; charset=utf-8", self.message.into_owned()),
         };
         let mut response = Response::new(Bytes::from(body + "\n"));

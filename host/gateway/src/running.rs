@@ -118,7 +118,7 @@ impl RunningGateway {
             .transpose()?;
         let sets = sets.map(Arc::new);
         let open = OpenExchanges::new(Arc::clone(&current), Arc::clone(&recorder));
-        helpers.spawn(Arc::clone(&open).follow());
+        helpers.spawn(Arc::clone(&open).run());
         let gateway = Gateway::new(
             Arc::clone(&current),
             Arc::clone(&recorder),
@@ -271,7 +271,7 @@ async fn services(
         grace,
     };
     let audit = Audit::start(Arc::clone(&store), clock.clone(), times, Arc::clone(&metrics.identity));
-    audit.listen(&sessions);
+    audit.record_closed_streams(&sessions);
     let endpoint = PlatformEndpoint::new(settings, clock.clone())?;
     let authorizer = Authorizer::new(settings, Arc::clone(&store), sessions.clone(), clock.clone())?;
     Ok(Some(Arc::new(KubernetesFrontState {

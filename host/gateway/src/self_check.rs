@@ -24,7 +24,7 @@ use tollgate_proxy::metrics::Metrics;
 
 pub mod accounts;
 pub mod applications;
-mod entered;
+mod cluster_reviewer;
 pub mod extras;
 pub mod grants;
 pub mod manifest;
@@ -152,8 +152,8 @@ async fn run(current: CurrentSnapshot, metrics: Arc<Metrics>, board: SharedRepor
             let plan = AgentPlan::of(&current.load_full());
             if plan != asked || is_due {
                 let verdicts = plan.ask().await;
-                say(&plan, &verdicts, &said);
-                metrics.impersonation(
+                log_changes(&plan, &verdicts, &said);
+                metrics.set_impersonation_grants(
                     verdicts
                         .iter()
                         .map(|(label, verdict)| (&**label, verdict.counts(&plan, label))),
@@ -253,7 +253,7 @@ impl AgentPlan {
             grants: ImpersonationGrants::default(),
         };
         let asked = self.clusters.entry(Arc::clone(&label)).or_insert_with(nothing);
-        asked.grants = std::mem::take(&mut asked.grants).and(grants);
+        asked.grants = std::mem::take(&mut asked.grants).union(grants);
         label
     }
 
@@ -328,7 +328,7 @@ impl ImpersonationVerdict {
 }
 
 /// Logs what was not logged already.
-fn say(
+fn log_changes(
     plan: &AgentPlan,
     verdicts: &BTreeMap<Arc<str>, ImpersonationVerdict>,
     before: &BTreeMap<Arc<str>, ImpersonationVerdict>,

@@ -35,7 +35,7 @@ use tollgate_state::source::{self, Source};
 
 mod state;
 
-use state::{StateLoad, StateLoader, StateParts, narrowed_rbac, pointers};
+use state::{StateLoad, StateLoader, StateParts, narrowed_rbac, same_pointers};
 
 /// Everything by which a request is decided. A request takes one snapshot and keeps it.
 #[derive(Debug)]
@@ -238,7 +238,7 @@ impl Loader {
         findings.extend(kubernetes.iter().flat_map(|front| front.agents.findings()));
         let agents = kubernetes.iter().flat_map(|front| front.agents.configurations());
         self.metrics.identity.configurations(agents);
-        self.metrics.set_aside(&state.resources.set_aside);
+        self.metrics.invalid_objects(&state.resources.invalid_objects);
         let parts = OtherParts {
             policy: policies.extensions,
             kubernetes,
@@ -272,7 +272,7 @@ impl Loader {
     ///
     /// # Errors
     /// The objects cannot be used.
-    pub fn clusters_alone(&self) -> Loaded<Arc<Clusters>> {
+    pub fn load_clusters(&self) -> Loaded<Arc<Clusters>> {
         let mut findings = Vec::new();
         let Some(resources) = take(self.state.source.load(), &mut findings) else {
             return Loaded::refused(findings);
@@ -362,7 +362,7 @@ impl Loader {
         self.report(part, &findings);
         if let Some(next) = next {
             let is_whole = !findings.iter().any(Diagnostic::is_error);
-            self.put(current, (&old, next), (part, is_whole));
+            self.publish(current, (&old, next), (part, is_whole));
         }
         findings
     }
@@ -408,7 +408,7 @@ impl Loader {
     /// from them; otherwise the index of Applications is the previous one.
     fn parts_from(&self, old: &Snapshot, resources: &Resources, findings: &mut Vec<Diagnostic>) -> (OtherParts, bool) {
         let mut parts = OtherParts::of(old);
-        self.of_resources(&old.resources, resources, &mut parts);
+        self.rebuild_changed(&old.resources, resources, &mut parts);
         let Some(front) = &mut parts.applications else {
             return (parts, true);
         };
@@ -434,12 +434,12 @@ impl Loader {
     }
 
     /// Remakes what depends on objects besides [`StateParts`], if those changed.
-    fn of_resources(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
-        let same = old.clusters == new.clusters && pointers(&old.cluster_configs, &new.cluster_configs);
+    fn rebuild_changed(&self, old: &Resources, new: &Resources, parts: &mut OtherParts) {
+        let same = old.clusters == new.clusters && same_pointers(&old.cluster_configs, &new.cluster_configs);
         if !same {
             parts.clusters = self.clusters(new, &parts.plugins, Some(&parts.clusters));
         }
-        let same = Arc::ptr_eq(&old.people, &new.people) && pointers(&old.agents, &new.agents);
+        let same = Arc::ptr_eq(&old.people, &new.people) && same_pointers(&old.agents, &new.agents);
         if let Some(front) = parts.kubernetes.as_mut().filter(|_| !same) {
             front.agents = Agents::build(new, Some(&front.agents));
         }
@@ -448,9 +448,14 @@ impl Loader {
     /// Puts a snapshot into force.
     ///
     /// - `is_whole`: whether it contains all of the loaded part.
-    fn put(&self, current: &CurrentSnapshot, (old, next): (&Snapshot, Snapshot), (part, is_whole): (ConfigPart, bool)) {
+    fn publish(
+        &self,
+        current: &CurrentSnapshot,
+        (old, next): (&Snapshot, Snapshot),
+        (part, is_whole): (ConfigPart, bool),
+    ) {
         self.metrics.generation(next.generation);
-        self.metrics.set_aside(&next.resources.set_aside);
+        self.metrics.invalid_objects(&next.resources.invalid_objects);
         let (part, generation) = (part.as_str(), next.generation);
         match (next.narrowed_by.is_some(), is_whole) {
             (true, _) => tracing::warn!(
@@ -596,13 +601,13 @@ fn is_same(one: &Snapshot, other: &Snapshot) -> bool {
         && agents(one) == agents(other)
         && one.resources.argocd_cm == other.resources.argocd_cm
         && one.resources.clusters == other.resources.clusters
-        && pointers(&one.resources.projects, &other.resources.projects)
-        && pointers(&one.resources.applications, &other.resources.applications)
+        && same_pointers(&one.resources.projects, &other.resources.projects)
+        && same_pointers(&one.resources.applications, &other.resources.applications)
 }
 
 fn targets() -> moka::sync::Cache<ExtensionAttributes, Arc<CallTarget>> {
     moka::sync::Cache::builder()
-        .weigher(|_, target: &Arc<CallTarget>| target.weight())
+        .weigher(|_, target: &Arc<CallTarget>| target.heap_size())
         .max_capacity(TARGETS)
         .build()
 }

@@ -8,13 +8,13 @@
 //! developer or an agent with a broken configuration gives none.
 
 mod agents;
-mod asked;
 mod authorizer;
+mod cache;
 mod embedded;
 pub mod endpoint;
 mod gateway_token;
 mod membership;
-mod memory;
+mod owned_query;
 #[cfg(test)]
 mod platform_stub;
 mod remote;
@@ -254,7 +254,7 @@ pub struct CredentialOwner {
 
 impl Error {
     /// Returns the owner of the refused credential, if it has one.
-    pub fn bearer(&self) -> Option<&CredentialOwner> {
+    pub fn credential_owner(&self) -> Option<&CredentialOwner> {
         match self {
             Self::Refused { bearer, .. } => bearer.as_deref(),
             Self::JobNotAllowed | Self::Unavailable { .. } => None,

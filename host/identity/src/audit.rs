@@ -26,17 +26,20 @@ use tollgate_core::attributes::Attributes;
 use tollgate_core::session::AccessType;
 
 mod buckets;
-mod few;
 mod row;
+mod row_quota;
 mod task;
 
 use buckets::{AggregationKey, Buckets, KeyLimits, TooManyKeys};
-use few::RowQuota;
 use row::Counting;
+use row_quota::RowQuota;
 
 /// Most kinds of read counted separately at once. Beyond that, reads are counted per session and
 /// agent.
-const READS: KeyLimits = KeyLimits { all: 10_000, each: 500 };
+const READS: KeyLimits = KeyLimits {
+    all: 10_000,
+    per_owner: 500,
+};
 
 /// Refusals of one session for one agent and reason that get rows of their own within a bucket's
 /// time. Further ones are counted, so that nobody can fill the disk with an expired credential.
@@ -47,11 +50,17 @@ const REFUSAL_ROWS_PER_SESSION: u32 = 200;
 
 /// Most kinds of refusal counted separately at once. Beyond that, refusals are counted per
 /// session and reason.
-const REFUSALS: KeyLimits = KeyLimits { all: 10_000, each: 50 };
+const REFUSALS: KeyLimits = KeyLimits {
+    all: 10_000,
+    per_owner: 50,
+};
 
 /// Most kinds of refusal of unknown callers counted separately at once. Beyond that, they are
 /// counted per reason, so that strangers cannot fill the disk.
-const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits { all: 100, each: 100 };
+const UNKNOWN_CALLER_LIMITS: KeyLimits = KeyLimits {
+    all: 100,
+    per_owner: 100,
+};
 
 /// Most rows written at once.
 const BATCH: usize = 250;
@@ -122,7 +131,7 @@ pub struct Audit {
     metrics: Arc<Metrics>,
     reads: Buckets,
     refusals: Buckets,
-    strangers: Buckets,
+    unknown_callers: Buckets,
     /// Limits the rows that refusals of one kind get.
     alone: RowQuota,
     /// As `alone`, for one session.
@@ -149,7 +158,7 @@ impl Audit {
             metrics,
             reads: Buckets::new(times.bucket, READS),
             refusals: Buckets::new(times.bucket, REFUSALS),
-            strangers: Buckets::new(times.bucket, UNKNOWN_CALLER_LIMITS),
+            unknown_callers: Buckets::new(times.bucket, UNKNOWN_CALLER_LIMITS),
             alone: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_KEY),
             alone_of_session: RowQuota::new(times.bucket, REFUSAL_ROWS_PER_SESSION),
             closed: Mutex::default(),
@@ -162,9 +171,9 @@ impl Audit {
     }
 
     /// Writes an event for each stream that `sessions` ends before its time.
-    pub fn listen(self: &Arc<Self>, sessions: &SessionRegistry) {
+    pub fn record_closed_streams(self: &Arc<Self>, sessions: &SessionRegistry) {
         let audit = Arc::downgrade(self);
-        sessions.on_closed(move |closed| {
+        sessions.on_stream_closed(move |closed| {
             if let Some(audit) = audit.upgrade() {
                 audit.closed(&closed);
             }
@@ -181,22 +190,22 @@ impl Audit {
     ///
     /// Cancel safe: a request that goes away may still be recorded.
     pub async fn access(&self, entry: AccessEntry<'_>) -> Result<(), store::Error> {
-        match row::counting(&entry) {
+        match row::aggregation(&entry) {
             Counting::Individual => self.alone(&entry).await,
-            Counting::Refusal(key) if self.is_left(&key) => self.alone(&entry).await,
+            Counting::Refusal(key) if self.has_row_left(&key) => self.alone(&entry).await,
             Counting::Refusal(key) => self.count(&self.refusals, key, &entry).await,
             Counting::Read(key) => self.count(&self.reads, key, &entry).await,
-            Counting::UnknownCaller(key) => self.count(&self.strangers, key, &entry).await,
+            Counting::UnknownCaller(key) => self.count(&self.unknown_callers, key, &entry).await,
         }
     }
 
     /// Whether a refusal may have a row of its own.
-    fn is_left(&self, key: &AggregationKey) -> bool {
+    fn has_row_left(&self, key: &AggregationKey) -> bool {
         let session = AggregationKey {
             owner: key.owner.clone(),
             what: String::new(),
         };
-        let now = self.clock.running();
+        let now = self.clock.uptime();
         self.alone.take(key.clone(), now) && self.alone_of_session.take(session, now)
     }
 
@@ -215,9 +224,9 @@ impl Audit {
         let mut pending = self.pending.lock().await;
         let now = self.clock.now();
         let closed = std::mem::take(&mut *self.closed.lock().unwrap_or_else(PoisonError::into_inner));
-        let counted = [&self.reads, &self.refusals, &self.strangers].map(|buckets| buckets.collect(now));
-        for few in [&self.alone, &self.alone_of_session] {
-            few.forget(self.clock.running());
+        let counted = [&self.reads, &self.refusals, &self.unknown_callers].map(|buckets| buckets.collect(now));
+        for row_quota in [&self.alone, &self.alone_of_session] {
+            row_quota.evict_expired(self.clock.uptime());
         }
         for event in closed.into_iter().chain(counted.into_iter().flatten()) {
             pending.insert(event.id, event);
@@ -253,13 +262,15 @@ impl Audit {
             Ok(ticket) => ticket,
             // There are few of these keys: reasons are a fixed list, and callers cannot make
             // sessions here.
-            Err(TooManyKeys) => buckets.count_always(row::rest_key(entry), now, || row::rest(entry, now)),
+            Err(TooManyKeys) => {
+                buckets.count_unlimited(row::overflow_key(entry), now, || row::overflow_event(entry, now))
+            }
         };
-        self.opened(buckets, ticket).await
+        self.ensure_stored(buckets, ticket).await
     }
 
     /// Waits until the bucket's row is on disk; whoever is first writes it.
-    async fn opened(&self, buckets: &Buckets, ticket: buckets::BucketEntry) -> Result<(), store::Error> {
+    async fn ensure_stored(&self, buckets: &Buckets, ticket: buckets::BucketEntry) -> Result<(), store::Error> {
         if ticket.opened.initialized() {
             return Ok(());
         }
@@ -271,7 +282,7 @@ impl Audit {
         };
         let opened = ticket.opened.get_or_try_init(open).await.copied();
         if opened.is_err() {
-            buckets.take_back(&ticket);
+            buckets.undo_count(&ticket);
         }
         opened
     }

@@ -22,6 +22,7 @@ mod account;
 pub mod agent;
 mod build;
 
+mod argocd_token;
 mod error;
 mod fetch;
 #[cfg(any(test, feature = "fuzz"))]
@@ -32,7 +33,6 @@ mod mapping;
 mod origin;
 mod presented;
 mod principal;
-mod session;
 mod sso;
 mod token;
 mod userinfo;
@@ -45,10 +45,10 @@ pub use principal::{CredentialTransport, Principal};
 use tollgate_core::principal::Kind;
 
 use crate::clock::Clock;
+use argocd_token::ArgocdTokenVerifier;
 use issuer::{Issuer, Verified};
 use presented::PresentedToken;
 use principal::VerifiedIdentity;
-use session::ArgocdTokenVerifier;
 use token::UnverifiedToken;
 
 /// How long a verified token is remembered, at most.
@@ -129,7 +129,7 @@ impl Authenticator {
         }
         let key = TokenKey::of(&credential);
         if let Some(remembered) = self.remembered.get(&key)
-            && self.clock.seconds() < remembered.until
+            && self.clock.unix_seconds() < remembered.until
         {
             return Ok(remembered.principal);
         }
@@ -170,8 +170,8 @@ impl Authenticator {
     async fn verify(&self, credential: &PresentedToken<'_>) -> Result<Verified, Error> {
         let token = UnverifiedToken::parse(&credential.token)?;
         match (token.issuer(), &self.sessions) {
-            (session::ISSUER, Some(sessions)) => {
-                let identity = sessions.verify(token, self.clock.seconds())?;
+            (argocd_token::ISSUER, Some(sessions)) => {
+                let identity = sessions.verify(token, self.clock.unix_seconds())?;
                 Ok(Verified {
                     identity,
                     fresh_for: None,
@@ -187,7 +187,7 @@ impl Authenticator {
     fn remember(&self, key: TokenKey, verified: Verified, credential: &PresentedToken<'_>) -> Arc<Principal> {
         let Verified { identity, fresh_for } = verified;
         let fresh_for = fresh_for.unwrap_or(VERIFIED_TOKEN_TTL).min(VERIFIED_TOKEN_TTL);
-        let mut until = self.clock.seconds().saturating_add_unsigned(fresh_for.as_secs());
+        let mut until = self.clock.unix_seconds().saturating_add_unsigned(fresh_for.as_secs());
         if let Some(end) = identity.expires_at {
             until = until.min(end);
         }

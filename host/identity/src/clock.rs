@@ -44,19 +44,19 @@ impl Clock {
     }
 
     /// Seconds since 1970.
-    pub fn seconds(&self) -> i64 {
+    pub fn unix_seconds(&self) -> i64 {
         self.now().as_second()
     }
 
     /// Time since the process started; never goes back.
-    pub fn running(&self) -> Duration {
+    pub fn uptime(&self) -> Duration {
         START.elapsed().saturating_add(self.ahead())
     }
 
     /// Waits for `time` by running time, regardless of wall time. Cancel safe.
     pub async fn sleep(&self, time: Duration) {
-        let end = self.running().saturating_add(time);
-        self.wait(|| end.saturating_sub(self.running())).await;
+        let end = self.uptime().saturating_add(time);
+        self.wait(|| end.saturating_sub(self.uptime())).await;
     }
 
     /// Waits until wall time is `end`; returns at once if it is past.
@@ -66,8 +66,8 @@ impl Clock {
     /// s. Cancel safe.
     pub async fn sleep_until(&self, end: Timestamp) {
         let left = || Duration::try_from(end.duration_since(self.now())).unwrap_or_default();
-        let latest = self.running().saturating_add(left());
-        self.wait(|| left().min(latest.saturating_sub(self.running())).min(RECHECK_INTERVAL))
+        let latest = self.uptime().saturating_add(left());
+        self.wait(|| left().min(latest.saturating_sub(self.uptime())).min(RECHECK_INTERVAL))
             .await;
     }
 

@@ -241,12 +241,12 @@ pub struct SessionRegistry {
     numbers: AtomicU64,
     on_closed: OnceLock<OnClosed>,
     /// Whether the store has been silent for longer than the grace period.
-    is_cut_off: AtomicBool,
+    is_store_unavailable: AtomicBool,
 }
 
 impl fmt::Debug for SessionRegistry {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Sessions")
+        f.debug_struct("SessionRegistry")
             .field("replica", &self.replica)
             .finish_non_exhaustive()
     }
@@ -274,17 +274,17 @@ impl SessionRegistry {
             replica: Uuid::now_v7(),
             numbers: AtomicU64::new(0),
             on_closed: OnceLock::new(),
-            is_cut_off: AtomicBool::new(false),
+            is_store_unavailable: AtomicBool::new(false),
         });
         let mut cursor = Cursor::default();
-        sessions.learn(&mut cursor).await?;
+        sessions.apply_new_revocations(&mut cursor).await?;
         task::spawn(&sessions, cursor, grace);
         Ok(sessions)
     }
 
     /// Sets the listener that hears once of every stream and tunnel that is ended before its
     /// time. It must not block. Only the first call has an effect.
-    pub fn on_closed(&self, hear: impl Fn(ClosedStream) + Send + Sync + 'static) {
+    pub fn on_stream_closed(&self, hear: impl Fn(ClosedStream) + Send + Sync + 'static) {
         if self.on_closed.set(Box::new(hear)).is_err() {
             tracing::warn!("streams that are closed are heard of already");
         }
@@ -297,31 +297,31 @@ impl SessionRegistry {
     /// # Errors
     /// The session was revoked, its credential has expired, or the store has been silent for too
     /// long to tell.
-    pub fn enter(self: &Arc<Self>, access: &AccessGrant, what: NewExchange) -> Result<ExchangeGuard, EndReason> {
-        self.enter_as(access.into(), what)
+    pub fn register(self: &Arc<Self>, access: &AccessGrant, what: NewExchange) -> Result<ExchangeGuard, EndReason> {
+        self.register_as(access.into(), what)
     }
 
-    /// As [`SessionRegistry::enter`].
-    pub fn enter_as(
+    /// As [`SessionRegistry::register`].
+    pub fn register_as(
         self: &Arc<Self>,
         holder: SessionHolder<'_>,
         what: NewExchange,
     ) -> Result<ExchangeGuard, EndReason> {
         let number = self.numbers.fetch_add(1, Ordering::Relaxed);
         let is_stream = what.kind != ExchangeKind::Request;
-        let switch = self.table.enter(&holder, what, number, self.clock.now())?;
+        let end_trigger = self.table.register(&holder, what, number, self.clock.now())?;
         if is_stream {
             self.metrics.open_streams.inc();
         }
         let entered = ExchangeGuard {
-            switch,
+            end_trigger,
             sessions: self.clone(),
             session: holder.session.clone(),
             number,
         };
         // INVARIANT: this is checked after the exchange is in the table, so that it is either
         // refused here or ended by `cut_off`.
-        if self.is_cut_off() {
+        if self.is_store_unavailable() {
             return Err(EndReason::StoreUnavailable);
         }
         Ok(entered)
@@ -329,21 +329,21 @@ impl SessionRegistry {
 
     /// Whether the store has been silent for longer than the grace period, so that any session
     /// may have been revoked.
-    pub fn is_cut_off(&self) -> bool {
-        self.is_cut_off.load(Ordering::SeqCst)
+    pub fn is_store_unavailable(&self) -> bool {
+        self.is_store_unavailable.load(Ordering::SeqCst)
     }
 
     /// Ends everything that is open here, and refuses new exchanges.
-    fn cut_off(&self) {
-        self.is_cut_off.store(true, Ordering::SeqCst);
+    fn fail_closed(&self) {
+        self.is_store_unavailable.store(true, Ordering::SeqCst);
         let now = self.clock.now();
         let ended = self.table.end_all(now);
         self.close(ended, EndReason::StoreUnavailable, now);
     }
 
     /// Lets exchanges in again, once the store has told of everything that happened meanwhile.
-    fn caught_up(&self) {
-        self.is_cut_off.store(false, Ordering::SeqCst);
+    fn resume(&self) {
+        self.is_store_unavailable.store(false, Ordering::SeqCst);
     }
 
     /// Whether a session was revoked, as far as this process knows.
@@ -358,9 +358,9 @@ impl SessionRegistry {
     /// The store failed; nothing is revoked.
     pub async fn revoke(&self, session: &SessionId, about: &SessionOwner, by: &Actor) -> Result<u32, store::Error> {
         let now = self.clock.now();
-        let until = self.end_of(session, now).await?;
+        let until = self.expiry_of(session, now).await?;
         let revocation = self.store.revoke(session, (until, now), by, about).await?;
-        Ok(self.shut_out(session, revocation.until))
+        Ok(self.apply_revocation(session, revocation.until))
     }
 
     /// Returns a page of the sessions active within [`ACTIVE_WINDOW`], and the key after which the next
@@ -388,7 +388,7 @@ impl SessionRegistry {
             .last()
             .filter(|_| is_full)
             .map(|row| (row.session.clone(), row.agent_id));
-        let mut here = self.table.here(owned, self.replica, now);
+        let mut here = self.table.local_sessions(owned, self.replica, now);
         here.retain(|here| {
             let key = (here.row.session.as_str(), here.row.agent_id);
             let is_behind = |other: &ActiveSessionCursor| key > (other.0.as_str(), other.1);
@@ -409,8 +409,8 @@ impl SessionRegistry {
     /// The store failed.
     pub async fn at_work(&self, sessions: &[String]) -> Result<HashSet<String>, store::Error> {
         let since = before(self.clock.now(), ACTIVE_WINDOW);
-        let mut found: HashSet<_> = self.store.seen_since(since, sessions).await?.into_iter().collect();
-        let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.uses(&id).is_empty());
+        let mut found: HashSet<_> = self.store.active_since(since, sessions).await?.into_iter().collect();
+        let is_here = |text: &&String| SessionId::parse(text).is_some_and(|id| !self.table.owners_here(&id).is_empty());
         found.extend(sessions.iter().filter(is_here).cloned());
         Ok(found)
     }
@@ -440,9 +440,9 @@ impl SessionRegistry {
     ///
     /// # Errors
     /// The store failed.
-    pub async fn used(&self, session: &SessionId) -> Result<Vec<SessionOwner>, store::Error> {
-        let mut uses = self.table.uses(session);
-        for row in self.store.seen_of(session).await? {
+    pub async fn owners_of(&self, session: &SessionId) -> Result<Vec<SessionOwner>, store::Error> {
+        let mut uses = self.table.owners_here(session);
+        for row in self.store.activity_of(session).await? {
             let about = SessionOwner {
                 user: row.user,
                 agent_id: Some(row.agent_id),
@@ -466,22 +466,22 @@ impl SessionRegistry {
     /// # Errors
     /// The store failed.
     pub async fn flush(&self) -> Result<(), store::Error> {
-        let rows = self.table.changed(self.replica, self.clock.now());
+        let rows = self.table.take_changed(self.replica, self.clock.now());
         let mut sent = Ok(());
         for rows in rows.chunks(ROWS_PER_TRANSACTION) {
             if sent.is_ok() {
-                sent = task::answer(task::STORE_TIMEOUT, self.store.seen(rows)).await;
+                sent = task::with_timeout(task::STORE_TIMEOUT, self.store.seen(rows)).await;
             }
             match &sent {
-                Ok(()) => self.table.told(rows),
-                Err(_) => self.table.keep(rows),
+                Ok(()) => self.table.reported(rows),
+                Err(_) => self.table.mark_changed(rows),
             }
         }
         sent
     }
 
     /// When a session expires; its revocation must be kept until then.
-    async fn end_of(&self, session: &SessionId, now: Timestamp) -> Result<Timestamp, store::Error> {
+    async fn expiry_of(&self, session: &SessionId, now: Timestamp) -> Result<Timestamp, store::Error> {
         let id = Uuid::parse_str(session.id()).ok();
         let end = match (session.access_type(), id) {
             (AccessType::PersonalAccessToken, Some(id)) => self.store.token(id).await?.map(|one| one.expires_at),
@@ -493,7 +493,7 @@ impl SessionRegistry {
     }
 
     /// Refuses a session from now on and ends everything it has open here.
-    fn shut_out(&self, session: &SessionId, until: Timestamp) -> u32 {
+    fn apply_revocation(&self, session: &SessionId, until: Timestamp) -> u32 {
         let now = self.clock.now();
         if !self.is_revoked(session) {
             self.metrics.revocations.inc();
@@ -506,7 +506,7 @@ impl SessionRegistry {
     fn close(&self, ended: Vec<EndedExchange>, ending: EndReason, now: Timestamp) -> u32 {
         let mut streams = 0_u32;
         for EndedExchange { session, user, open } in ended {
-            open.switch.end(ending);
+            open.end_trigger.end(ending);
             if open.kind == ExchangeKind::Request {
                 continue;
             }
@@ -551,7 +551,7 @@ impl From<&OpenExchange> for OpenStream {
 /// Proof that an exchange was let in. Dropping it marks the exchange as ended.
 #[derive(Debug)]
 pub struct ExchangeGuard {
-    switch: Arc<EndTrigger>,
+    end_trigger: Arc<EndTrigger>,
     sessions: Arc<SessionRegistry>,
     session: SessionId,
     number: u64,
@@ -560,19 +560,19 @@ pub struct ExchangeGuard {
 impl ExchangeGuard {
     /// The signal that ends the exchange before its time.
     pub fn ending(&self) -> EndSignal {
-        EndSignal::new(&self.switch)
+        EndSignal::new(&self.end_trigger)
     }
 
     /// What ends it.
-    pub fn switch(&self) -> &Arc<EndTrigger> {
-        &self.switch
+    pub fn end_trigger(&self) -> &Arc<EndTrigger> {
+        &self.end_trigger
     }
 
     /// Ends the exchange and records that. Returns whether it had not been ended before.
     pub fn end(&self, ending: EndReason) -> bool {
         let now = self.sessions.clock.now();
         let Some(ended) = self.sessions.table.end(&self.session, self.number, now) else {
-            return self.switch.end(ending);
+            return self.end_trigger.end(ending);
         };
         self.sessions.close(vec![ended], ending, now);
         true
@@ -582,12 +582,12 @@ impl ExchangeGuard {
 impl Drop for ExchangeGuard {
     fn drop(&mut self) {
         let Self {
-            switch: _,
+            end_trigger: _,
             sessions,
             session,
             number,
         } = self;
-        let left = sessions.table.leave(session, *number, sessions.clock.now());
+        let left = sessions.table.deregister(session, *number, sessions.clock.now());
         if left.is_some_and(|open| open.kind != ExchangeKind::Request) {
             sessions.metrics.open_streams.dec();
         }

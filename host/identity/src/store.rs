@@ -116,7 +116,7 @@ pub enum Error {
 
 /// The tokens, sessions, revocations and audit events of one database.
 ///
-/// Every method is one transaction, except [`Self::forget_before`]; `Ok` means that it is on
+/// Every method is one transaction, except [`Self::delete_expired`]; `Ok` means that it is on
 /// disk. A change is made even if its caller goes away. Dropping the store closes its connections
 /// once all waiting changes are made.
 pub struct Store {
@@ -201,7 +201,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn used_token(&self, id: Uuid, at: Timestamp) -> Result<(), Error> {
+    pub async fn record_token_use(&self, id: Uuid, at: Timestamp) -> Result<(), Error> {
         self.change(Change::TokenUsed { id, at }).await
     }
 
@@ -308,15 +308,15 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn reached_time(&self) -> Result<Option<Timestamp>, Error> {
-        read::reached_time(&self.database).await
+    pub async fn time_watermark(&self) -> Result<Option<Timestamp>, Error> {
+        read::time_watermark(&self.database).await
     }
 
     /// Stores the time that is assumed when rows are removed.
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn reach_time(&self, time: Timestamp) -> Result<(), Error> {
+    pub async fn advance_time_watermark(&self, time: Timestamp) -> Result<(), Error> {
         self.change(Change::TimeWatermark(time)).await
     }
 
@@ -376,7 +376,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn seen_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
+    pub async fn active_since(&self, since: Timestamp, sessions: &[String]) -> Result<Vec<String>, Error> {
         seen::since(&self.database, since, sessions).await
     }
 
@@ -385,7 +385,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn seen_of(&self, session: &SessionId) -> Result<Vec<ActiveSession>, Error> {
+    pub async fn activity_of(&self, session: &SessionId) -> Result<Vec<ActiveSession>, Error> {
         seen::of(&self.database, session).await
     }
 
@@ -423,7 +423,7 @@ impl Store {
     ///
     /// # Errors
     /// [`Error::Failed`].
-    pub async fn forget_before(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
+    pub async fn delete_expired(&self, audit: Timestamp, now: Timestamp) -> Result<(), Error> {
         for old in change::ExpiredRows::all(audit, now) {
             while let ChangeOutcome::Rows(rows) = self.writer.change(Change::DeleteExpired(old)).await? {
                 if rows < change::ROWS_PER_TRANSACTION {

@@ -26,7 +26,7 @@ pub struct Budget {
     /// Bytes the guest may hand to the host in one go.
     pub data_bytes: usize,
     /// Time its own code may run, where that is less than the wall time.
-    pub processor: Duration,
+    pub cpu_time: Duration,
 }
 
 impl Default for Budget {
@@ -37,7 +37,7 @@ impl Default for Budget {
             host_calls: 256,
             log_bytes: 8 << 10,
             data_bytes: 256 << 10,
-            processor: Duration::from_millis(100),
+            cpu_time: Duration::from_millis(100),
         }
     }
 }
@@ -51,16 +51,16 @@ impl Budget {
             host_calls: 4096,
             log_bytes: 8 << 10,
             data_bytes: 2 << 20,
-            processor: Duration::from_secs(1),
+            cpu_time: Duration::from_secs(1),
         }
     }
 
     /// The budget of the one call at load, which may take longer. The effective limit is the time
     /// of its own code, so that a busy machine does not make a working plugin fail to load.
-    pub(super) fn for_plan(self) -> Self {
+    pub(super) fn for_load(self) -> Self {
         Self {
             time: self.time.max(Duration::from_secs(30)),
-            processor: self.processor.max(Duration::from_secs(5)),
+            cpu_time: self.cpu_time.max(Duration::from_secs(5)),
             ..self
         }
     }
@@ -109,7 +109,7 @@ impl HostState {
 
     /// Like [`Self::provider`], but counts a host call.
     pub(super) fn provider_call(&mut self) -> wasmtime::Result<&mut CallState> {
-        self.host_call()?;
+        self.count_host_call()?;
         self.provider()
     }
 
@@ -129,7 +129,7 @@ impl HostState {
     }
 
     /// Counts one host call.
-    pub(super) fn host_call(&mut self) -> wasmtime::Result<()> {
+    pub(super) fn count_host_call(&mut self) -> wasmtime::Result<()> {
         match self.host_calls_left.checked_sub(1) {
             Some(left) => {
                 self.host_calls_left = left;
@@ -198,7 +198,7 @@ pub(super) fn store(
         host_calls_left: budget.host_calls,
         memory_bytes_left: budget.memory_bytes,
         deadline: Instant::now() + budget.time,
-        ticks_left: u32::try_from(budget.processor.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u32::MAX),
+        ticks_left: u32::try_from(budget.cpu_time.as_millis() / EPOCH_TICK.as_millis()).unwrap_or(u32::MAX),
         granted,
         wasi: None,
         provider,

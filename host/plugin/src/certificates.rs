@@ -60,7 +60,7 @@ pub fn certificates(what: &'static str, pem: &str) -> Result<Vec<CertificateDer<
 ///
 /// # Errors
 /// Those of [`certificates`], and [`Error::Rustls`] for a certificate that is no authority.
-pub fn own_roots(pem: &str) -> Result<Arc<RootCertStore>, Error> {
+pub fn roots_from_pem(pem: &str) -> Result<Arc<RootCertStore>, Error> {
     let mut roots = RootCertStore::empty();
     for certificate in certificates("certificateAuthority", pem)? {
         roots.add(certificate)?;

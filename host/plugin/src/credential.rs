@@ -93,7 +93,7 @@ impl Token {
     /// not zeroize: make it per request and let it go.
     #[must_use]
     pub fn to_authorization(&self) -> Option<HeaderValue> {
-        sensitive("Bearer ", self.expose())
+        sensitive_header_value("Bearer ", self.expose())
     }
 }
 
@@ -105,7 +105,7 @@ impl fmt::Debug for Token {
 
 /// A header value made of a prefix and a secret, without leaving a copy in memory. `None` if a
 /// header cannot carry it.
-pub fn sensitive(prefix: &str, secret: &str) -> Option<HeaderValue> {
+pub fn sensitive_header_value(prefix: &str, secret: &str) -> Option<HeaderValue> {
     let mut text = zeroize::Zeroizing::new(Vec::with_capacity(prefix.len() + secret.len()));
     text.extend_from_slice(prefix.as_bytes());
     text.extend_from_slice(secret.as_bytes());
@@ -169,16 +169,16 @@ pub struct Credential {
 impl Credential {
     /// A cacheable credential that is only a token, without a known expiry.
     #[must_use]
-    pub fn of_token(token: Token) -> Self {
+    pub fn from_token(token: Token) -> Self {
         Self {
             token: Some(token),
-            ..Self::empty()
+            ..Self::anonymous()
         }
     }
 
     /// An anonymous credential: it presents nothing to the cluster.
     #[must_use]
-    pub fn empty() -> Self {
+    pub fn anonymous() -> Self {
         Self {
             token: None,
             certificate: None,
@@ -193,7 +193,7 @@ impl Credential {
 
     /// Whether both present the same to the cluster. Expiry, revocation and warnings are ignored.
     #[must_use]
-    pub fn shows_the_same(&self, other: &Self) -> bool {
+    pub fn authenticates_like(&self, other: &Self) -> bool {
         same_token(self, other) && same_certificate(self, other) && same_headers(self, other) && same_basic(self, other)
     }
 }
@@ -331,7 +331,7 @@ pub trait Mint: Send + Sync + 'static {
 /// Whether a cluster's answer means that it rejects the credential. Only 401 does: a 403 is the
 /// normal answer of its RBAC to a known caller.
 #[must_use]
-pub fn is_refusal(status: StatusCode) -> bool {
+pub fn is_unauthorized(status: StatusCode) -> bool {
     status == StatusCode::UNAUTHORIZED
 }
 

@@ -39,9 +39,9 @@ pub(super) fn check(edits: Vec<wit::Edit>) -> Result<Vec<Edit>, InvalidOutput> {
     edits
         .into_iter()
         .map(|edit| match edit {
-            wit::Edit::Remove(name) => Ok(Edit::Remove(own_name(&name)?)),
-            wit::Edit::Set((name, value)) => Ok(Edit::Set(own_name(&name)?, own_value(&value)?)),
-            wit::Edit::Append((name, value)) => Ok(Edit::Append(own_name(&name)?, own_value(&value)?)),
+            wit::Edit::Remove(name) => Ok(Edit::Remove(editable_name(&name)?)),
+            wit::Edit::Set((name, value)) => Ok(Edit::Set(editable_name(&name)?, editable_value(&value)?)),
+            wit::Edit::Append((name, value)) => Ok(Edit::Append(editable_name(&name)?, editable_value(&value)?)),
         })
         .collect()
 }
@@ -75,14 +75,17 @@ pub(super) fn check_plan(plan: wit::Plan) -> Result<HeaderPlan, InvalidOutput> {
     bound_count(set.len(), SET_MOST)?;
     let names: usize = remove.iter().chain(&remove_prefixes).map(String::len).sum();
     bound_bytes(names + set.iter().map(|(name, value)| name.len() + value.len()).sum::<usize>())?;
-    let remove = remove.iter().map(|name| own_name(name)).collect::<Result<_, _>>()?;
+    let remove = remove
+        .iter()
+        .map(|name| editable_name(name))
+        .collect::<Result<_, _>>()?;
     let remove_prefixes = remove_prefixes
         .iter()
-        .map(|prefix| own_prefix(prefix))
+        .map(|prefix| editable_prefix(prefix))
         .collect::<Result<_, _>>()?;
     let set = set
         .iter()
-        .map(|(name, value)| Ok((own_name(name)?, own_value(value)?)))
+        .map(|(name, value)| Ok((editable_name(name)?, editable_value(value)?)))
         .collect::<Result<_, _>>()?;
     Ok(HeaderPlan::new(remove, remove_prefixes, set))
 }
@@ -97,7 +100,7 @@ pub(super) fn check_refusal(refusal: &wit::Refusal) -> Result<(StatusCode, Strin
     }
 }
 
-fn own_name(name: &str) -> Result<HeaderName, InvalidOutput> {
+fn editable_name(name: &str) -> Result<HeaderName, InvalidOutput> {
     let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| InvalidOutput::HeaderName)?;
     if is_host_owned(&name) {
         Err(InvalidOutput::ForbiddenHeader(name))
@@ -106,11 +109,11 @@ fn own_name(name: &str) -> Result<HeaderName, InvalidOutput> {
     }
 }
 
-fn own_value(value: &[u8]) -> Result<HeaderValue, InvalidOutput> {
+fn editable_value(value: &[u8]) -> Result<HeaderValue, InvalidOutput> {
     HeaderValue::from_bytes(value).map_err(|_| InvalidOutput::HeaderValue)
 }
 
-fn own_prefix(prefix: &str) -> Result<String, InvalidOutput> {
+fn editable_prefix(prefix: &str) -> Result<String, InvalidOutput> {
     if prefix.len() < PREFIX_LEAST_BYTES {
         return Err(InvalidOutput::ShortPrefix(PREFIX_LEAST_BYTES));
     }

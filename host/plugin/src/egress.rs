@@ -13,25 +13,25 @@
 //! is ignored. No log line or error contains a query, header value or body.
 
 mod address;
+mod allow_list;
 mod body;
+mod client;
 mod entry;
 mod error;
 mod network;
-mod pace;
+mod rate_limit;
 mod request;
-mod rules;
-mod sender;
 mod target;
 mod tls;
 
 pub use address::AddressScope;
+pub use allow_list::EgressAllowList;
 pub use body::{MAX_RESPONSE_BODY_BYTES, Response};
+pub use client::EgressClient;
 pub use entry::{AllowedHost, EntryError, HostPortPattern};
 pub use error::{Denied, DenyCode, EgressStage, Error};
 pub use network::{Network, Stream, SystemNetwork};
 pub use request::{MAX_REQUEST_BODY_BYTES, Method, Request};
-pub use rules::EgressAllowList;
-pub use sender::EgressClient;
 pub use target::Target;
 
 #[cfg(test)]

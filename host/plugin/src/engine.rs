@@ -50,7 +50,7 @@ pub(super) struct PluginEngine {
     /// Slots in use over all plugins.
     pub(super) slots: Semaphore,
     /// Slots one plugin may use, so that no plugin can take another's.
-    pub(super) share: usize,
+    pub(super) plugin_slots: usize,
 }
 
 impl PluginEngine {
@@ -58,8 +58,8 @@ impl PluginEngine {
     /// says otherwise.
     pub(super) fn start(wanted: Allocation) -> Result<Arc<Self>, Error> {
         let workers = std::thread::available_parallelism().map_or(2, usize::from);
-        let share = (workers * 2).clamp(8, 64);
-        let slots = share * PLUGINS_MOST + SPARE_SLOTS;
+        let plugin_slots = (workers * 2).clamp(8, 64);
+        let slots = plugin_slots * PLUGINS_MOST + SPARE_SLOTS;
         let pooled = if wanted == Allocation::Pool && fits(slots) {
             pool(slots)
         } else {
@@ -69,12 +69,12 @@ impl PluginEngine {
             Some(engine) => (engine, Allocation::Pool),
             None => (on_demand().map_err(Error::Engine)?, Allocation::OnDemand),
         };
-        tick(&engine)?;
+        start_epoch_ticker(&engine)?;
         Ok(Arc::new(Self {
             engine,
             allocation,
             slots: Semaphore::new(slots),
-            share,
+            plugin_slots,
         }))
     }
 }
@@ -134,7 +134,7 @@ fn config() -> Config {
 }
 
 /// Counts time until the engine is gone.
-fn tick(engine: &Engine) -> Result<(), Error> {
+fn start_epoch_ticker(engine: &Engine) -> Result<(), Error> {
     let engine = engine.weak();
     let count = move || {
         while let Some(engine) = engine.upgrade() {

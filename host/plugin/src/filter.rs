@@ -76,17 +76,17 @@ impl Guest {
     /// Asks for the static plans.
     async fn plan(&self, config: &str) -> Result<Result<wit::Plans, String>, CallError> {
         let sandbox = &self.sandbox;
-        let budget = sandbox.budget().for_plan();
+        let budget = sandbox.budget().for_load();
         let work = async {
             let mut store = sandbox.store(budget, None);
-            let entered = sandbox.enter(&mut store).await;
+            let entered = sandbox.instantiate(&mut store).await;
             let plans = match entered.and_then(|instance| self.exports.load(&mut store, &instance)) {
                 Ok(guest) => guest.call_plan(&mut store, config).await,
                 Err(error) => Err(error),
             };
             plans.map_err(|error| sandbox.classify(&error, store.data(), budget))
         };
-        sandbox.bounded(budget, work).await
+        sandbox.run_with_limits(budget, work).await
     }
 
     /// Asks what to do with a message.
@@ -95,7 +95,7 @@ impl Guest {
         let budget = sandbox.budget();
         let work = async {
             let mut store = sandbox.store(budget, None);
-            let entered = sandbox.enter(&mut store).await;
+            let entered = sandbox.instantiate(&mut store).await;
             let guest = entered.and_then(|instance| self.exports.load(&mut store, &instance));
             let verdict = match (guest, message) {
                 (Ok(guest), Message::Request(request)) => guest.call_filter_request(&mut store, config, request).await,
@@ -106,7 +106,7 @@ impl Guest {
             };
             verdict.map_err(|error| sandbox.classify(&error, store.data(), budget))
         };
-        sandbox.bounded(budget, work).await
+        sandbox.run_with_limits(budget, work).await
     }
 }
 
@@ -118,7 +118,7 @@ impl HeaderFilter {
         config: String,
         extensions: Vec<String>,
     ) -> Result<Self, StartError> {
-        let exports = GuestIndices::new(sandbox.code()).map_err(StartError::World)?;
+        let exports = GuestIndices::new(sandbox.instance_pre()).map_err(StartError::World)?;
         let guest = Guest { sandbox, exports };
         let plans = guest
             .plan(&config)
@@ -207,13 +207,13 @@ impl HeaderFilter {
     /// # Errors
     /// [`CallError`]; each denies this request and nothing else.
     pub async fn filter_request(&self, context: &FilterContext<'_>, headers: &mut HeaderMap) -> Result<(), CallError> {
-        let fields = pick(&self.manifest.request_fields, headers);
+        let fields = selected_fields(&self.manifest.request_fields, headers);
         let message = Message::Request(wit::Request {
             context: self.context(context),
             fields,
         });
         let verdict = self.guest.filter(&self.config, &message).await?;
-        self.conclude(verdict, headers)
+        self.apply_verdict(verdict, headers)
     }
 
     /// Lets the guest edit a response head. On an error, `headers` are unchanged.
@@ -228,7 +228,7 @@ impl HeaderFilter {
         status: StatusCode,
         headers: &mut HeaderMap,
     ) -> Result<(), CallError> {
-        let fields = pick(&self.manifest.response_fields, headers);
+        let fields = selected_fields(&self.manifest.response_fields, headers);
         let context = self.context(context);
         let message = Message::Response(wit::Response {
             context,
@@ -236,10 +236,10 @@ impl HeaderFilter {
             fields,
         });
         let verdict = self.guest.filter(&self.config, &message).await?;
-        self.conclude(verdict, headers)
+        self.apply_verdict(verdict, headers)
     }
 
-    fn conclude(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
+    fn apply_verdict(&self, verdict: Verdict, headers: &mut HeaderMap) -> Result<(), CallError> {
         let plugin = || self.manifest.name.clone();
         let lie = |lie: InvalidOutput| CallError::InvalidOutput { plugin: plugin(), lie };
         match verdict {
@@ -301,7 +301,7 @@ pub(super) enum StartError {
 }
 
 /// The named fields of a message, in the manifest's order.
-fn pick(names: &[HeaderName], headers: &HeaderMap) -> Vec<wit::Field> {
+fn selected_fields(names: &[HeaderName], headers: &HeaderMap) -> Vec<wit::Field> {
     names
         .iter()
         .flat_map(|name| {

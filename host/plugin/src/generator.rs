@@ -38,7 +38,7 @@ pub struct Generator {
     origin: CodeOrigin,
     sandbox: Sandbox,
     exports: GuestIndices,
-    outside: HostServices,
+    services: HostServices,
     /// The configuration in the operator's grant, canonical.
     config: String,
     terms: Arc<ResolvedPermissions>,
@@ -67,9 +67,9 @@ impl Generator {
         (grant, config, secret): (Grant, &Value, Option<String>),
         world: &World,
     ) -> Result<(Self, Vec<String>), Vec<String>> {
-        let exports = GuestIndices::new(sandbox.code());
+        let exports = GuestIndices::new(sandbox.instance_pre());
         let exports = exports.map_err(|error| vec![format!("the component does not fit its world: {error:#}")])?;
-        let findings = ConfigSchema::of(&manifest).findings(config);
+        let findings = ConfigSchema::of(&manifest).violations(config);
         if !findings.is_empty() {
             return Err(findings);
         }
@@ -81,7 +81,7 @@ impl Generator {
             origin,
             sandbox,
             exports,
-            outside: HostServices {
+            services: HostServices {
                 rules: Arc::new(grant.rules),
                 sender,
                 ambient,
@@ -127,7 +127,7 @@ impl Generator {
     }
 
     async fn check(&self) -> Result<Vec<String>, MintError> {
-        let budget = self.sandbox.budget().for_plan();
+        let budget = self.sandbox.budget().for_load();
         let call = self.call(Phase::Check, SecretValues::default());
         let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
@@ -188,7 +188,7 @@ impl Generator {
 
     fn call(&self, phase: Phase, material: SecretValues) -> Box<CallState> {
         let held = (Arc::clone(&self.terms), Arc::new(material));
-        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.outside.clone());
+        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.services.clone());
         // Answers are parameters, and no credentials; known secrets are cut out of
         // them all the same.
         call.reveals = true;
@@ -209,7 +209,7 @@ impl Generator {
 fn parameters(text: &str, call: &CallState) -> Result<Map<String, Value>, MintError> {
     let lie = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.lie", why);
     let mut bytes = text.as_bytes().to_vec();
-    call.redactor.cut(&mut bytes, b"***");
+    call.redactor.replace_secrets(&mut bytes, b"***");
     match serde_json::from_slice(&bytes) {
         Ok(Value::Object(parameters)) => Ok(parameters),
         Ok(_) => Err(lie("a set of parameters is no JSON object")),

@@ -56,12 +56,12 @@ impl Log {
 
 impl log::Host for HostState {
     fn write(&mut self, level: log::Level, message: String) -> wasmtime::Result<()> {
-        self.host_call()?;
+        self.count_host_call()?;
         if self.log_bytes_left == 0 {
             return Ok(());
         }
         let line = match self.provider_if_any() {
-            Some(call) => call.redactor.line(&message, self.log_bytes_left),
+            Some(call) => call.redactor.redact_line(&message, self.log_bytes_left),
             None => one_line(&message, self.log_bytes_left),
         };
         self.log_bytes_left -= line.len();
@@ -80,17 +80,17 @@ impl log::Host for HostState {
 
 impl clock::Host for HostState {
     fn now(&mut self) -> wasmtime::Result<u64> {
-        self.host_call()?;
+        self.count_host_call()?;
         let now = self
             .provider_if_any()
-            .map_or_else(jiff::Timestamp::now, |call| call.outside.clock.now());
+            .map_or_else(jiff::Timestamp::now, |call| call.services.clock.now());
         Ok(u64::try_from(now.as_millisecond()).unwrap_or(0))
     }
 }
 
 impl random::Host for HostState {
     fn bytes(&mut self, len: u32) -> wasmtime::Result<Vec<u8>> {
-        self.host_call()?;
+        self.count_host_call()?;
         if len > RANDOM_BYTES_MOST {
             return Err(wasmtime::Error::msg("too many random bytes"));
         }

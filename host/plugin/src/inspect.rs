@@ -217,7 +217,7 @@ pub fn inspect(file: &Path) -> io::Result<Inspection> {
         let export = manifest.world.export();
         if !exports.iter().any(|name| name.split('@').next() == Some(export)) {
             let message = format!("the component does not export `{export}`, which its world demands");
-            diagnostics.push(Diagnostic::error(manifest.places.world.clone(), message));
+            diagnostics.push(Diagnostic::error(manifest.locations.world.clone(), message));
         }
     }
     let summary = manifest.as_ref().map(ManifestSummary::new);
@@ -253,7 +253,7 @@ fn manifest_beside(file: &Path, sha256: &str, diagnostics: &mut Vec<Diagnostic>)
             "the component's digest is `{sha256}`, its manifest says `{}`",
             manifest.sha256
         );
-        diagnostics.push(Diagnostic::error(manifest.places.sha256.clone(), message));
+        diagnostics.push(Diagnostic::error(manifest.locations.sha256.clone(), message));
     }
     Some(manifest)
 }

@@ -142,7 +142,7 @@ impl Runtime {
             world: &self.world,
             only,
         };
-        let (entries, mut diagnostics) = match in_own_thread(|| loader.load(before.unwrap_or(&nothing))) {
+        let (entries, mut diagnostics) = match block_on_new_thread(|| loader.load(before.unwrap_or(&nothing))) {
             Ok(loaded) => loaded,
             Err(error) => {
                 let finding = Diagnostic::error(None, format!("plugins cannot be loaded: {error}"));
@@ -193,7 +193,7 @@ fn default_cache() -> PathBuf {
 
 /// Runs async work to completion on its own thread, so it can be called inside or outside an async
 /// runtime.
-pub fn in_own_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
+pub fn block_on_new_thread<F: Future<Output: Send>>(work: impl FnOnce() -> F + Send) -> std::io::Result<F::Output> {
     let run = || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
         Ok(runtime.block_on(work()))

@@ -33,7 +33,7 @@ const MANIFEST_MOST_BYTES: u64 = 256 << 10;
 pub(super) struct LoadedPlugin {
     pub(super) plugin: Plugin,
     /// The files, by digest: unchanged files are not loaded again.
-    made_of: FileDigests,
+    digests: FileDigests,
 }
 
 /// A plugin of some world.
@@ -97,8 +97,8 @@ impl Loader<'_> {
         let Some(directory) = &self.config.directory else {
             return (entries, diagnostics);
         };
-        let pairs = match pairs(directory) {
-            Ok(pairs) => pairs,
+        let plugin_files = match plugin_files(directory) {
+            Ok(plugin_files) => plugin_files,
             Err(error) => {
                 let message = format!("cannot read the plugins folder: {error}");
                 diagnostics.push(Diagnostic::error(
@@ -108,8 +108,8 @@ impl Loader<'_> {
                 return (previous.clone(), diagnostics);
             }
         };
-        self.unused_grants(&pairs, &mut diagnostics);
-        for (name, pair) in pairs {
+        self.unused_grants(&plugin_files, &mut diagnostics);
+        for (name, pair) in plugin_files {
             if self.only.is_some_and(|only| only != name) {
                 continue;
             }
@@ -118,7 +118,7 @@ impl Loader<'_> {
                 diagnostics.push(Diagnostic::error(place(directory), message));
                 continue;
             }
-            let (entry, findings) = self.next(&name, &pair, previous.get(&name)).await;
+            let (entry, findings) = self.next_entry(&name, &pair, previous.get(&name)).await;
             diagnostics.extend(findings);
             entries.extend(entry.map(|entry| (name, entry)));
         }
@@ -126,24 +126,24 @@ impl Loader<'_> {
     }
 
     /// The entry of the next set for one name, if any.
-    async fn next(
+    async fn next_entry(
         &self,
         name: &str,
         pair: &PluginFiles,
         old: Option<&LoadedPlugin>,
     ) -> (Option<LoadedPlugin>, Vec<Diagnostic>) {
         match (&pair.component, &pair.manifest) {
-            (Some(component), Some(manifest)) => match self.one(name, (component, manifest), old).await {
+            (Some(component), Some(manifest)) => match self.load_plugin(name, (component, manifest), old).await {
                 Ok((entry, warnings)) => (Some(entry), warnings),
                 Err(mut findings) => {
-                    findings.extend(old.map(|entry| kept(entry, manifest)));
+                    findings.extend(old.map(|entry| previous_kept(entry, manifest)));
                     (old.cloned(), findings)
                 }
             },
             (Some(component), None) => {
                 let finding = Diagnostic::error(place(component), "the component has no manifest");
                 let mut findings = vec![finding.with_hint(format!("write `{name}.yaml` beside it"))];
-                findings.extend(old.map(|entry| kept(entry, component)));
+                findings.extend(old.map(|entry| previous_kept(entry, component)));
                 (old.cloned(), findings)
             }
             (None, manifest) => {
@@ -154,7 +154,7 @@ impl Loader<'_> {
     }
 
     /// One plugin; `previous` itself when neither file changed.
-    async fn one(
+    async fn load_plugin(
         &self,
         name: &str,
         (component, manifest): (&Path, &Path),
@@ -162,11 +162,11 @@ impl Loader<'_> {
     ) -> Result<(LoadedPlugin, Vec<Diagnostic>), Vec<Diagnostic>> {
         let wasm = read(component, COMPONENT_MOST_BYTES).map_err(|error| vec![error])?;
         let text = read(manifest, MANIFEST_MOST_BYTES).map_err(|error| vec![error])?;
-        let made_of = FileDigests {
+        let digests = FileDigests {
             component: cache::sha256(&wasm),
             manifest: cache::sha256(&text),
         };
-        if let Some(previous) = previous.filter(|entry| entry.made_of == made_of) {
+        if let Some(previous) = previous.filter(|entry| entry.digests == digests) {
             return Ok((previous.clone(), Vec::new()));
         }
         let text = String::from_utf8(text)
@@ -176,10 +176,10 @@ impl Loader<'_> {
         let Some(checked) = loaded.value else {
             return Err(diagnostics);
         };
-        match self.start(checked, &wasm, &made_of.component).await {
+        match self.start(checked, &wasm, &digests.component).await {
             Ok((plugin, warnings)) => {
                 diagnostics.extend(warnings);
-                Ok((LoadedPlugin { plugin, made_of }, diagnostics))
+                Ok((LoadedPlugin { plugin, digests }, diagnostics))
             }
             Err(errors) => {
                 diagnostics.extend(errors);
@@ -195,14 +195,14 @@ impl Loader<'_> {
         wasm: &[u8],
         sha256: &str,
     ) -> Result<(Plugin, Vec<Diagnostic>), Vec<Diagnostic>> {
-        let places = manifest.places.clone();
+        let locations = manifest.locations.clone();
         let refuse = |location: &Location, message: String| vec![Diagnostic::error(location.clone(), message)];
         if manifest.sha256 != sha256 {
             let message = format!(
                 "the component's digest is `{sha256}`, its manifest says `{}`",
                 manifest.sha256
             );
-            return Err(refuse(&places.sha256, message));
+            return Err(refuse(&locations.sha256, message));
         }
         let grant = self.config.grants.get(&manifest.name).cloned().unwrap_or_default();
         if let Some(pinned) = grant
@@ -211,46 +211,46 @@ impl Loader<'_> {
             .filter(|pinned| !pinned.eq_ignore_ascii_case(sha256))
         {
             return Err(refuse(
-                &places.sha256,
+                &locations.sha256,
                 format!("the component's digest is `{sha256}`, the grant pins `{pinned}`"),
             ));
         }
         let (granted, budget, mut warnings) = terms(&manifest, &grant);
         fits_world(&manifest, &grant)?;
-        let reach = reach(&manifest, &grant)?;
+        let provider_grant = provider_grant(&manifest, &grant)?;
         if !wasm.starts_with(b"\0asm") {
             return Err(refuse(
-                &places.file,
+                &locations.file,
                 "the file beside the manifest is not WebAssembly".to_owned(),
             ));
         }
         let (component, origin) = cache::component(&self.host.engine, self.cache, sha256, wasm)
-            .map_err(|error| refuse(&places.file, format!("the component does not compile: {error:#}")))?;
+            .map_err(|error| refuse(&locations.file, format!("the component does not compile: {error:#}")))?;
         let sandbox = Sandbox::new(self.host, &component, &manifest, (granted, budget))?;
         let plugin = match manifest.world {
             World::HeaderFilter => {
                 let config = grant.config.to_string();
                 let filter = HeaderFilter::start((manifest, origin), sandbox, config, grant.extensions).await;
-                let filter = filter.map_err(|error| refuse(&places.file, format!("`plan` failed: {error}")))?;
+                let filter = filter.map_err(|error| refuse(&locations.file, format!("`plan` failed: {error}")))?;
                 Plugin::HeaderFilter(Arc::new(filter))
             }
             World::CredentialProvider => {
-                let provider =
-                    Provider::start((manifest, origin), (sandbox, granted), reach, self.world).map_err(|error| {
+                let provider = Provider::start((manifest, origin), (sandbox, granted), provider_grant, self.world)
+                    .map_err(|error| {
                         refuse(
-                            &places.world,
+                            &locations.world,
                             format!("the component does not fit its world: {error:#}"),
                         )
                     })?;
                 Plugin::Provider(Arc::new(provider))
             }
             World::Generator => {
-                let terms = (reach, &grant.config, grant.secret);
+                let terms = (provider_grant, &grant.config, grant.secret);
                 let started = Generator::start((manifest, origin), (sandbox, granted), terms, self.world).await;
-                let finding = |text: String| Diagnostic::error(places.file.clone(), text);
+                let finding = |text: String| Diagnostic::error(locations.file.clone(), text);
                 let (generator, said) =
                     started.map_err(|errors| errors.into_iter().map(finding).collect::<Vec<_>>())?;
-                let warning = |text: String| Diagnostic::warning(places.file.clone(), text);
+                let warning = |text: String| Diagnostic::warning(locations.file.clone(), text);
                 warnings.extend(said.into_iter().map(warning));
                 Plugin::Generator(Arc::new(generator))
             }
@@ -259,9 +259,9 @@ impl Loader<'_> {
     }
 
     /// Reports grants without a plugin, which are usually typing mistakes.
-    fn unused_grants(&self, pairs: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
+    fn unused_grants(&self, plugin_files: &BTreeMap<String, PluginFiles>, diagnostics: &mut Vec<Diagnostic>) {
         for (name, grant) in &self.config.grants {
-            if pairs.contains_key(name) {
+            if plugin_files.contains_key(name) {
                 continue;
             }
             let message = format!("`plugins.grants.{name}` is for a plugin that is not there");
@@ -278,13 +278,13 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports
     let mut warnings = Vec::new();
     let mut agreed = BTreeSet::new();
     for name in &grant.imports {
-        match Import::named(name) {
+        match Import::from_name(name) {
             Some(import) if manifest.imports.contains(&import) => {
                 agreed.insert(import);
             }
             Some(_) | None => {
                 let message = format!("`{name}` is granted to `{}`, which does not ask for it", manifest.name);
-                warnings.push(Diagnostic::warning(manifest.places.imports.clone(), message));
+                warnings.push(Diagnostic::warning(manifest.locations.imports.clone(), message));
             }
         }
     }
@@ -296,9 +296,9 @@ fn terms(manifest: &Manifest, grant: &tollgate_config::Grant) -> (GrantedImports
     let budget = Budget {
         time,
         // A filter waits for nobody: its time is its own code's.
-        processor: match manifest.world {
+        cpu_time: match manifest.world {
             World::HeaderFilter => time,
-            World::CredentialProvider | World::Generator => standard.processor,
+            World::CredentialProvider | World::Generator => standard.cpu_time,
         },
         memory_bytes: grant
             .memory_bytes
@@ -329,9 +329,12 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
         World::Generator if !grant.extensions.is_empty() => refuse("extensions", "a generator is chosen by its kinds"),
         World::HeaderFilter | World::Generator => {
             // The mistake is the operator's; without a grant, that there is none.
-            let place = grant.location.clone().unwrap_or_else(|| manifest.places.file.clone());
+            let place = grant
+                .location
+                .clone()
+                .unwrap_or_else(|| manifest.locations.file.clone());
             let findings: Vec<Diagnostic> = ConfigSchema::of(manifest)
-                .findings(&grant.config)
+                .violations(&grant.config)
                 .into_iter()
                 .map(|text| {
                     Diagnostic::error(
@@ -354,7 +357,7 @@ fn fits_world(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<(),
 }
 
 /// What a provider may reach.
-fn reach(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
+fn provider_grant(manifest: &Manifest, grant: &tollgate_config::Grant) -> Result<provider::Grant, Vec<Diagnostic>> {
     let rules = EgressAllowList::new(&grant.hosts).map_err(|errors| {
         let finding = |error: super::egress::EntryError| {
             let message = format!("`plugins.grants.{}.hosts`: {}", manifest.name, with_causes(&error));
@@ -386,7 +389,7 @@ impl ConfigSchema {
     }
 
     /// Violations of the schema by a configuration. They contain no values.
-    pub(super) fn findings(&self, config: &serde_json::Value) -> Vec<String> {
+    pub(super) fn violations(&self, config: &serde_json::Value) -> Vec<String> {
         let validator = match &self.0 {
             Ok(Some(validator)) => validator,
             Ok(None) => return Vec::new(),
@@ -403,8 +406,8 @@ impl ConfigSchema {
 }
 
 /// Every name in the folder that has a component or a manifest.
-fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
-    let mut pairs: BTreeMap<String, PluginFiles> = BTreeMap::new();
+fn plugin_files(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
+    let mut plugin_files: BTreeMap<String, PluginFiles> = BTreeMap::new();
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let (Some(stem), Some(extension)) = (path.file_stem(), path.extension()) else {
@@ -416,12 +419,12 @@ fn pairs(directory: &Path) -> std::io::Result<BTreeMap<String, PluginFiles>> {
             continue;
         }
         match extension.to_str() {
-            Some("wasm") => pairs.entry(stem).or_default().component = Some(path),
-            Some("yaml") => pairs.entry(stem).or_default().manifest = Some(path),
+            Some("wasm") => plugin_files.entry(stem).or_default().component = Some(path),
+            Some("yaml") => plugin_files.entry(stem).or_default().manifest = Some(path),
             Some(_) | None => {}
         }
     }
-    Ok(pairs)
+    Ok(plugin_files)
 }
 
 /// A regular file of at most `most` bytes.
@@ -450,7 +453,7 @@ fn place(path: &Path) -> Location {
 }
 
 /// Reports that the previous version stays in use.
-fn kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
+fn previous_kept(entry: &LoadedPlugin, path: &Path) -> Diagnostic {
     let version = &entry.plugin.manifest().version;
     Diagnostic::warning(place(path), format!("version `{version}`, loaded before, stays in use"))
 }

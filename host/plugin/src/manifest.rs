@@ -78,7 +78,7 @@ pub struct Manifest {
     /// JSON Schema of its configuration.
     pub config_schema: Option<serde_json::Value>,
     /// Positions of its parts, for findings that need the component too.
-    pub places: ManifestLocations,
+    pub locations: ManifestLocations,
 }
 
 /// Lines of a manifest that the component may contradict.
@@ -185,7 +185,7 @@ impl ManifestChecker {
         }
         let version = self.version(&raw.version);
         let sha256 = self.digest(&raw.sha256);
-        let world = World::named(&raw.world.value);
+        let world = World::from_name(&raw.world.value);
         if world.is_none() {
             self.refuse(
                 &raw.world,
@@ -194,7 +194,7 @@ impl ManifestChecker {
             );
         }
         self.host_version(raw.minimum_host_version.as_ref());
-        let places = ManifestLocations {
+        let locations = ManifestLocations {
             file: Location::new(self.file.clone(), 0),
             sha256: self.at(&raw.sha256),
             world: self.at(&raw.world),
@@ -203,9 +203,9 @@ impl ManifestChecker {
                 .first()
                 .map_or_else(|| Location::new(self.file.clone(), 0), |part| self.at(part)),
         };
-        let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::named);
-        let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::named);
-        let filters = self.words(&raw.filters, "direction", FILTERS, Direction::named);
+        let imports = self.words(&raw.imports, "host interface", IMPORTS, Import::from_name);
+        let context = self.words(&raw.context, "part of the context", CONTEXT, ContextPart::from_name);
+        let filters = self.words(&raw.filters, "direction", FILTERS, Direction::from_name);
         let generators = self.words(&raw.generators, "kind of generator", GENERATORS, guest_kind);
         self.generators_fit(world, &raw.generators, &raw.world);
         let request_fields = self.fields(&raw.request_fields);
@@ -240,7 +240,7 @@ impl ManifestChecker {
             generators,
             provider,
             config_schema,
-            places,
+            locations,
         })
     }
 
@@ -368,7 +368,7 @@ impl ManifestChecker {
     /// Checks that a guest of one world asks for no interface of another.
     fn imports_fit(&mut self, world: World, parts: &[Spanned<String>]) {
         for part in parts {
-            if Import::named(&part.value).is_some_and(|import| !import.is_of(world)) {
+            if Import::from_name(&part.value).is_some_and(|import| !import.is_available_in(world)) {
                 let message = format!("a `{}` cannot have `{}`", world.name(), part.value);
                 self.refuse(part, message, "remove it, or change `world`");
             }
@@ -395,7 +395,7 @@ fn guest_kind(name: &str) -> Option<GeneratorKind> {
 }
 
 impl Direction {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             "request" => Some(Self::Request),
             "response" => Some(Self::Response),
@@ -405,7 +405,7 @@ impl Direction {
 }
 
 impl ContextPart {
-    fn named(name: &str) -> Option<Self> {
+    fn from_name(name: &str) -> Option<Self> {
         match name {
             "user" => Some(Self::User),
             "groups" => Some(Self::Groups),

@@ -26,7 +26,7 @@ pub struct HeaderPlan {
     remove_prefixes: Vec<String>,
     set: Vec<(HeaderName, HeaderValue)>,
     /// INVARIANT: has the bit of every name in `remove`.
-    names: NameBloomFilter,
+    remove_filter: NameBloomFilter,
     /// INVARIANT: has the bit of the byte at [`PREFIX_BYTE`] of every prefix.
     prefixes: u64,
 }
@@ -40,19 +40,19 @@ struct NameBloomFilter([u64; 4]);
 
 impl NameBloomFilter {
     fn add(&mut self, name: &str) {
-        let (word, bit) = Self::place(name);
+        let (word, bit) = Self::bit_of(name);
         if let Some(word) = self.0.get_mut(word) {
             *word |= bit;
         }
     }
 
     fn may_have(&self, name: &str) -> bool {
-        let (word, bit) = Self::place(name);
+        let (word, bit) = Self::bit_of(name);
         self.0.get(word).is_some_and(|word| word & bit != 0)
     }
 
     /// Hashes length, middle byte and last byte: only three loads, and distributed well enough.
-    fn place(name: &str) -> (usize, u64) {
+    fn bit_of(name: &str) -> (usize, u64) {
         let bytes = name.as_bytes();
         let at = |index: usize| bytes.get(index).copied().map_or(0, usize::from);
         let hash =
@@ -72,14 +72,14 @@ impl HeaderPlan {
     pub fn new(remove: Vec<HeaderName>, remove_prefixes: Vec<String>, set: Vec<(HeaderName, HeaderValue)>) -> Self {
         let remove: Vec<HeaderName> = remove.into_iter().filter(|name| !is_host_owned(name)).collect();
         let set: Vec<_> = set.into_iter().filter(|(name, _)| !is_host_owned(name)).collect();
-        let mut names = NameBloomFilter::default();
-        remove.iter().for_each(|name| names.add(name.as_str()));
+        let mut remove_filter = NameBloomFilter::default();
+        remove.iter().for_each(|name| remove_filter.add(name.as_str()));
         let prefixes = remove_prefixes.iter().fold(0, |mask, prefix| mask | prefix_bit(prefix));
         Self {
             remove,
             remove_prefixes,
             set,
-            names,
+            remove_filter,
             prefixes,
         }
     }
@@ -119,7 +119,7 @@ impl HeaderPlan {
 
     fn removes(&self, name: &HeaderName) -> bool {
         let text = name.as_str();
-        if self.names.may_have(text) && self.remove.contains(name) {
+        if self.remove_filter.may_have(text) && self.remove.contains(name) {
             return true;
         }
         self.prefixes & prefix_bit(text) != 0

@@ -20,29 +20,29 @@ mod answer;
 mod call;
 mod convert;
 mod crypto;
+mod egress_scope;
 mod memo;
 mod outgoing;
+mod permissions;
 mod pod;
 mod public;
-mod reach;
 mod redact;
 pub(crate) mod secret;
 mod secrets;
-mod terms;
 
 pub use ambient::{Ambient, AmbientError, AwsCredentials, Bearer};
 pub(super) use call::{CallState, HostServices, MemoUse, Phase};
 pub use call::{EgressRecord, SecretValues, SystemWallClock, WallClock};
+pub(crate) use egress_scope::{HostTemplate, TextTemplate};
+pub(crate) use permissions::ProviderPermissions;
+pub(crate) use permissions::{AudiencePermission, CapturePermission, SecretPermission};
 pub use pod::PodIdentities;
 pub(crate) use pod::read as read_token;
 pub use public::webapi_public_values;
-pub(crate) use reach::{HostTemplate, TextTemplate};
 pub(crate) use redact::Redactor;
-pub(crate) use terms::ProviderPermissions;
-pub(crate) use terms::{AudiencePermission, CapturePermission, SecretPermission};
 
 pub(super) use memo::Memo;
-pub(super) use terms::ResolvedPermissions;
+pub(super) use permissions::ResolvedPermissions;
 
 use super::bindings::provider::exports::tollgate::plugin::credentials::GuestIndices;
 use super::bindings::provider::tollgate::plugin::provider_types as wit;
@@ -93,7 +93,7 @@ pub struct Provider {
     origin: CodeOrigin,
     sandbox: Sandbox,
     exports: GuestIndices,
-    outside: HostServices,
+    services: HostServices,
     reveals: bool,
     grant: String,
     /// Compiled once; every cluster's configuration is validated against it.
@@ -116,7 +116,7 @@ impl Provider {
         grant: Grant,
         world: &World,
     ) -> Result<Self, wasmtime::Error> {
-        let exports = GuestIndices::new(sandbox.code())?;
+        let exports = GuestIndices::new(sandbox.instance_pre())?;
         let schema = ConfigSchema::of(&manifest);
         let World { sender, ambient, clock } = world.clone();
         Ok(Self {
@@ -125,7 +125,7 @@ impl Provider {
             origin,
             sandbox,
             exports,
-            outside: HostServices {
+            services: HostServices {
                 rules: Arc::new(grant.rules),
                 sender,
                 ambient,
@@ -166,9 +166,9 @@ impl Provider {
     /// The source of credentials for a cluster. `config` should have passed [`ProviderMint::check`].
     pub fn source(self: &Arc<Self>, cluster: ProviderCluster, config: &Value, material: SecretValues) -> ProviderMint {
         ProviderMint {
-            terms: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
-            config: Arc::from(crate::credential::cache::key::canonical(config).to_string()),
-            schema: self.schema.findings(config),
+            permissions: Arc::new(ResolvedPermissions::new(&self.manifest.provider, config)),
+            config: Arc::from(crate::credential::cache::key::canonical_json(config).to_string()),
+            schema: self.schema.violations(config),
             provider: Arc::clone(self),
             cluster,
             material: Arc::new(material),
@@ -185,14 +185,14 @@ pub struct ProviderMint {
     config: Arc<str>,
     /// Violations of the manifest's schema by the configuration.
     schema: Vec<String>,
-    terms: Arc<ResolvedPermissions>,
+    permissions: Arc<ResolvedPermissions>,
     material: Arc<SecretValues>,
     memo: Arc<Memo>,
 }
 
 impl fmt::Debug for ProviderMint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Source")
+        f.debug_struct("ProviderMint")
             .field("provider", &self.provider)
             .field("cluster", &self.cluster)
             .field("material", &self.material)
@@ -231,7 +231,7 @@ impl ProviderMint {
     /// [`MintError`] of class `config`, or `permanent` when the guest fails.
     pub async fn check(&self) -> Result<Vec<String>, MintError> {
         self.schema()?;
-        let budget = self.provider.sandbox.budget().for_plan();
+        let budget = self.provider.sandbox.budget().for_load();
         let call = self.call(Phase::Check, &EgressLog::default());
         let called: CallResult<Vec<String>> = self
             .run(budget, call, async |guest, store| {
@@ -249,13 +249,13 @@ impl ProviderMint {
     ///
     /// Cancel safe: the instance and its secrets are dropped with the future.
     pub async fn mint_traced(&self, request: MintRequest) -> (Result<Credential, MintError>, Vec<EgressRecord>) {
-        let transcript = EgressLog::default();
-        let minted = self.mint_now(request, &transcript).await;
-        let exchanges = transcript.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let egress_log = EgressLog::default();
+        let minted = self.mint_now(request, &egress_log).await;
+        let exchanges = egress_log.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         (minted, exchanges)
     }
 
-    async fn mint_now(&self, request: MintRequest, transcript: &EgressLog) -> Result<Credential, MintError> {
+    async fn mint_now(&self, request: MintRequest, egress_log: &EgressLog) -> Result<Credential, MintError> {
         self.schema()?;
         let freshness = match request.reason {
             Reason::Initial | Reason::Refresh => MemoUse::Allowed,
@@ -279,7 +279,7 @@ impl ProviderMint {
             previous_expiry: request.previous_expiry.and_then(ambient::milliseconds),
             budget_ms: u32::try_from(budget.time.as_millis()).unwrap_or(u32::MAX),
         };
-        let call = self.call(Phase::Mint(freshness), transcript);
+        let call = self.call(Phase::Mint(freshness), egress_log);
         let called: CallResult<_> = self
             .run(budget, call, async |guest, store| guest.call_mint(store, &input).await)
             .await;
@@ -296,17 +296,17 @@ impl ProviderMint {
     /// [`MintError`]; nothing is tried again.
     pub async fn revoke_now(&self, revocation: &SecretString) -> Result<(), MintError> {
         let budget = self.budget(Duration::from_secs(5));
-        let transcript = EgressLog::default();
-        let mut call = self.call(Phase::Revoke, &transcript);
+        let egress_log = EgressLog::default();
+        let mut call = self.call(Phase::Revoke, &egress_log);
         let unusable = |why: &str| MintError::new(MintErrorClass::Permanent, "plugin.revocation", why);
         let kept = revocation.expose_secret();
         // What no mint kept goes nowhere.
-        let (reach, value) = kept
+        let (egress_scope, value) = kept
             .split_once('\n')
-            .and_then(|(reach, value)| Some((reach::EgressScope::of_line(reach)?, value)))
-            .unwrap_or_else(|| (reach::EgressScope::nowhere(), kept));
+            .and_then(|(egress_scope, value)| Some((egress_scope::EgressScope::parse_line(egress_scope)?, value)))
+            .unwrap_or_else(|| (egress_scope::EgressScope::none(), kept));
         let bytes = Zeroizing::new(value.as_bytes().to_vec());
-        let kept = secret::Secret::new(bytes, reach).and_then(|secret| call.keep(secret));
+        let kept = secret::Secret::new(bytes, egress_scope).and_then(|secret| call.insert_secret(secret));
         let handle = kept.map_err(|_| unusable("too large"))?;
         let called: CallResult<()> = self
             .run(budget, call, async |guest, store| {
@@ -337,11 +337,11 @@ impl ProviderMint {
         }
     }
 
-    fn call(&self, phase: Phase, transcript: &EgressLog) -> Box<CallState> {
-        let held = (Arc::clone(&self.terms), Arc::clone(&self.material));
-        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.provider.outside.clone());
+    fn call(&self, phase: Phase, egress_log: &EgressLog) -> Box<CallState> {
+        let held = (Arc::clone(&self.permissions), Arc::clone(&self.material));
+        let mut call = CallState::new(phase, held, Arc::clone(&self.memo), self.provider.services.clone());
         call.reveals = self.provider.reveals;
-        call.transcript = transcript.clone();
+        call.egress_log = egress_log.clone();
         Box::new(call)
     }
 

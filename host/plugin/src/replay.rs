@@ -18,14 +18,14 @@ use serde::Serialize;
 
 mod case;
 mod compare;
-mod judge;
 mod jwt;
 mod labels;
+mod network;
+mod outcome;
 mod pod;
-mod wire;
 
 pub use case::{Case, parse};
-pub use judge::ReplayOutcome;
+pub use outcome::ReplayOutcome;
 
 use super::provider::{EgressRecord, Provider, World, webapi_public_values};
 use super::{Allocation, Ambient, PluginSet, Runtime, SecretValues, WallClock};
@@ -33,12 +33,12 @@ use super::{egress::EgressClient, egress::Network};
 use super::{manifest, manifest::Manifest};
 use crate::credential::{Credential, MintError, MintRequest};
 use labels::SecretLabels;
+use network::{Attempt, ReplayNetwork};
 use pod::{CaseAmbient, ManualClock};
 use tollgate_config::EgressEntry;
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::plugin::Import;
 use tollgate_core::plugin::World as Kind;
-use wire::{Attempt, ReplayNetwork};
 
 /// Why cases cannot be replayed.
 #[derive(Debug, thiserror::Error)]
@@ -165,7 +165,7 @@ impl CaseReport {
 /// [`Error`]: nothing was replayed. A case that fails is no error.
 pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> Result<Report, Error> {
     let manifest = read_manifest(settings, name)?;
-    let wire = Arc::new(ReplayNetwork::new()?);
+    let network = Arc::new(ReplayNetwork::new()?);
     let mut report = Report {
         plugin: name.to_owned(),
         version: manifest.version.to_string(),
@@ -175,11 +175,11 @@ pub fn run(settings: &tollgate_config::Plugins, name: &str, cases: &[Case]) -> R
     };
     let mut loaded: Option<(ReplayGrant, ReplayEnvironment)> = None;
     for case in cases {
-        let granted = asked_for(&manifest, case);
+        let granted = requested_grant(&manifest, case);
         // Cases of one file mostly talk to the same hosts.
         let theater = match loaded.take().filter(|(known, _)| *known == granted) {
             Some((_, theater)) => theater,
-            None => ReplayEnvironment::load(settings, &manifest, &granted, &wire)?,
+            None => ReplayEnvironment::load(settings, &manifest, &granted, &network)?,
         };
         report.cases.push(theater.play(name, case)?);
         report.granted.hosts.extend(granted.hosts.iter().cloned());
@@ -209,10 +209,10 @@ fn read_manifest(settings: &tollgate_config::Plugins, name: &str) -> Result<Mani
 }
 
 /// What the manifest asks for, with the configuration of `case`.
-fn asked_for(manifest: &Manifest, case: &Case) -> ReplayGrant {
+fn requested_grant(manifest: &Manifest, case: &Case) -> ReplayGrant {
     let terms = &manifest.provider;
     let mut hosts = BTreeSet::new();
-    for host in terms.hosts.iter().filter_map(|host| host.written(&case.config)) {
+    for host in terms.hosts.iter().filter_map(|host| host.expand_text(&case.config)) {
         match host.as_str() {
             "*" => hosts.extend(case.expected_hosts()),
             _ => {
@@ -239,7 +239,7 @@ fn asked_for(manifest: &Manifest, case: &Case) -> ReplayGrant {
 /// A provider with one grant, and the world around it.
 struct ReplayEnvironment {
     set: PluginSet,
-    wire: Arc<ReplayNetwork>,
+    network: Arc<ReplayNetwork>,
     pod: Arc<CaseAmbient>,
     clock: Arc<ManualClock>,
 }
@@ -249,11 +249,11 @@ impl ReplayEnvironment {
         settings: &tollgate_config::Plugins,
         manifest: &Manifest,
         granted: &ReplayGrant,
-        wire: &Arc<ReplayNetwork>,
+        network: &Arc<ReplayNetwork>,
     ) -> Result<Self, Error> {
         let name = &manifest.name;
         let grant = tollgate_config::Grant {
-            hosts: granted.hosts.iter().map(|host| entry(host, wire)).collect(),
+            hosts: granted.hosts.iter().map(|host| entry(host, network)).collect(),
             imports: granted.imports.iter().cloned().collect(),
             audiences: granted.audiences.iter().cloned().collect(),
             ..settings.grants.get(name).cloned().unwrap_or_default()
@@ -266,7 +266,7 @@ impl ReplayEnvironment {
         };
         let (pod, clock) = (Arc::<CaseAmbient>::default(), Arc::<ManualClock>::default());
         let world = World {
-            sender: Arc::new(EgressClient::with_network(Arc::clone(wire) as Arc<dyn Network>)),
+            sender: Arc::new(EgressClient::with_network(Arc::clone(network) as Arc<dyn Network>)),
             ambient: Arc::clone(&pod) as Arc<dyn Ambient>,
             clock: Arc::clone(&clock) as Arc<dyn WallClock>,
         };
@@ -280,7 +280,7 @@ impl ReplayEnvironment {
         }
         Ok(Self {
             set,
-            wire: Arc::clone(wire),
+            network: Arc::clone(network),
             pod,
             clock,
         })
@@ -291,9 +291,9 @@ impl ReplayEnvironment {
         let provider = self.set.provider(name).ok_or_else(|| Error::World(name.to_owned()))?;
         self.clock.set(case.now);
         self.pod.set(case.ambient.clone(), case.now);
-        self.wire.play(case.plan.iter().map(|step| step.answer.clone()));
-        let performed = super::in_own_thread(|| perform(provider, case))?;
-        let attempts = self.wire.attempts();
+        self.network.play(case.plan.iter().map(|step| step.answer.clone()));
+        let performed = super::block_on_new_thread(|| run_calls(provider, case))?;
+        let attempts = self.network.attempts();
         let labels = SecretLabels::of(case);
         Ok(report(case, performed, &attempts, &labels))
     }
@@ -308,7 +308,7 @@ struct CaseResults {
 }
 
 /// `check`, `mint`, and `revoke` where the case wants it.
-async fn perform(provider: &Arc<Provider>, case: &Case) -> CaseResults {
+async fn run_calls(provider: &Arc<Provider>, case: &Case) -> CaseResults {
     let material = match provider.name() {
         "webapi" => SecretValues {
             public: webapi_public_values(&case.config),
@@ -362,7 +362,7 @@ fn report(case: &Case, performed: CaseResults, attempts: &[Attempt], labels: &Se
         warnings.extend(credential.warnings.iter().cloned());
     }
     let mut differences = compare::requests(case, attempts, labels);
-    differences.extend(judge::differences(&case.expect, &minted, &warnings, labels));
+    differences.extend(outcome::differences(&case.expect, &minted, &warnings, labels));
     match (case.revokes, revoked) {
         (true, None) => differences.push("revoke: there is no credential with something to revoke".to_owned()),
         (true, Some(Err(error))) => differences.push(format!("revoke: {}: {error}", error.class.as_str())),
@@ -378,7 +378,7 @@ fn report(case: &Case, performed: CaseResults, attempts: &[Attempt], labels: &Se
 }
 
 /// An entry of the grant that trusts only the authority of the replay.
-fn entry(host: &str, wire: &ReplayNetwork) -> EgressEntry {
+fn entry(host: &str, network: &ReplayNetwork) -> EgressEntry {
     let address = url::Url::parse(&format!("https://{host}"));
     let address = address.ok().and_then(|url| match url.host()? {
         url::Host::Ipv4(address) => Some(std::net::IpAddr::from(address)),
@@ -389,7 +389,7 @@ fn entry(host: &str, wire: &ReplayNetwork) -> EgressEntry {
         host: host.to_owned(),
         private: address.is_some_and(|address| !address.is_loopback()),
         loopback: address.is_some_and(|address| address.is_loopback()),
-        ca: Some(wire.authority_pem().to_owned()),
+        ca: Some(network.authority_pem().to_owned()),
         ..EgressEntry::default()
     }
 }

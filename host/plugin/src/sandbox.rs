@@ -29,7 +29,7 @@ pub(super) struct Sandbox {
     granted: GrantedImports,
     log: Arc<Log>,
     /// Slots of this plugin. The host's slots are shared by all plugins.
-    share: Semaphore,
+    plugin_slots: Semaphore,
 }
 
 impl std::fmt::Debug for Sandbox {
@@ -49,10 +49,10 @@ impl Sandbox {
         manifest: &Manifest,
         (granted, budget): (GrantedImports, Budget),
     ) -> Result<Self, Vec<Diagnostic>> {
-        let wasi = compare(host, component, manifest, granted)?;
+        let wasi = check_interfaces(host, component, manifest, granted)?;
         let refuse = |error: wasmtime::Error| {
             vec![Diagnostic::error(
-                manifest.places.world.clone(),
+                manifest.locations.world.clone(),
                 format!("the component does not fit its world: {error:#}"),
             )]
         };
@@ -69,7 +69,7 @@ impl Sandbox {
             budget,
             granted,
             log: Log::new(&manifest.name),
-            share: Semaphore::new(host.share),
+            plugin_slots: Semaphore::new(host.plugin_slots),
         })
     }
 
@@ -79,7 +79,7 @@ impl Sandbox {
     }
 
     /// The code, linked, for the indices of a world's exports.
-    pub(super) fn code(&self) -> &InstancePre<HostState> {
+    pub(super) fn instance_pre(&self) -> &InstancePre<HostState> {
         &self.instance
     }
 
@@ -89,7 +89,7 @@ impl Sandbox {
     }
 
     /// A fresh instance in `store`.
-    pub(super) async fn enter(&self, store: &mut Store<HostState>) -> wasmtime::Result<Instance> {
+    pub(super) async fn instantiate(&self, store: &mut Store<HostState>) -> wasmtime::Result<Instance> {
         self.instance.instantiate_async(store).await
     }
 
@@ -103,7 +103,7 @@ impl Sandbox {
     ) -> Result<(T, Box<CallState>), CallError> {
         let work = async {
             let mut store = self.store(budget, Some(call));
-            let entered = self.enter(&mut store).await;
+            let entered = self.instantiate(&mut store).await;
             let answer = match entered.and_then(|instance| load(&mut store, &instance)) {
                 Ok(guest) => export(guest, &mut store).await,
                 Err(error) => Err(error),
@@ -115,12 +115,12 @@ impl Sandbox {
             })?;
             Ok((answer, call))
         };
-        self.bounded(budget, work).await
+        self.run_with_limits(budget, work).await
     }
 
     /// Runs `work` when a slot is free, for no longer than the budget. Epochs interrupt guest code;
     /// this limit also ends waits inside a host function.
-    pub(super) async fn bounded<T>(
+    pub(super) async fn run_with_limits<T>(
         &self,
         budget: Budget,
         work: impl Future<Output = Result<T, CallError>>,
@@ -132,7 +132,7 @@ impl Sandbox {
         let busy = || CallError::Busy {
             plugin: self.plugin.clone(),
         };
-        let slots = async { (self.share.acquire().await, self.host.slots.acquire().await) };
+        let slots = async { (self.plugin_slots.acquire().await, self.host.slots.acquire().await) };
         let (Ok(_own), Ok(_common)) = tokio::time::timeout(budget.time, slots).await.map_err(|_| busy())? else {
             return Err(busy());
         };
@@ -181,7 +181,7 @@ impl Sandbox {
 
 /// Finds imports and exports of the component that the manifest does not declare. Returns whether
 /// the component imports WASI.
-fn compare(
+fn check_interfaces(
     host: &PluginEngine,
     component: &Component,
     manifest: &Manifest,
@@ -193,12 +193,12 @@ fn compare(
     for (name, _) in kind.imports(&host.engine) {
         let interface = unversioned(name);
         match interface.strip_prefix("tollgate:plugin/") {
-            Some(short) if always(manifest.world).contains(&short) => {}
-            Some(short) => findings.extend(import(Import::named(short), name, manifest, granted)),
+            Some(short) if base_interfaces(manifest.world).contains(&short) => {}
+            Some(short) => findings.extend(import(Import::from_name(short), name, manifest, granted)),
             None if interface.starts_with("wasi:") && !interface.starts_with("wasi:http/") => wasi = true,
             None => findings.push(
                 Diagnostic::error(
-                    manifest.places.imports.clone(),
+                    manifest.locations.imports.clone(),
                     format!("the component imports `{name}`"),
                 )
                 .with_hint("a plugin gets the interfaces of `tollgate:plugin` and an inert WASI 0.2"),
@@ -224,13 +224,13 @@ fn compare(
                 exports.join(", ")
             }
         );
-        findings.push(Diagnostic::error(manifest.places.world.clone(), message).with_hint(hint));
+        findings.push(Diagnostic::error(manifest.locations.world.clone(), message).with_hint(hint));
     }
     if findings.is_empty() { Ok(wasi) } else { Err(findings) }
 }
 
 /// Interfaces every guest of a world is given.
-fn always(world: World) -> &'static [&'static str] {
+fn base_interfaces(world: World) -> &'static [&'static str] {
     match world {
         World::HeaderFilter => &["header-types"],
         World::CredentialProvider | World::Generator => &["provider-types", "secrets", "egress", "json-path"],
@@ -239,7 +239,7 @@ fn always(world: World) -> &'static [&'static str] {
 
 /// What is wrong with one import of `tollgate:plugin`, if anything.
 fn import(import: Option<Import>, name: &str, manifest: &Manifest, granted: GrantedImports) -> Option<Diagnostic> {
-    let place = manifest.places.imports.clone();
+    let place = manifest.locations.imports.clone();
     let Some(import) = import else {
         let hint = "the plugin was built for another version of the gateway";
         return Some(

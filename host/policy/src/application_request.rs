@@ -51,7 +51,7 @@ impl ReadOrWrite {
                 !runs(attributes) && !attributes.has_verb_in_path()
             }
             "get" | "head" | "options" => path_only,
-            "create" => is_about_oneself(attributes),
+            "create" => is_self_review(attributes),
             _ => false,
         };
         if reads { Self::Read } else { Self::Write }
@@ -214,7 +214,7 @@ fn runs(attributes: &Attributes) -> bool {
 }
 
 /// Whether the request is a review about the caller alone, for which the API server stores nothing.
-fn is_about_oneself(attributes: &Attributes) -> bool {
+fn is_self_review(attributes: &Attributes) -> bool {
     let asked = (attributes.api_group.as_str(), attributes.resource.as_deref());
     let known = |(group, resource): &(&str, &str)| asked == (*group, Some(*resource));
     let plain = attributes.subresource.is_none() && attributes.name.is_none() && attributes.namespace.is_none();

@@ -200,7 +200,7 @@ impl IndexedApplication {
     /// How each entry of the project's list matched on the way to the account; the entry that
     /// decided is last. Empty if there is no project or no cluster. Allocates: meant for people and
     /// load time.
-    pub fn tried(&self) -> Vec<EvaluatedEntry> {
+    pub fn evaluated_entries(&self) -> Vec<EvaluatedEntry> {
         match (&self.accounts, &self.destination) {
             // An empty control plane namespace is enough: matching patterns does not use it.
             (Some(accounts), Ok(cluster)) => accounts.explain(&target(&self.application, cluster, "")),
@@ -226,6 +226,6 @@ fn target<'a>(
 /// namespace, for others if `sourceNamespaces` says so.
 ///
 /// Source: Argo CD, `AppProject.IsAppNamespacePermitted`.
-pub fn takes_from(project: &Project, control_plane_namespace: &str, namespace: &str) -> bool {
+pub fn is_app_namespace_permitted(project: &Project, control_plane_namespace: &str, namespace: &str) -> bool {
     tollgate_core::glob::namespace_enabled(namespace, control_plane_namespace, &project.source_namespaces)
 }

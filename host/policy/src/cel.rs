@@ -18,15 +18,15 @@ use cel::{ExecutionError, Value};
 use tollgate_core::diagnostic::Location;
 
 mod cost;
-mod guard;
 mod input;
 mod library;
-mod spelling;
+mod limits;
+mod literals;
 #[cfg(test)]
 mod tests;
 
 pub use input::Variables;
-pub use spelling::ResultLiteral;
+pub use literals::ResultLiteral;
 
 /// Maximum length of an expression's source, in bytes.
 pub const SOURCE_BYTES: usize = 4096;
@@ -205,8 +205,8 @@ impl Expression {
     /// Whatever exceeds the bounds of this module, does not parse, or uses a
     /// variable or function that does not exist.
     pub fn compile(source: &str, variables: &[&str], location: Option<Location>) -> Result<Self, Error> {
-        guard::scan(source)?;
-        let (program, patterns, checked) = guard::parse_and_check(source, variables)?;
+        limits::scan(source)?;
+        let (program, patterns, checked) = limits::parse_and_check(source, variables)?;
         Ok(Self {
             source: source.into(),
             location,
@@ -236,7 +236,7 @@ impl Expression {
     /// Whether the expression mentions `<variable>.<field>`, with dot, index, `?.` or `has`.
     /// Kubernetes requires `claims.email_verified` to be checked where `claims.email` is used.
     pub fn mentions(&self, variable: &str, field: &str) -> bool {
-        guard::mentions(self.program.expression(), variable, field)
+        limits::mentions(self.program.expression(), variable, field)
     }
 
     /// Evaluates a predicate.
@@ -283,7 +283,7 @@ impl Expression {
     ///
     /// # Errors
     /// Anything else is [`Error::WrongType`].
-    pub fn eval_texts_in(&self, variables: &Variables) -> Result<Vec<String>, Error> {
+    pub fn eval_flattened_strings_in(&self, variables: &Variables) -> Result<Vec<String>, Error> {
         let mut texts = Vec::new();
         match self.run(variables)? {
             Value::Null => {}
@@ -302,8 +302,8 @@ impl Expression {
 
     /// The names that its text literals can be, or be the start of. Literals that are only compared
     /// are left out.
-    pub fn spellings(&self) -> Vec<ResultLiteral> {
-        spelling::of(self.program.expression())
+    pub fn result_literals(&self) -> Vec<ResultLiteral> {
+        literals::of(self.program.expression())
     }
 
     /// Evaluates to a list of texts. A single text is a list of one; `""` and `null` are the empty

@@ -10,15 +10,15 @@
 use crate::cel;
 use tollgate_core::user::Identity;
 
-mod guard;
-mod known;
+mod access_input;
+mod checks;
 mod mapping;
 pub mod service_account;
 #[cfg(test)]
 mod tests;
 
-pub use guard::{VALUE_BYTES, VALUES};
-pub use known::AccessInput;
+pub use access_input::AccessInput;
+pub use checks::{VALUE_BYTES, VALUES};
 pub use mapping::{ImpersonationMapping, Names};
 
 /// Whom to impersonate, or deliberately nobody.

@@ -282,7 +282,7 @@ impl Rbac {
     }
 
     /// Whether some row or grant names this user, group or role.
-    pub fn knows(&self, subject: &str) -> bool {
+    pub fn has_subject(&self, subject: &str) -> bool {
         self.subjects.contains_key(subject)
     }
 

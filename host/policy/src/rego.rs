@@ -27,9 +27,9 @@ mod reads;
 mod scan;
 mod schema;
 mod source;
-mod stall;
+mod starvation;
 mod vm;
-mod watch;
+mod watchdog;
 mod worker;
 
 pub use decision::Decision;
@@ -49,7 +49,7 @@ pub use input::{
 pub use reads::{InputDependencies, RequestParts};
 pub use scan::{BRACKET_DEPTH, COLUMNS, FILE_BYTES, LINES};
 pub use source::{IMPERSONATION_FILE, Source};
-pub use watch::STUCK_AFTER;
+pub use watchdog::STUCK_AFTER;
 pub use worker::{CaseOutcome, CaseResult, CheckReport, Checker, Coverage, FileCoverage, WorkerLimits, answer};
 
 /// Maximum number of VM instructions of one decision. A scan of a few thousand rows fits.
@@ -213,7 +213,7 @@ pub struct Bundle {
     /// Identifies this bundle among each thread's machines.
     generation: u64,
     alive: Arc<()>,
-    watch: watch::Watchdog,
+    watchdog: watchdog::Watchdog,
 }
 
 static GENERATIONS: AtomicU64 = AtomicU64::new(1);
@@ -278,7 +278,7 @@ impl Bundle {
         if found.iter().any(Diagnostic::is_error) {
             return Loaded::refused(found);
         }
-        match compile::on_large_stack(source) {
+        match compile::compile_on_large_stack(source) {
             Ok(compiled) => match Self::new(compiled, source) {
                 Ok(bundle) => Loaded::new(bundle, found),
                 Err(error) => {
@@ -301,21 +301,21 @@ impl Bundle {
     /// A bundle that tests trust, without the child process; `None` if it does not compile.
     #[cfg(any(test, feature = "unchecked"))]
     pub fn unchecked(source: &Source) -> Option<Self> {
-        Self::new(compile::on_large_stack(source).ok()?, source).ok()
+        Self::new(compile::compile_on_large_stack(source).ok()?, source).ok()
     }
 
     /// A bundle that was checked, ready to decide.
     fn new(compiled: compile::Compiled, source: &Source) -> std::io::Result<Self> {
         let (digest, front) = (source.digest(), source.front);
         let generation = GENERATIONS.fetch_add(1, Ordering::Relaxed);
-        let watch = watch::Watchdog::start(generation, format!("{}@{digest}", front.as_str()))?;
+        let watchdog = watchdog::Watchdog::start(generation, format!("{}@{digest}", front.as_str()))?;
         Ok(Self {
             compiled,
             digest,
             front,
             generation,
             alive: Arc::new(()),
-            watch,
+            watchdog,
         })
     }
 
@@ -331,8 +331,8 @@ impl Bundle {
     #[expect(clippy::needless_pass_by_value, reason = "an input is made for one decision")]
     pub fn decide(&self, input: regorus::Value) -> Result<Decision, Error> {
         self.check_stuck()?;
-        self.watch.run(|| {
-            if let Some(denied) = self.compiled.conditions_deny(&input)? {
+        self.watchdog.run(|| {
+            if let Some(denied) = self.compiled.evaluate_conditions(&input)? {
                 return Ok(denied);
             }
             let value = vm::run(self.generation, &self.alive, &self.compiled, &input)?;
@@ -355,7 +355,7 @@ impl Bundle {
     /// Whether a decision has been running for longer than [`STUCK_AFTER`]. Every further decision
     /// is then [`Error::Stuck`] until it returns or another bundle is loaded.
     pub fn is_stuck(&self) -> bool {
-        self.watch.is_stuck()
+        self.watchdog.is_stuck()
     }
 
     /// Which parts of the input the decision can depend on.

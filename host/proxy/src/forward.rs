@@ -23,7 +23,7 @@ mod backend;
 mod body;
 mod cluster;
 mod end;
-mod lanes;
+mod http2_pool;
 mod limits;
 pub mod timeout;
 pub mod tls;
@@ -128,7 +128,7 @@ impl Backend {
         if !Arc::ptr_eq(outbound.upstream(), self.upstream()) {
             return Err(Error::WrongBackend);
         }
-        let (left, decision) = (outbound.left(), outbound.decision());
+        let (left, decision) = (outbound.credential_time_left(), outbound.decision());
         let signal = outbound
             .signal()
             .cloned()
@@ -141,7 +141,9 @@ impl Backend {
             return Err(Error::CredentialEnded);
         }
         if let Some(signal) = &signal {
-            signal.signal.close(Arc::clone(&peer) as Arc<dyn ClosableConnection>);
+            signal
+                .signal
+                .close_on_end(Arc::clone(&peer) as Arc<dyn ClosableConnection>);
         }
         // The upload may outlast the response.
         body.end_with(EndConditions {
@@ -149,7 +151,7 @@ impl Backend {
             signal: signal.clone(),
         });
         let ends = EndConditions { end, signal };
-        let progress = body.watch();
+        let progress = body.track_progress();
         let (client, place) = self.client(upgrade.is_some());
         if let Some(place) = place {
             held.push(Box::new(place));
@@ -184,7 +186,7 @@ impl Backend {
                 clean_response(&mut parts.headers, self.upstream().extension());
                 let mut body = Body::download(incoming, timeouts.idle, ends);
                 body.hold_all(held);
-                if let Some(due) = end.and_then(|end| peer.due(end.at)) {
+                if let Some(due) = end.and_then(|end| peer.register_deadline(end.at)) {
                     body.hold(due);
                 }
                 Ok(Response::from_parts(parts, body))
@@ -213,7 +215,7 @@ impl PendingResponse {
                 answer = self.timed() => answer?,
             },
         };
-        answer.map_err(|error| self.explain(error))
+        answer.map_err(|error| self.classify_error(error))
     }
 
     async fn timed(&mut self) -> Result<Result<Response<Incoming>, legacy::Error>, Error> {
@@ -259,7 +261,7 @@ impl PendingResponse {
 
     /// Finds the cause of an error. A client whose content failed looks like a broken connection to
     /// the backend.
-    fn explain(&self, error: legacy::Error) -> Error {
+    fn classify_error(&self, error: legacy::Error) -> Error {
         match self.progress.as_ref().and_then(|progress| progress.failure()) {
             Some(Failure::TooLarge) => Error::ContentTooLarge,
             Some(Failure::Silent) => Error::ClientSilent,
@@ -275,7 +277,7 @@ impl PendingResponse {
 }
 
 /// The fields that make a response switch protocols.
-fn switch(headers: &mut http::HeaderMap, protocol: HeaderValue) {
+fn put_upgrade_fields(headers: &mut http::HeaderMap, protocol: HeaderValue) {
     headers.insert(CONNECTION, HeaderValue::from_static("upgrade"));
     headers.insert(UPGRADE, protocol);
 }

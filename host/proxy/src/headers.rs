@@ -20,7 +20,7 @@ pub use clean::{CleanedRequest, ClientFields, clean, clean_for};
 pub use identity::{Caller, Identity};
 pub use kubernetes::client_impersonates;
 pub(crate) use response::clean_trailers;
-pub use response::{clean_response, contain_response};
+pub use response::{clean_response, restrict_cluster_response};
 pub use seal::{HeldValue, HostHeaders, Outbound};
 pub use subject::{ResourceNames, Subject};
 pub(crate) use upstream::RequestHeader;

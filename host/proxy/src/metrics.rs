@@ -75,7 +75,7 @@ pub struct Metrics {
     broken: Family<PartLabel, Gauge>,
     generation: Gauge<u64, AtomicU64>,
     policy_stuck: Gauge,
-    set_aside: Family<KindLabel, Gauge>,
+    invalid_objects: Family<KindLabel, Gauge>,
     /// Mints and expiry of cluster credentials.
     pub credentials: Arc<credential::Metrics>,
     /// Streams, revocations, audit and store.
@@ -180,11 +180,11 @@ impl Metrics {
             "Kinds of names the gateway needs to impersonate in a cluster, by what the cluster said",
             impersonation.clone(),
         );
-        let set_aside: Family<KindLabel, Gauge> = Family::default();
+        let invalid_objects: Family<KindLabel, Gauge> = Family::default();
         registry.register(
             "tollgate_objects_set_aside",
             "Objects of tenants that are not used because of a mistake in them",
-            set_aside.clone(),
+            invalid_objects.clone(),
         );
         let would_refuse = Counter::default();
         registry.register(
@@ -202,7 +202,7 @@ impl Metrics {
             broken,
             generation,
             policy_stuck,
-            set_aside,
+            invalid_objects,
             credentials,
             identity,
             impersonation,
@@ -262,7 +262,7 @@ impl Metrics {
 
     /// Replaces, for each cluster, how many of the grants the gateway needs are given, missing
     /// and unknown.
-    pub fn impersonation<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
+    pub fn set_impersonation_grants<'a>(&self, clusters: impl Iterator<Item = (&'a str, [usize; 3])>) {
         self.impersonation.clear();
         for (cluster, counts) in clusters {
             for (state, count) in ["granted", "missing", "unknown"].into_iter().zip(counts) {
@@ -282,10 +282,12 @@ impl Metrics {
     }
 
     /// Replaces the objects of the state in force that are not used.
-    pub fn set_aside(&self, objects: &[InvalidObject]) {
-        self.set_aside.clear();
+    pub fn invalid_objects(&self, objects: &[InvalidObject]) {
+        self.invalid_objects.clear();
         for object in objects {
-            self.set_aside.get_or_create(&KindLabel { kind: object.kind }).inc();
+            self.invalid_objects
+                .get_or_create(&KindLabel { kind: object.kind })
+                .inc();
         }
     }
 

@@ -216,7 +216,7 @@ pub struct Record {
     /// `trace-id` of the caller's `traceparent` (W3C Trace Context).
     pub trace_id: Option<String>,
     /// Time of each step, in pipeline order.
-    pub steps: [Duration; 4],
+    pub stage_durations: [Duration; 4],
     started: Instant,
 }
 
@@ -244,7 +244,7 @@ struct RecentRecords {
 #[derive(Debug)]
 pub struct Open {
     record: Option<Record>,
-    step_started: Instant,
+    stage_started: Instant,
     recorder: Arc<Recorder>,
 }
 
@@ -317,12 +317,12 @@ impl Recorder {
             status: 499,
             ended: None,
             trace_id: None,
-            steps: [Duration::ZERO; 4],
+            stage_durations: [Duration::ZERO; 4],
             started: now,
         };
         Open {
             record: Some(record),
-            step_started: now,
+            stage_started: now,
             recorder: Arc::clone(self),
         }
     }
@@ -497,22 +497,22 @@ impl Open {
     }
 
     /// Ends a step's time and starts that of the next one.
-    pub fn step(&mut self, step: Step) {
+    pub fn finish_stage(&mut self, step: Step) {
         let now = Instant::now();
-        let taken = now.duration_since(self.step_started);
-        self.step_started = now;
+        let taken = now.duration_since(self.stage_started);
+        self.stage_started = now;
         self.note(|record| {
-            if let Some(kept) = record.steps.get_mut(step as usize) {
+            if let Some(kept) = record.stage_durations.get_mut(step as usize) {
                 *kept = taken;
             }
         });
     }
 
     /// Time a step took; zero while it has not ended.
-    pub fn taken(&self, step: Step) -> Duration {
+    pub fn stage_duration(&self, step: Step) -> Duration {
         self.record
             .as_ref()
-            .and_then(|record| record.steps.get(step as usize))
+            .and_then(|record| record.stage_durations.get(step as usize))
             .copied()
             .unwrap_or_default()
     }
@@ -523,7 +523,7 @@ impl Open {
     pub fn lend(&mut self) -> Self {
         Self {
             record: self.record.take(),
-            step_started: self.step_started,
+            stage_started: self.stage_started,
             recorder: Arc::clone(&self.recorder),
         }
     }
@@ -534,7 +534,7 @@ impl Open {
     }
 
     /// Sets the outcome to record if the request is dropped before it is closed.
-    pub fn foresee(&mut self, outcome: Outcome, reason: &'static str, detail: String) {
+    pub fn set_outcome_on_drop(&mut self, outcome: Outcome, reason: &'static str, detail: String) {
         self.note(|record| {
             record.outcome = outcome;
             record.reason = reason;
@@ -563,7 +563,7 @@ impl Drop for Open {
 impl Record {
     /// Time from the complete request head to the end.
     pub fn total(&self) -> Duration {
-        self.steps.iter().sum()
+        self.stage_durations.iter().sum()
     }
 
     /// When the request started, by a clock that tests can pause.

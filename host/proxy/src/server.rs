@@ -177,7 +177,7 @@ pub trait Handler: Send + Sync + 'static {
     }
 
     /// Called when a client disconnected in the middle of a head.
-    fn broken_off(&self, peer: &Arc<Peer>) {
+    fn on_incomplete_head(&self, peer: &Arc<Peer>) {
         let _ = peer;
     }
 }
@@ -214,14 +214,14 @@ impl Server {
                 () = stop.cancelled() => break,
                 accepted = listener.accept() => match accepted {
                     Ok((stream, address)) => {
-                        let Some(place) = connections.enter(address.ip()) else {
+                        let Some(place) = connections.try_acquire(address.ip()) else {
                             tracing::debug!(%address, "the address has too many connections");
                             continue;
                         };
                         let permit = tokio::select! {
                             biased;
                             () = stop.cancelled() => break,
-                            permit = room(&slots, &connections) => permit,
+                            permit = acquire_permit(&slots, &connections) => permit,
                         };
                         let slot = ConnectionSlot { _permit: permit, _place: place };
                         let ends = connection::ShutdownSignals {
@@ -277,7 +277,7 @@ struct ConnectionSlot {
 }
 
 /// Waits for a slot for one more connection, and asks idle connections to close. Cancel safe.
-async fn room(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
+async fn acquire_permit(slots: &Arc<Semaphore>, connections: &Connections) -> OwnedSemaphorePermit {
     loop {
         if let Ok(permit) = slots.clone().try_acquire_owned() {
             return permit;

@@ -167,7 +167,7 @@ pub fn check_path(path: &str) -> Result<(), Error> {
         bytes = rest;
         let decoded = match byte {
             b'%' => {
-                let (value, rest) = encoded(bytes)?;
+                let (value, rest) = parse_hex_pair(bytes)?;
                 bytes = rest;
                 encoded_high |= value >= 0x80;
                 check_encoded(value, bytes)?;
@@ -195,7 +195,7 @@ pub fn check_path(path: &str) -> Result<(), Error> {
 }
 
 /// The value of two hexadecimal digits and what follows them.
-pub fn encoded(bytes: &[u8]) -> Result<(u8, &[u8]), Error> {
+pub fn parse_hex_pair(bytes: &[u8]) -> Result<(u8, &[u8]), Error> {
     let Some(([high, low], rest)) = bytes.split_first_chunk::<2>() else {
         return Err(Error::Encoding);
     };
@@ -211,7 +211,7 @@ fn check_encoded(value: u8, rest: &[u8]) -> Result<(), Error> {
         b'.' => Err(Error::EncodedDot),
         b'\\' => Err(Error::Backslash),
         0..0x20 | 0x7f => Err(Error::Control),
-        b'%' if encoded(rest).is_ok() => Err(Error::DoubleEncoding),
+        b'%' if parse_hex_pair(rest).is_ok() => Err(Error::DoubleEncoding),
         _ => Ok(()),
     }
 }

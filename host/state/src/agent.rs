@@ -47,7 +47,7 @@ pub enum Sharing {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserAccess {
     /// `access_as`.
-    pub share_as: AccessMode,
+    pub access_mode: AccessMode,
     /// Paths of `projects`, in lower case, each once, at most 500.
     pub projects: Vec<Arc<str>>,
     /// Paths of `groups`, in lower case, each once, at most 500.

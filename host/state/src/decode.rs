@@ -17,7 +17,7 @@ mod agent;
 mod application_set;
 mod cluster;
 mod extension;
-pub(crate) mod mended;
+pub(crate) mod last_known_good;
 mod people;
 mod project;
 pub(crate) mod read;
@@ -36,24 +36,28 @@ pub(crate) struct Collector<'p> {
     agents: agent::Unresolved,
     people: Vec<Arc<people::Unresolved>>,
     /// Objects of tenants that are defined twice, so that nobody can say which one is meant.
-    twins: Vec<&'p DecodedObject>,
+    duplicates: Vec<&'p DecodedObject>,
     /// Every finding so far.
     pub(crate) findings: Vec<Diagnostic>,
 }
 
 /// Whether the file at `path`, relative to the loaded folder, is an agent's configuration rather
 /// than objects.
-pub(super) fn is_configuration(path: &str) -> bool {
-    agent::configured_by(path).is_some()
+pub(super) fn is_agent_configuration(path: &str) -> bool {
+    agent::configured_agent(path).is_some()
 }
 
 /// Collects the objects of pieces and ignores their mistakes.
 ///
 /// - `memo`: of the load that the pieces belong to.
-pub(crate) fn collected(said: &[mended::DecodedInput], namespace: &str, memo: &LoadMemo) -> Arc<Resources> {
+pub(crate) fn collect_ignoring_errors(
+    said: &[last_known_good::DecodedInput],
+    namespace: &str,
+    memo: &LoadMemo,
+) -> Arc<Resources> {
     let mut collector = Collector::new(namespace);
     for said in said {
-        collector.take(&said.pieces);
+        collector.take(&said.items);
     }
     Arc::new(collector.finish(&mut memo.clone()).0)
 }
@@ -64,7 +68,7 @@ pub(crate) struct LoadMemo {
     people: people::LoadMemo,
     agents: BTreeMap<String, Arc<AgentObject>>,
     /// How the control plane's own cluster is reached when it has no Secret.
-    own: Option<Arc<ClusterConfig>>,
+    in_cluster: Option<Arc<ClusterConfig>>,
 }
 
 impl<'p> Collector<'p> {
@@ -81,14 +85,14 @@ impl<'p> Collector<'p> {
             found_clusters: Vec::new(),
             agents: agent::Unresolved::default(),
             people: Vec::new(),
-            twins: Vec::new(),
+            duplicates: Vec::new(),
             findings: Vec::new(),
         }
     }
 
     /// Adds what was read from one file or object.
-    pub(crate) fn take(&mut self, pieces: &'p [DecodedItem]) {
-        for piece in pieces {
+    pub(crate) fn take(&mut self, items: &'p [DecodedItem]) {
+        for piece in items {
             match piece {
                 DecodedItem::Finding(finding) => self.findings.push(finding.clone()),
                 DecodedItem::Configuration(file) => self.agents.add_file(file.clone(), &mut self.findings),
@@ -115,11 +119,11 @@ impl<'p> Collector<'p> {
                 let message = format!("{named} is defined twice, first at {}", first.get());
                 let what = match kind {
                     Kind::Agent => {
-                        self.agents.shut(&name.name);
+                        self.agents.exclude(&name.name);
                         "it is closed"
                     }
                     Kind::AppProject | Kind::Application | Kind::ApplicationSet | Kind::ArgoCDExtension => {
-                        self.twins.push(decoded);
+                        self.duplicates.push(decoded);
                         "neither is used"
                     }
                     Kind::ConfigMap | Kind::Secret | Kind::UserDirectory => {
@@ -139,7 +143,7 @@ impl<'p> Collector<'p> {
         let resources = &mut self.resources;
         match &decoded.content {
             Content::Nothing => {}
-            Content::InvalidObject(mistake) => resources.set_aside.push(InvalidObject {
+            Content::InvalidObject(mistake) => resources.invalid_objects.push(InvalidObject {
                 kind: decoded.kind.as_str(),
                 name: name.clone(),
                 location: decoded.location.clone(),
@@ -147,7 +151,7 @@ impl<'p> Collector<'p> {
             }),
             Content::ArgocdCm(map) => {
                 resources.argocd_cm = map.clone();
-                resources.argocd_cm_at = Some(decoded.location.clone());
+                resources.argocd_cm_location = Some(decoded.location.clone());
             }
             Content::RbacCm(map) => resources.rbac_cm = map.clone(),
             Content::Secret {
@@ -183,8 +187,8 @@ impl<'p> Collector<'p> {
         }
     }
 
-    fn leave_out_twins(&mut self) {
-        for twin in std::mem::take(&mut self.twins) {
+    fn remove_duplicates(&mut self) {
+        for twin in std::mem::take(&mut self.duplicates) {
             let (name, resources) = (&twin.name, &mut self.resources);
             match twin.kind {
                 Kind::AppProject => drop(resources.projects.remove(&name.name)),
@@ -193,7 +197,7 @@ impl<'p> Collector<'p> {
                 Kind::ArgoCDExtension => drop(resources.extensions.remove(&name.name)),
                 Kind::ConfigMap | Kind::Secret | Kind::Agent | Kind::UserDirectory => continue,
             }
-            resources.set_aside.push(InvalidObject {
+            resources.invalid_objects.push(InvalidObject {
                 kind: twin.kind.as_str(),
                 name: name.clone(),
                 location: twin.location.clone(),
@@ -247,7 +251,7 @@ impl<'p> Collector<'p> {
         let mut absent: BTreeMap<&str, (&Application, usize)> = BTreeMap::new();
         for application in self.resources.applications.values() {
             let project = &application.project;
-            if !self.resources.projects.contains_key(project) && !self.resources.is_set_aside(project) {
+            if !self.resources.projects.contains_key(project) && !self.resources.is_invalid_project(project) {
                 absent.entry(project).or_insert((&**application, 0)).1 += 1;
             }
         }
@@ -286,7 +290,7 @@ impl<'p> Collector<'p> {
         self.shared_names();
         // Building the map of thousands at once is faster than inserting them one by one.
         self.resources.applications = std::mem::take(&mut self.applications).into_iter().collect();
-        self.leave_out_twins();
+        self.remove_duplicates();
         self.absent_projects();
         let found = self.found_clusters.into_iter().map(|(cluster, _)| cluster).collect();
         let mut known = destination::known_clusters(&self.resources.argocd_cm, found);
@@ -299,7 +303,8 @@ impl<'p> Collector<'p> {
         });
         // SECURITY: nobody can enforce what a project that is set aside denies, so nobody may
         // access its clusters, just as nobody may access those of its Applications.
-        let lost = |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_set_aside(&cluster.project);
+        let lost =
+            |cluster: &Cluster| !cluster.project.is_empty() && self.resources.is_invalid_project(&cluster.project);
         known.retain(|cluster| !lost(cluster));
         self.resources.clusters = known;
         let configs = &mut self.resources.cluster_configs;
@@ -307,7 +312,7 @@ impl<'p> Collector<'p> {
         for known in &self.resources.clusters {
             configs
                 .entry(known.server.clone())
-                .or_insert_with(|| Arc::clone(memo.own.get_or_insert_with(|| Arc::new(cluster::own()))));
+                .or_insert_with(|| Arc::clone(memo.in_cluster.get_or_insert_with(|| Arc::new(cluster::in_cluster()))));
         }
         self.resources.agents = self.agents.finish(&self.resources.clusters, &mut self.findings);
         for (name, agent) in &mut self.resources.agents {

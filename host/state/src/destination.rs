@@ -144,7 +144,7 @@ pub fn permitted_with(
     project_clusters: impl FnOnce() -> Result<Vec<Cluster>, String>,
 ) -> Result<bool, Error> {
     let rules = project.destinations.iter().map(Rule::<&str>::of);
-    if !is_listed(rules, cluster, namespace) {
+    if !rules_permit(rules, cluster, namespace) {
         return Ok(false);
     }
     if !project.permit_only_project_scoped_clusters {
@@ -179,7 +179,7 @@ impl CompiledDestinations {
             let mut owned = clusters.iter().filter(|candidate| candidate.project == *project);
             owned.any(|own| is_same(own, cluster))
         };
-        is_listed(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
+        rules_permit(self.rules.iter(), cluster, namespace) && self.clusters_of.as_ref().is_none_or(is_own)
     }
 }
 
@@ -189,7 +189,11 @@ fn is_same(one: &Cluster, other: &Cluster) -> bool {
     same(&one.name, &other.name) || same(&one.server, &other.server)
 }
 
-fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster: &Cluster, namespace: &str) -> bool {
+fn rules_permit<T: AsRef<str>>(
+    rules: impl Iterator<Item: Borrow<Rule<T>>>,
+    cluster: &Cluster,
+    namespace: &str,
+) -> bool {
     let mut listed = false;
     for rule in rules {
         let Rule {
@@ -197,9 +201,9 @@ fn is_listed<T: AsRef<str>>(rules: impl Iterator<Item: Borrow<Rule<T>>>, cluster
             server,
             namespace: namespaces,
         } = rule.borrow();
-        let name = name.met_known(&cluster.name);
-        let server = server.met_known(&cluster.server);
-        let namespaces = namespaces.met(namespace);
+        let name = name.matches_known(&cluster.name);
+        let server = server.matches_known(&cluster.server);
+        let namespaces = namespaces.matches_value(namespace);
         let place = name == Match::Yes || server == Match::Yes;
         if place && namespaces == Match::Yes {
             listed = true;
@@ -277,15 +281,15 @@ impl<'a, T: AsRef<str> + From<&'a str>> Matcher<T> {
 
 impl<T: AsRef<str>> Matcher<T> {
     /// Like a match, but never `Yes` for an unknown value.
-    fn met_known(&self, value: &str) -> Match {
+    fn matches_known(&self, value: &str) -> Match {
         match (value.is_empty(), self.negated) {
             (true, true) => Match::Negated,
             (true, false) => Match::No,
-            (false, _) => self.met(value),
+            (false, _) => self.matches_value(value),
         }
     }
 
-    fn met(&self, value: &str) -> Match {
+    fn matches_value(&self, value: &str) -> Match {
         match (self.negated, self.glob.matches(value)) {
             (false, Some(true)) | (true, Some(false)) => Match::Yes,
             // SECURITY: a negated pattern that does not compile refuses.
@@ -321,7 +325,7 @@ impl<T: AsRef<str>> Glob<T> {
 }
 
 /// Whether a pattern of a project's destinations, with or without `!`, compiles.
-pub fn compiles(pattern: &str) -> bool {
+pub fn is_valid_pattern(pattern: &str) -> bool {
     let glob: Glob<&str> = Glob::of(pattern.strip_prefix('!').unwrap_or(pattern));
     glob.matches("").is_some()
 }

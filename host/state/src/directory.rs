@@ -10,18 +10,18 @@ use futures_util::future::BoxFuture;
 
 use super::Resources;
 use super::decode::read::{Content as ObjectContent, DecodedItem, ObjectDecoder, configuration};
-use super::decode::{Collector, LoadMemo, is_configuration};
+use super::decode::{Collector, LoadMemo, is_agent_configuration};
 use super::fields::Source as SourceMap;
 use super::source::{Error, Source, WriteTarget};
 use super::watch::{FileEvents, Timing, Watch, watch};
-use super::write::{for_load, version_of};
+use super::write::{file_version, lock_for_load};
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 use tollgate_core::yaml::{self, Content, Node, Style};
 
-mod kept;
+mod cache;
 mod walk;
 
-use kept::FolderCache;
+use cache::FolderCache;
 pub(crate) use walk::GITLAB;
 
 /// A folder that is loaded again and again.
@@ -29,7 +29,7 @@ pub(crate) use walk::GITLAB;
 pub struct Directory {
     folder: PathBuf,
     namespace: String,
-    kept: Mutex<FolderCache>,
+    cache: Mutex<FolderCache>,
 }
 
 impl Directory {
@@ -38,7 +38,7 @@ impl Directory {
         Self {
             folder: folder.to_owned(),
             namespace: namespace.to_owned(),
-            kept: Mutex::default(),
+            cache: Mutex::default(),
         }
     }
 }
@@ -48,16 +48,19 @@ impl Source for Directory {
     /// times can be trusted.
     fn load(&self) -> Loaded<Arc<Resources>> {
         // While this is held, no writer changes several files.
-        let _shared = match for_load(&self.folder) {
+        let _shared = match lock_for_load(&self.folder) {
             Ok(shared) => shared,
             Err(finding) => return Loaded::refused(vec![finding]),
         };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.load(&self.folder, &self.namespace, &[])
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.load(&self.folder, &self.namespace, &[])
     }
 
-    fn mended(&self) -> Option<Arc<Resources>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner).mended()
+    fn last_known_good(&self) -> Option<Arc<Resources>> {
+        self.cache
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .last_known_good()
     }
 
     fn health(&self) -> Vec<Diagnostic> {
@@ -69,7 +72,7 @@ impl Source for Directory {
         Box::pin(watch(paths, Timing::default(), FileEvents::WherePossible))
     }
 
-    fn place(&self) -> Result<WriteTarget, Error> {
+    fn write_target(&self) -> Result<WriteTarget, Error> {
         Ok(WriteTarget::Folder(self.folder.clone()))
     }
 }
@@ -118,7 +121,7 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
     let mut files: Vec<PathBuf> = found.into_iter().map(|found| found.path).collect();
     let is_object = |path: &PathBuf| {
         let inside = path.strip_prefix(folder).unwrap_or(path).display().to_string();
-        !is_configuration(&inside)
+        !is_agent_configuration(&inside)
     };
     files.retain(is_object);
     files
@@ -126,9 +129,9 @@ pub(crate) fn files(folder: &Path) -> Vec<PathBuf> {
 
 /// Reads objects from one text, as [`load`] does from one file; `name` is used as its path.
 pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
-    let pieces = read(text, (Arc::from(name), name), namespace);
+    let items = read(text, (Arc::from(name), name), namespace);
     let mut collector = Collector::new(namespace);
-    collector.take(&pieces);
+    collector.take(&items);
     let (resources, findings) = collector.finish(&mut LoadMemo::default());
     Loaded::new(resources, findings)
 }
@@ -137,13 +140,13 @@ pub fn load_text(text: &str, name: &str, namespace: &str) -> Loaded<Resources> {
 fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<DecodedItem> {
     let source = SourceMap::file(name);
     let parsed = yaml::parse(text);
-    if let Some(pieces) = configuration(inside, &parsed, &source) {
-        return pieces;
+    if let Some(items) = configuration(inside, &parsed, &source) {
+        return items;
     }
     let mut reader = ObjectDecoder::new(namespace);
     for problem in parsed.problems {
-        let location = source.at(problem.line, problem.column);
-        reader.say(Diagnostic::error(location, problem.message));
+        let location = source.location_at(problem.line, problem.column);
+        reader.report(Diagnostic::error(location, problem.message));
     }
     if let Some(last) = parsed
         .documents
@@ -151,26 +154,29 @@ fn read(text: &str, (name, inside): (Arc<str>, &str), namespace: &str) -> Vec<De
         .filter(|_| !text.ends_with('\n'))
         .and_then(|node| last_scalar(node))
     {
-        let finding = Diagnostic::warning(source.of(last), "the file ends inside this text, without a line break");
-        reader.say(finding.with_hint("a file cut short looks like this; end it with a line break"));
+        let finding = Diagnostic::warning(
+            source.location_of(last),
+            "the file ends inside this text, without a line break",
+        );
+        reader.report(finding.with_hint("a file cut short looks like this; end it with a line break"));
     }
     for document in &parsed.documents {
         reader.document(document, &source);
     }
-    let mut pieces = reader.finish();
-    add_versions(&mut pieces, text);
-    pieces
+    let mut items = reader.finish();
+    add_versions(&mut items, text);
+    items
 }
 
 /// Adds to each ApplicationSet the version of its file.
-fn add_versions(pieces: &mut [DecodedItem], text: &str) {
+fn add_versions(items: &mut [DecodedItem], text: &str) {
     let mut version = None;
-    for piece in pieces {
+    for piece in items {
         let DecodedItem::Object(decoded) = piece else { continue };
         let ObjectContent::ApplicationSet(set) = &mut decoded.content else {
             continue;
         };
-        let version = version.get_or_insert_with(|| version_of(text.as_bytes()));
+        let version = version.get_or_insert_with(|| file_version(text.as_bytes()));
         let set = Arc::get_mut(set).and_then(|set| set.get_mut("metadata"));
         if let Some(metadata) = set.and_then(|metadata| metadata.as_object_mut()) {
             metadata.insert("resourceVersion".to_owned(), version.as_str().into());

@@ -123,14 +123,14 @@ pub struct Options {
     /// What to do with a `$key` that cannot be resolved.
     pub unknown_secret: UnknownSecret,
     /// Rules Argo CD does not have.
-    pub own_rules: StricterRules,
+    pub stricter_rules: StricterRules,
 }
 
 impl Options {
     /// As permissive as Argo CD, for comparing with it.
     pub const ARGOCD: Self = Self {
         unknown_secret: UnknownSecret::KeepLiteral,
-        own_rules: StricterRules::Warn,
+        stricter_rules: StricterRules::Warn,
     };
 }
 
@@ -170,7 +170,7 @@ pub fn parse_with(resources: &Resources, options: Options) -> Parsed {
         specs: Vec::new(),
     };
     for entry in entries(&resources.argocd_cm) {
-        let source = Source::within(entry.text);
+        let source = Source::nested(entry.text);
         let Some(node) = document(registry.reader, &entry, &source) else {
             continue;
         };
@@ -246,7 +246,7 @@ fn document(
         let message = format!("`{}`: {}", entry.key, problem.message);
         reader.refuse(
             ErrorClass::DecodeError,
-            source.at(problem.line, problem.column),
+            source.location_at(problem.line, problem.column),
             message,
         );
     }
@@ -254,7 +254,7 @@ fn document(
     let first = documents.next();
     if let Some(second) = documents.next() {
         let message = format!("`{}` has several documents, only the first is read", entry.key);
-        reader.warn(source.of(&second), message, "join them");
+        reader.warn(source.location_of(&second), message, "join them");
     }
     let node = match first {
         Some(node) => node,
@@ -263,7 +263,7 @@ fn document(
     };
     if node.entries().is_none() {
         let message = format!("`{}` must be a mapping, found {}", entry.key, node.kind());
-        reader.refuse(ErrorClass::DecodeError, source.of(&node), message);
+        reader.refuse(ErrorClass::DecodeError, source.location_of(&node), message);
         return None;
     }
     Some(node)
@@ -285,9 +285,11 @@ struct ExtensionCollector<'a, 'r> {
 impl ExtensionCollector<'_, '_> {
     /// `extension.config`: `{extensions: [{name, enabled, backend}]}`.
     fn main(&mut self, view: SettingNode<'_>) {
-        self.reader.known(view, "`extension.config`", &["extensions"]);
+        self.reader
+            .reject_unknown_keys(view, "`extension.config`", &["extensions"]);
         for item in self.reader.list(view, "extensions") {
-            self.reader.known(item, "an extension", &["name", "enabled", "backend"]);
+            self.reader
+                .reject_unknown_keys(item, "an extension", &["name", "enabled", "backend"]);
             let name = match self.reader.text(item, "name") {
                 TextValue::Absent => {
                     let message = "an extension has no `name`";
@@ -304,7 +306,7 @@ impl ExtensionCollector<'_, '_> {
             let backend = self.reader.mapping(item, "backend", ErrorClass::DecodeError);
             match backend {
                 Some(backend) => {
-                    self.reader.known(backend, "`backend`", &backend::KEYS);
+                    self.reader.reject_unknown_keys(backend, "`backend`", &backend::KEYS);
                     self.extension(backend, item, name);
                 }
                 // An entry without backend is one without services.
@@ -317,7 +319,8 @@ impl ExtensionCollector<'_, '_> {
     /// `extension.config.<name>`: a backend object.
     fn single(&mut self, view: SettingNode<'_>, entry: &ConfigEntry<'_>) {
         let known: Vec<&str> = backend::KEYS.into_iter().chain(["enabled"]).collect();
-        self.reader.known(view, &format!("`{}`", entry.key), &known);
+        self.reader
+            .reject_unknown_keys(view, &format!("`{}`", entry.key), &known);
         self.check_name(&entry.name, entry.text.location.clone());
         self.extension(view, view, entry.name.clone());
     }

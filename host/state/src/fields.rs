@@ -16,7 +16,7 @@ use tollgate_core::yaml::{Entry, Node, ScalarType};
 pub struct Source {
     file: Arc<str>,
     /// Lines before the text in its file.
-    above: u32,
+    line_offset: u32,
     /// Whether columns are known. A value inside a file is indented by an unknown width, so its
     /// columns say nothing.
     columns: Columns,
@@ -33,44 +33,44 @@ impl Source {
     pub fn file(file: Arc<str>) -> Self {
         Self {
             file,
-            above: 0,
+            line_offset: 0,
             columns: Columns::Known,
         }
     }
 
     /// A text value inside a file.
-    pub fn within(text: &Text) -> Self {
-        let above = text.location.line.saturating_sub(1);
+    pub fn nested(text: &Text) -> Self {
+        let line_offset = text.location.line.saturating_sub(1);
         Self {
             file: text.location.file.clone(),
-            above,
+            line_offset,
             columns: Columns::Unknown,
         }
     }
 
     /// The place of a line and column, both counted from 1.
-    pub fn at(&self, line: u32, column: u32) -> Location {
+    pub fn location_at(&self, line: u32, column: u32) -> Location {
         let column = match self.columns {
             Columns::Known => column,
             Columns::Unknown => 0,
         };
         Location {
             file: self.file.clone(),
-            line: self.above.saturating_add(line),
+            line: self.line_offset.saturating_add(line),
             column,
         }
     }
 
     /// The place of a node.
-    pub fn of(&self, node: &Node) -> Location {
-        self.at(node.line, node.column)
+    pub fn location_of(&self, node: &Node) -> Location {
+        self.location_at(node.line, node.column)
     }
 
     /// A text and the line it begins on.
     pub fn text(&self, node: &Node, value: &str) -> Text {
         Text {
             value: Arc::from(value),
-            location: self.at(node.text_line, 0),
+            location: self.location_at(node.text_line, 0),
         }
     }
 }
@@ -93,7 +93,7 @@ impl<'a> Fields<'a> {
                 format!("`{path}`")
             };
             let message = format!("{what} must be a mapping, found {}", node.kind());
-            findings.push(Diagnostic::error(source.of(node), message));
+            findings.push(Diagnostic::error(source.location_of(node), message));
             return None;
         }
         Some(Self { node, source, path })
@@ -101,7 +101,7 @@ impl<'a> Fields<'a> {
 
     /// Where the mapping starts.
     pub fn location(&self) -> Location {
-        self.source.of(self.node)
+        self.source.location_of(self.node)
     }
 
     /// The path of a key, as findings name it.
@@ -129,16 +129,16 @@ impl<'a> Fields<'a> {
     }
 
     /// Where an entry's key stands.
-    pub fn place(&self, entry: &Entry) -> Location {
-        self.source.at(entry.line, entry.column)
+    pub fn key_location(&self, entry: &Entry) -> Location {
+        self.source.location_at(entry.line, entry.column)
     }
 
     /// Reports every key that is not among `known`.
-    pub fn only(&self, known: &[&str], findings: &mut Vec<Diagnostic>) {
+    pub fn reject_unknown_keys(&self, known: &[&str], findings: &mut Vec<Diagnostic>) {
         for entry in self.entries().iter().filter(|entry| !known.contains(&&*entry.key)) {
             let message = format!("`{}` is not known", self.path_of(&entry.key));
             let hint = format!("known are `{}`", known.join("`, `"));
-            findings.push(Diagnostic::error(self.place(entry), message).with_hint(hint));
+            findings.push(Diagnostic::error(self.key_location(entry), message).with_hint(hint));
         }
     }
 
@@ -170,7 +170,7 @@ impl<'a> Fields<'a> {
         let path = self.path_of(key);
         let Some(items) = node.items() else {
             let message = format!("`{path}` must be a list, found {}", node.kind());
-            findings.push(Diagnostic::error(self.source.of(node), message));
+            findings.push(Diagnostic::error(self.source.location_of(node), message));
             return Vec::new();
         };
         items
@@ -213,30 +213,32 @@ impl<'a> Fields<'a> {
     /// A boolean under `key`; absent is `false`.
     pub fn boolean(&self, key: &str, findings: &mut Vec<Diagnostic>) -> bool {
         let Some(node) = self.node(key) else { return false };
-        if let Some(ScalarType::Boolean(value)) = node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
+        if let Some(ScalarType::Boolean(value)) = node.scalar().map(tollgate_core::yaml::Scalar::scalar_type) {
             return value;
         }
         let message = format!("`{}` must be true or false, found {}", self.path_of(key), node.kind());
-        findings.push(Diagnostic::error(self.source.of(node), message));
+        findings.push(Diagnostic::error(self.source.location_of(node), message));
         false
     }
 
     /// A whole number under `key`; absent is 0.
     pub fn integer(&self, key: &str, findings: &mut Vec<Diagnostic>) -> i64 {
         let Some(node) = self.node(key) else { return 0 };
-        let number = node.scalar().filter(|scalar| scalar.meaning() == ScalarType::Number);
+        let number = node
+            .scalar()
+            .filter(|scalar| scalar.scalar_type() == ScalarType::Number);
         if let Some(value) = number.and_then(|scalar| scalar.text.parse().ok()) {
             return value;
         }
         let message = format!("`{}` must be a whole number, found {}", self.path_of(key), node.kind());
-        findings.push(Diagnostic::error(self.source.of(node), message));
+        findings.push(Diagnostic::error(self.source.location_of(node), message));
         0
     }
 }
 
 impl Fields<'_> {
     /// A number that must be present and at least 1.
-    pub fn number(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<i64> {
+    pub fn positive_integer(&self, key: &str, findings: &mut Vec<Diagnostic>) -> Option<i64> {
         let before = findings.len();
         let number = self.integer(key, findings);
         if number < 1 && findings.len() == before {
@@ -255,7 +257,10 @@ impl Fields<'_> {
 /// empty text.
 fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagnostic>) -> Option<Text> {
     let refuse = |found: &str| {
-        let finding = Diagnostic::error(source.of(node), format!("`{path}` must be text, found {found}"));
+        let finding = Diagnostic::error(
+            source.location_of(node),
+            format!("`{path}` must be text, found {found}"),
+        );
         if node.scalar().is_some() {
             finding.with_hint("write it in quotes")
         } else {
@@ -266,9 +271,9 @@ fn read_text(node: &Node, source: &Source, path: &str, findings: &mut Vec<Diagno
         findings.push(refuse(node.kind()));
         return None;
     };
-    match scalar.meaning() {
+    match scalar.scalar_type() {
         ScalarType::Null => Some(source.text(node, "")),
-        ScalarType::Text if scalar.is_old_boolean() => {
+        ScalarType::Text if scalar.is_yaml_1_1_boolean() => {
             findings.push(refuse("what Kubernetes reads as a boolean"));
             None
         }

@@ -16,26 +16,26 @@ use tokio::time::Instant;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Resources;
-use super::decode::mended::{self, DecodedInput};
+use super::decode::last_known_good::{self, DecodedInput};
 use super::decode::read::DecodedItem;
-use super::decode::{Collector, LoadMemo, collected};
+use super::decode::{Collector, LoadMemo, collect_ignoring_errors};
 use super::source::{Error, Source, WriteTarget};
 use super::watch::{Timing, Watch, follow as follow_count};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{Diagnostic, Loaded};
 
 mod connect;
+mod error_text;
 mod follow;
 mod held;
 mod kinds;
 mod object;
 mod problem;
 mod shared;
-mod words;
 
 pub(crate) use connect::connect;
+pub(crate) use error_text::describe_client_error;
 use shared::SharedState;
-pub(crate) use words::of_client;
 
 /// Longest time the first load waits until every kind has been listed.
 pub const FIRST_LOAD_TIMEOUT: Duration = Duration::from_secs(30);
@@ -43,7 +43,7 @@ pub const FIRST_LOAD_TIMEOUT: Duration = Duration::from_secs(30);
 /// A storm of events causes one reload a second. A single event is seen at once.
 const TIMING: Timing = Timing {
     settle: Duration::from_millis(100),
-    patience: Duration::from_secs(1),
+    max_delay: Duration::from_secs(1),
     poll: Duration::MAX,
 };
 
@@ -52,7 +52,7 @@ pub struct Kubernetes {
     namespace: String,
     shared: Arc<SharedState>,
     deadline: Instant,
-    kept: Mutex<LoadCache>,
+    cache: Mutex<LoadCache>,
     _stop: DropGuard,
 }
 
@@ -70,15 +70,15 @@ struct LoadCache {
     memo: LoadMemo,
     last: Option<LastLoad>,
     /// What each object last said without mistakes.
-    good: Vec<DecodedInput>,
+    last_good: Vec<DecodedInput>,
 }
 
 /// The result of the last load.
 struct LastLoad {
-    said: Vec<Arc<[DecodedItem]>>,
+    decoded: Vec<Arc<[DecodedItem]>>,
     resources: Option<Arc<Resources>>,
     /// The mended resources, if the load was refused.
-    mended: Option<Arc<Resources>>,
+    last_known_good: Option<Arc<Resources>>,
     findings: Vec<Diagnostic>,
 }
 
@@ -98,13 +98,13 @@ impl Kubernetes {
             move || follow::run(&shared, &settings, &stop)
         });
         if let Err(error) = spawned {
-            shared.unconnected(format!("no thread can be started: {error}"));
+            shared.record_connection_error(format!("no thread can be started: {error}"));
         }
         Self {
             namespace: namespace.to_owned(),
             shared,
             deadline: Instant::now() + bound,
-            kept: Mutex::default(),
+            cache: Mutex::default(),
             _stop: stop.drop_guard(),
         }
     }
@@ -112,17 +112,17 @@ impl Kubernetes {
 
 impl Source for Kubernetes {
     fn load(&self) -> Loaded<Arc<Resources>> {
-        let said = match self.shared.complete(self.deadline) {
-            Ok(said) => said,
+        let decoded = match self.shared.wait_until_listed(self.deadline) {
+            Ok(decoded) => decoded,
             Err(missing) => return Loaded::refused(missing),
         };
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.load(said, &self.namespace)
+        let mut cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.load(decoded, &self.namespace)
     }
 
-    fn mended(&self) -> Option<Arc<Resources>> {
-        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        kept.last.as_ref()?.mended.clone()
+    fn last_known_good(&self) -> Option<Arc<Resources>> {
+        let cache = self.cache.lock().unwrap_or_else(PoisonError::into_inner);
+        cache.last.as_ref()?.last_known_good.clone()
     }
 
     fn health(&self) -> Vec<Diagnostic> {
@@ -133,7 +133,7 @@ impl Source for Kubernetes {
         Box::pin(std::future::ready(follow_count(self.shared.count(), TIMING)))
     }
 
-    fn place(&self) -> Result<WriteTarget, Error> {
+    fn write_target(&self) -> Result<WriteTarget, Error> {
         self.shared
             .client()
             .map(WriteTarget::Cluster)
@@ -142,10 +142,13 @@ impl Source for Kubernetes {
 }
 
 impl LoadCache {
-    fn load(&mut self, said: Vec<Arc<[DecodedItem]>>, namespace: &str) -> Loaded<Arc<Resources>> {
+    fn load(&mut self, decoded: Vec<Arc<[DecodedItem]>>, namespace: &str) -> Loaded<Arc<Resources>> {
         if let Some(last) = &self.last
-            && said.len() == last.said.len()
-            && said.iter().zip(&last.said).all(|(now, then)| Arc::ptr_eq(now, then))
+            && decoded.len() == last.decoded.len()
+            && decoded
+                .iter()
+                .zip(&last.decoded)
+                .all(|(now, then)| Arc::ptr_eq(now, then))
         {
             return Loaded {
                 value: last.resources.clone(),
@@ -153,29 +156,29 @@ impl LoadCache {
             };
         }
         let mut collector = Collector::new(namespace);
-        for pieces in &said {
-            collector.take(pieces);
+        for items in &decoded {
+            collector.take(items);
         }
         let (resources, findings) = collector.finish(&mut self.memo);
         let loaded = Loaded::new(Arc::new(resources), findings);
-        let of = |pieces: &Arc<[DecodedItem]>| DecodedInput {
+        let of = |items: &Arc<[DecodedItem]>| DecodedInput {
             file: None,
-            pieces: Arc::clone(pieces),
+            items: Arc::clone(items),
         };
-        let now: Vec<DecodedInput> = said.iter().map(of).collect();
-        let mended = match &loaded.value {
+        let now: Vec<DecodedInput> = decoded.iter().map(of).collect();
+        let last_known_good = match &loaded.value {
             Some(_) => {
-                self.good = now;
+                self.last_good = now;
                 None
             }
             None => {
-                self.good = mended::mended(&now, &self.good, mended::Found::All);
-                Some(collected(&self.good, namespace, &self.memo))
+                self.last_good = last_known_good::last_known_good(&now, &self.last_good, last_known_good::Found::All);
+                Some(collect_ignoring_errors(&self.last_good, namespace, &self.memo))
             }
         };
         self.last = Some(LastLoad {
-            said,
-            mended,
+            decoded,
+            last_known_good,
             resources: loaded.value.clone(),
             findings: loaded.diagnostics.clone(),
         });

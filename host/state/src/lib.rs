@@ -16,8 +16,8 @@ pub mod agent;
 mod cluster;
 mod decode;
 pub mod destination;
+mod destination_service_account;
 pub mod directory;
-mod entry;
 pub mod extensions;
 pub mod fields;
 pub mod kubernetes;
@@ -28,7 +28,7 @@ pub mod watch;
 pub mod write;
 
 pub use cluster::{ClusterAuth, ClusterConfig, ClusterTls, TlsVerification};
-pub use entry::ParseDestinationServiceAccountError;
+pub use destination_service_account::ParseDestinationServiceAccountError;
 pub use repository::{Repository, RepositoryAuth, RepositoryKind};
 
 /// A text value and its place.
@@ -229,7 +229,7 @@ pub struct Resources {
     /// ConfigMap `argocd-cm`.
     pub argocd_cm: ConfigMap,
     /// Where `argocd-cm` starts; `None` if there is no such ConfigMap.
-    pub argocd_cm_at: Option<Location>,
+    pub argocd_cm_location: Option<Location>,
     /// ConfigMap `argocd-rbac-cm`.
     pub rbac_cm: ConfigMap,
     /// Secrets of the control-plane namespace by name, `argocd-secret` among them.
@@ -254,13 +254,13 @@ pub struct Resources {
     /// Users, groups and projects.
     pub people: Arc<people::UserDirectory>,
     /// Objects of tenants that have mistakes, in no order.
-    pub set_aside: Vec<InvalidObject>,
+    pub invalid_objects: Vec<InvalidObject>,
 }
 
 impl Resources {
     /// Whether a project with this name exists but is set aside for a mistake.
-    pub fn is_set_aside(&self, project: &str) -> bool {
-        let mut aside = self.set_aside.iter();
+    pub fn is_invalid_project(&self, project: &str) -> bool {
+        let mut aside = self.invalid_objects.iter();
         aside.any(|object| object.kind == "AppProject" && object.name.name == project)
     }
 }

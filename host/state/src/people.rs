@@ -90,7 +90,7 @@ impl UserDirectory {
     }
 
     /// A person by name, byte for byte.
-    pub fn person_named(&self, username: &str) -> Option<&Person> {
+    pub fn person_by_username(&self, username: &str) -> Option<&Person> {
         self.person(*self.by_name.get(username)?)
     }
 
@@ -105,18 +105,18 @@ impl UserDirectory {
     }
 
     /// A group by number.
-    pub fn group_numbered(&self, id: i64) -> Option<&GitLabNamespace> {
+    pub fn group_by_id(&self, id: i64) -> Option<&GitLabNamespace> {
         self.groups.values().find(|group| group.id == id)
     }
 
     /// A project by number.
-    pub fn project_numbered(&self, id: i64) -> Option<&GitLabNamespace> {
+    pub fn project_by_id(&self, id: i64) -> Option<&GitLabNamespace> {
         self.projects.values().find(|project| project.id == id)
     }
 
     /// The groups above a path, nearest first, without the path itself. A folder that is not a
     /// group is skipped.
-    pub fn groups_above<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a GitLabNamespace> {
+    pub fn ancestor_groups<'a>(&'a self, path: &'a str) -> impl Iterator<Item = &'a GitLabNamespace> {
         let parent = |path: &'a str| path.rsplit_once('/').map(|(parent, _)| parent);
         std::iter::successors(parent(path), move |path| parent(path)).filter_map(|path| self.group(path))
     }

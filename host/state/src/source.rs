@@ -31,7 +31,7 @@ pub trait Source: fmt::Debug + Send + Sync {
 
     /// If the last load was refused: every object as it is now, and those with mistakes as they
     /// were without. Use it only to judge what is withdrawn.
-    fn mended(&self) -> Option<Arc<Resources>>;
+    fn last_known_good(&self) -> Option<Arc<Resources>>;
 
     /// What keeps the source from being up to date, as findings of severity error; empty if nothing
     /// does. The state it gave last remains the best that is known.
@@ -45,7 +45,7 @@ pub trait Source: fmt::Debug + Send + Sync {
     ///
     /// # Errors
     /// [`Error::NotConnected`] until the cluster was reached for the first time.
-    fn place(&self) -> Result<WriteTarget, Error>;
+    fn write_target(&self) -> Result<WriteTarget, Error>;
 }
 
 /// Where changes of objects are written.

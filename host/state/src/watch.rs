@@ -22,7 +22,7 @@ pub struct Timing {
     /// Quiet time after the last file event before a change counts as settled.
     pub settle: Duration,
     /// Longest wait for the quiet time.
-    pub patience: Duration,
+    pub max_delay: Duration,
     /// Time between two checks without an event.
     pub poll: Duration,
 }
@@ -31,7 +31,7 @@ impl Default for Timing {
     fn default() -> Self {
         Self {
             settle: Duration::from_millis(200),
-            patience: Duration::from_secs(2),
+            max_delay: Duration::from_secs(2),
             poll: Duration::from_secs(2),
         }
     }
@@ -72,7 +72,7 @@ pub async fn watch(paths: Vec<PathBuf>, timing: Timing, events: FileEvents) -> W
     let paths: Arc<[PathBuf]> = paths.into();
     let (hint, hints) = mpsc::channel(1);
     let source = HintSource::start(&paths, hint.clone(), events);
-    let last = look(&paths, &source).await;
+    let last = take_fingerprint(&paths, &source).await;
     tokio::spawn(run(
         Task {
             paths,
@@ -102,7 +102,7 @@ pub(crate) fn follow(mut count: tokio::sync::watch::Receiver<u64>, timing: Timin
                 // An error means the end, which the loop also notices.
                 while let Ok(Ok(())) = tokio::time::timeout(timing.settle, count.changed()).await {}
             };
-            let _ = tokio::time::timeout(timing.patience, quiet).await;
+            let _ = tokio::time::timeout(timing.max_delay, quiet).await;
             // A full channel already says "changed"; a closed one ends the loop.
             let _ = sender.try_send(());
         }
@@ -126,7 +126,7 @@ async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sende
             _ = hints.recv() => settle(&mut hints, task.timing).await,
             () = tokio::time::sleep(task.timing.poll) => {}
         }
-        let now = look(&task.paths, &task.source).await;
+        let now = take_fingerprint(&task.paths, &task.source).await;
         if now.is_none() || now == task.last {
             continue;
         }
@@ -141,10 +141,10 @@ async fn run(mut task: Task, mut hints: mpsc::Receiver<()>, changes: mpsc::Sende
 /// Waits until no event came for a while.
 async fn settle(hints: &mut mpsc::Receiver<()>, timing: Timing) {
     let quiet = async { while tokio::time::timeout(timing.settle, hints.recv()).await.is_ok() {} };
-    let _ = tokio::time::timeout(timing.patience, quiet).await;
+    let _ = tokio::time::timeout(timing.max_delay, quiet).await;
 }
 
-async fn look(paths: &Arc<[PathBuf]>, source: &HintSource) -> Option<Fingerprint> {
+async fn take_fingerprint(paths: &Arc<[PathBuf]>, source: &HintSource) -> Option<Fingerprint> {
     let paths = paths.clone();
     let depth = match source {
         HintSource::FileEvents(_) => Depth::Metadata,

@@ -27,10 +27,10 @@ mod syntax;
 mod value;
 
 pub use cluster::Cluster;
-pub use cluster::of_cluster;
+pub use cluster::cluster_error;
 pub use folder::Folder;
-pub(crate) use folder::for_load;
-pub(crate) use folder::version as version_of;
+pub(crate) use folder::lock_for_load;
+pub(crate) use folder::version as file_version;
 pub(crate) use value::json as value_of;
 pub use value::{merge, merge_patch};
 
@@ -233,7 +233,7 @@ pub enum Writer {
 
 impl Writer {
     /// A writer for a source's state; `namespace` is the control plane's.
-    pub fn at(place: WriteTarget, namespace: &str) -> Self {
+    pub fn for_target(place: WriteTarget, namespace: &str) -> Self {
         match place {
             WriteTarget::Folder(folder) => Self::Directory(Folder::new(&folder, namespace)),
             WriteTarget::Cluster(client) => Self::Cluster(Cluster::new(client)),
@@ -254,7 +254,7 @@ impl Writer {
                 WriteTarget::Cluster(connected.map_err(refused)?)
             }
         };
-        Ok(Self::at(place, &config.control_plane_namespace))
+        Ok(Self::for_target(place, &config.control_plane_namespace))
     }
 
     /// The object as it is stored now.
@@ -302,7 +302,13 @@ impl Writer {
                 let (folder, namespace) = (folder.clone(), namespace.to_owned());
                 let reading = move || {
                     let all = folder.list(kind, &namespace)?.into_iter().map(|stored| stored.object);
-                    let part = |object: Value| if is_related(&object) { object } else { head(&object) };
+                    let part = |object: Value| {
+                        if is_related(&object) {
+                            object
+                        } else {
+                            name_and_owners(&object)
+                        }
+                    };
                     Ok(all.map(part).collect())
                 };
                 blocking(reading).await
@@ -448,7 +454,7 @@ pub fn yaml(object: &Value) -> String {
 
 /// Parts of an object as YAML, in the order of `parts`: a key with all of its value or with some of
 /// its members. Each text is written as `texts` gives it.
-pub fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::TextTransform) -> String {
+pub fn yaml_parts(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::TextTransform) -> String {
     let writing = writing(Some(texts));
     let mut lines = String::new();
     for (key, members) in parts {
@@ -467,7 +473,7 @@ pub fn yaml_of(object: &Value, parts: &[(&str, Option<&[&str]>)], texts: value::
 }
 
 /// Name and owner references of an object.
-fn head(object: &Value) -> Value {
+fn name_and_owners(object: &Value) -> Value {
     let metadata = object.get("metadata").and_then(Value::as_object);
     let members = metadata.into_iter().flatten();
     let kept = members.filter(|(key, _)| matches!(key.as_str(), "name" | "namespace" | "ownerReferences"));
@@ -476,7 +482,7 @@ fn head(object: &Value) -> Value {
 }
 
 /// Removes what belongs to the stored object alone.
-fn forget_version(object: &mut Value) {
+fn strip_server_metadata(object: &mut Value) {
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("resourceVersion");
         metadata.remove("managedFields");

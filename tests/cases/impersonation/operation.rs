@@ -259,7 +259,7 @@ fn outcome(scene: &Scene, semantics: ServiceAccountSemantics) -> Outcome {
     let account = match (index.mode, &governed.acting) {
         (ImpersonationMode::Off | ImpersonationMode::Audit, _) => None,
         (ImpersonationMode::Enforce, Ok(acting)) => acting.account.as_ref(),
-        (ImpersonationMode::Enforce, Err(error)) => return refused(error.told()),
+        (ImpersonationMode::Enforce, Err(error)) => return refused(error.public_message()),
     };
     let user = account.map(|account| account.user());
     let missing = account.is_some_and(|account| {

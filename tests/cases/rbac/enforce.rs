@@ -181,7 +181,7 @@ fn judge(table: &Table, case: &Enforce, semantics: RbacSemantics) -> Result<Judg
         action,
         object,
     };
-    let nobody = || rbac.decide(&rbac.identify_nobody(), tuple);
+    let nobody = || rbac.decide(&rbac.identify_anonymous(), tuple);
     let verdict = match (case.subject.kind, &case.subject.value, case.policy.claims_enforcer) {
         (SubjectKind::String, Some(Value::String(subject)), _) => rbac.decide(&rbac.identify_subject(subject), tuple),
         (SubjectKind::Claims, _, Some(ClaimsEnforcer::ConstTrue)) => return Ok(Judged::Allow),

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use super::run::GeneratorRun;
-use super::typed::TypeAmbiguity;
+use super::type_ambiguity::TypeAmbiguity;
 use super::values::Values;
 use super::{Error, git};
 use crate::decode::settings::{ClusterOutput, Clusters};
@@ -34,7 +34,7 @@ const SECRET_TYPE_LABEL: (&str, &str) = ("argocd.argoproj.io/secret-type", "clus
 ///
 /// # Errors
 /// The selector is invalid.
-pub(super) fn choice(settings: &Clusters<'_>, path: &str) -> Result<Selector, Error> {
+pub(super) fn cluster_selector(settings: &Clusters<'_>, path: &str) -> Result<Selector, Error> {
     let Some(selector) = settings.selector else {
         return Ok(Selector::default());
     };
@@ -56,7 +56,7 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
     let mut own = Vec::new();
     for cluster in clusters {
         match &cluster.secret {
-            Some(secret) if selector.takes(&secret.labels) => {
+            Some(secret) if selector.matches(&secret.labels) => {
                 chosen.insert(cluster.name.as_str(), cluster);
             }
             None if selector.is_empty() => own.push(cluster),
@@ -69,7 +69,7 @@ pub(super) fn selected<'c>(selector: &Selector, clusters: &'c [ClusterInput]) ->
 /// Runs a cluster generator.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let settings = Clusters::read(settings, path)?;
-    let selector = choice(&settings, path)?;
+    let selector = cluster_selector(&settings, path)?;
     let values = Values::new(run, settings.values, path)?;
     let mut made = Vec::new();
     for cluster in selected(&selector, run.inputs.clusters) {
@@ -86,7 +86,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
     }
     run.charge(0)?;
     // A list of maps in Argo CD.
-    run.note(TypeAmbiguity::Lists, path);
+    run.record_type_ambiguity(TypeAmbiguity::Lists, path);
     let all = made.into_iter().map(Value::Object).collect();
     Ok(vec![Params::from_iter([("clusters".to_owned(), Value::Array(all))])])
 }
@@ -95,7 +95,7 @@ fn one(engine: TemplateEngine, cluster: &ClusterInput) -> Params {
     let mut params = Params::new();
     let mut put = |key: &str, value: &str| params.insert(key.to_owned(), Value::String(value.to_owned()));
     put("name", &cluster.name);
-    put("nameNormalized", &git::normalized(&cluster.name));
+    put("nameNormalized", &git::sanitize_name(&cluster.name));
     put("server", &cluster.server);
     put("project", &cluster.project);
     let Some(secret) = &cluster.secret else {

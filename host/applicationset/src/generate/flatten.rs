@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 
 use super::Error;
 use super::run::GeneratorRun;
-use crate::{Params, weight};
+use crate::{Params, heap_size};
 
 /// Every leaf of `object` as a string, by its dotted path. Empty objects and lists have no leaves.
 pub(super) fn flat(run: &GeneratorRun<'_>, object: &Map<String, Value>) -> Result<Params, Error> {
@@ -23,7 +23,7 @@ pub(super) fn flat(run: &GeneratorRun<'_>, object: &Map<String, Value>) -> Resul
 
 fn leaves(run: &GeneratorRun<'_>, key: String, value: &Value, params: &mut Params) -> Result<(), Error> {
     // Keys repeat in every leaf below them, so they are charged before they are made.
-    run.budget.bytes(weight::text(&key))?;
+    run.budget.charge_bytes(heap_size::text(&key))?;
     match value {
         Value::Object(members) => {
             for (inner, value) in members {
@@ -36,7 +36,7 @@ fn leaves(run: &GeneratorRun<'_>, key: String, value: &Value, params: &mut Param
             }
         }
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => {
-            params.insert(key, Value::String(printed(value).into_owned()));
+            params.insert(key, Value::String(format_go_value(value).into_owned()));
         }
     }
     Ok(())
@@ -47,7 +47,9 @@ pub(super) fn lookup<'v>(params: &'v Params, key: &str) -> Option<Cow<'v, str>> 
     if let Some(value) = params.get(key) {
         match value {
             Value::Object(_) | Value::Array(_) => {}
-            leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => return Some(printed(leaf)),
+            leaf @ (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_)) => {
+                return Some(format_go_value(leaf));
+            }
         }
     }
     key.match_indices('.').find_map(|(dot, _)| {
@@ -70,7 +72,9 @@ fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
             match (item, rest) {
                 (Value::Object(_) | Value::Array(_), Some(rest)) => inside(item, rest),
                 (Value::Object(_) | Value::Array(_), None) => None,
-                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), None) => Some(printed(item)),
+                (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), None) => {
+                    Some(format_go_value(item))
+                }
                 (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), Some(_)) => None,
             }
         }
@@ -79,7 +83,7 @@ fn inside<'v>(value: &'v Value, key: &str) -> Option<Cow<'v, str>> {
 }
 
 /// Formats a value as Go's `%v` does.
-pub(super) fn printed(value: &Value) -> Cow<'_, str> {
+pub(super) fn format_go_value(value: &Value) -> Cow<'_, str> {
     match value {
         Value::String(text) => Cow::Borrowed(text),
         other => {

@@ -6,12 +6,12 @@
 use serde_json::{Map, Value, json};
 
 use super::run::{GeneratorRun, OpenTree};
-use super::typed::{self, TypeAmbiguity};
+use super::type_ambiguity::{self, TypeAmbiguity};
 use super::values::Values;
 use super::{Error, flatten, invalid};
 use crate::decode::settings::{Git, PathInclusion, PathItem};
 use crate::inputs::InputError;
-use crate::{File, Params, TemplateEngine, weight};
+use crate::{File, Params, TemplateEngine, heap_size};
 
 mod directory;
 mod pathspec;
@@ -35,7 +35,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
         path,
         prefix: settings.prefix,
         values: Values::new(run, settings.values.clone(), path)?,
-        input: &|error| match run.budget.bytes(0) {
+        input: &|error| match run.budget.charge_bytes(0) {
             // Paths count too, and a reader has no error of its own for them.
             Err(exceeded) => Error::Exceeded(exceeded),
             Ok(()) => Error::Input {
@@ -115,11 +115,11 @@ impl GitGeneratorRun<'_, '_> {
                 // The parsed values were charged while parsing; a flattened copy was not.
                 let (mut params, counted) = match self.run.engine {
                     TemplateEngine::Go { .. } => {
-                        typed::written(&object).map_err(|what| wrong(&what))?;
-                        if typed::is_unclear(&object, !self.values.is_empty()) {
-                            self.run.note(TypeAmbiguity::Maps, self.path);
+                        type_ambiguity::check_reserved_keys(&object).map_err(|what| wrong(&what))?;
+                        if type_ambiguity::has_ambiguous_values(&object, !self.values.is_empty()) {
+                            self.run.record_type_ambiguity(TypeAmbiguity::Maps, self.path);
                         }
-                        let counted = weight::of_members(&object);
+                        let counted = heap_size::of_members(&object);
                         (object, counted)
                     }
                     TemplateEngine::Fast => (flatten::flat(self.run, &object)?, 0),
@@ -175,16 +175,16 @@ impl GitGeneratorRun<'_, '_> {
         let basename = directory.rsplit('/').next().unwrap_or(directory);
         let mut parts = vec![
             ("basename", basename.to_owned()),
-            ("basenameNormalized", normalized(basename)),
+            ("basenameNormalized", sanitize_name(basename)),
         ];
         if let Some(name) = file {
             parts.push(("filename", name.to_owned()));
-            parts.push(("filenameNormalized", normalized(name)));
+            parts.push(("filenameNormalized", sanitize_name(name)));
         }
         let segments = directory.split('/');
         match self.run.engine {
             TemplateEngine::Go { .. } => {
-                self.run.note(TypeAmbiguity::Lists, self.path);
+                self.run.record_type_ambiguity(TypeAmbiguity::Lists, self.path);
                 let segments: Vec<&str> = segments.collect();
                 let mut members = Map::new();
                 members.insert("path".to_owned(), Value::String(directory.to_owned()));
@@ -221,7 +221,8 @@ impl GitGeneratorRun<'_, '_> {
     /// - `counted`: bytes of the parameters that were already charged.
     fn finish(&self, (mut params, counted): (Params, u64), made: &mut Vec<Params>) -> Result<(), Error> {
         self.values.append(self.run, &mut params)?;
-        self.run.charge(weight::of_members(&params).saturating_sub(counted))?;
+        self.run
+            .charge(heap_size::of_members(&params).saturating_sub(counted))?;
         made.push(params);
         Ok(())
     }
@@ -238,7 +239,7 @@ fn is_taken<P>(patterns: &[(P, PathInclusion)], matches: impl Fn(&P) -> bool) ->
 }
 
 /// Turns a string into a valid name. Source: Argo CD, `SanitizeName`.
-pub(super) fn normalized(text: &str) -> String {
+pub(super) fn sanitize_name(text: &str) -> String {
     let fit = |symbol: char| match symbol {
         'a'..='z' | '0'..='9' | '-' | '.' => symbol,
         _ => '-',

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::run::GeneratorRun;
-use super::typed::{self, TypeAmbiguity};
+use super::type_ambiguity::{self, TypeAmbiguity};
 use super::values::{self, Values};
 use super::{Error, flatten, invalid};
 use crate::decode::settings::guest_values;
@@ -34,7 +34,7 @@ pub(super) fn parameters(
         error,
     })?;
     // In Argo CD, lists and `values` contain strings.
-    run.note(
+    run.record_type_ambiguity(
         if literal.is_empty() {
             TypeAmbiguity::Lists
         } else {
@@ -68,7 +68,7 @@ fn shaped(run: &GeneratorRun<'_>, kind: GeneratorKind, settings: &Value, made: P
     }
     let mut params = match run.engine {
         TemplateEngine::Go { .. } => {
-            typed::written(&made).map_err(|what| invalid(kind.as_str(), what))?;
+            type_ambiguity::check_reserved_keys(&made).map_err(|what| invalid(kind.as_str(), what))?;
             made
         }
         TemplateEngine::Fast => flatten::flat(run, &made)?,

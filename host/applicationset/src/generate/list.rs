@@ -5,24 +5,24 @@
 use serde_json::{Map, Value};
 
 use super::run::GeneratorRun;
-use super::{Error, invalid, typed};
+use super::{Error, invalid, type_ambiguity};
 use crate::decode::fields::{below, object};
 use crate::decode::settings::List;
-use crate::{Params, TemplateEngine, weight};
+use crate::{Params, TemplateEngine, heap_size};
 
 /// Runs a list generator. Both engines take the items of `elementsYaml` unchanged.
 pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -> Result<Vec<Params>, Error> {
     let list = List::read(settings, path)?;
     let mut made = Vec::new();
     for (index, element) in list.elements.iter().enumerate() {
-        run.charge(weight::of(element))?;
+        run.charge(heap_size::of(element))?;
         let path = || format!("{path}.elements[{index}]");
         made.push(match element {
             Value::Null => Params::new(),
             element => match run.engine {
                 TemplateEngine::Go { .. } => {
                     let element = object(element, &path())?;
-                    typed::written(element).map_err(|what| invalid(&path(), what))?;
+                    type_ambiguity::check_reserved_keys(element).map_err(|what| invalid(&path(), what))?;
                     element.clone()
                 }
                 TemplateEngine::Fast => texts(object(element, &path())?, &path())?,
@@ -35,7 +35,7 @@ pub(super) fn parameters(run: &GeneratorRun<'_>, settings: &Value, path: &str) -
             // The bytes were charged while parsing.
             run.charge(0)?;
             if matches!(run.engine, TemplateEngine::Go { .. }) {
-                typed::written(&element).map_err(|what| invalid(&path, what))?;
+                type_ambiguity::check_reserved_keys(&element).map_err(|what| invalid(&path, what))?;
             }
             made.push(element);
         }

@@ -4,13 +4,13 @@
 
 use serde_json::{Map, Value};
 
-use super::flatten::printed;
+use super::flatten::format_go_value;
 use super::run::GeneratorRun;
-use super::typed::{self, TypeAmbiguity};
+use super::type_ambiguity::{self, TypeAmbiguity};
 use super::{Error, invalid};
 use crate::decode::entry::NestingLevel;
 use crate::decode::settings::Combination;
-use crate::{Params, TemplateEngine, weight};
+use crate::{Params, TemplateEngine, heap_size};
 use tollgate_core::diagnostic::one_line;
 
 /// Maximum length of a parameter in an error, in bytes.
@@ -47,11 +47,11 @@ pub(super) fn parameters(
             }
         };
         for other in theirs {
-            run.charge(weight::of_both(own, other))?;
+            run.charge(heap_size::of_both(own, other))?;
             made.push(match run.engine {
                 TemplateEngine::Go { .. } => {
-                    if typed::are_unclear(own, other) {
-                        run.note(TypeAmbiguity::Maps, path);
+                    if type_ambiguity::have_ambiguous_types(own, other) {
+                        run.record_type_ambiguity(TypeAmbiguity::Maps, path);
                     }
                     let mut both = other.clone();
                     overlay(&mut both, own);
@@ -90,13 +90,13 @@ pub(super) fn overlay(under: &mut Map<String, Value>, over: &Map<String, Value>)
 
 /// Combines two sets of parameters, as strings; a key in both must have the same value.
 fn combined(one: &Params, other: &Params) -> Result<Params, String> {
-    let text = |value: &Value| Value::String(printed(value).into_owned());
+    let text = |value: &Value| Value::String(format_go_value(value).into_owned());
     let mut both: Params = one.iter().map(|(key, value)| (key.clone(), text(value))).collect();
     for (key, value) in other {
         let value = text(value);
         match both.get(key) {
             Some(current) if *current != value => {
-                let (current, value) = (printed(current), printed(&value));
+                let (current, value) = (format_go_value(current), format_go_value(&value));
                 let (key, current, value) = (short(key), short(&current), short(&value));
                 return Err(format!(
                     "found duplicate key {key} with different value, a: {current} ,b: {value}"

@@ -7,14 +7,14 @@ use std::collections::HashMap;
 
 use serde_json::Value;
 
-use super::flatten::printed;
+use super::flatten::format_go_value;
 use super::matrix::{overlay, short};
 use super::run::GeneratorRun;
-use super::typed::{self, TypeAmbiguity};
+use super::type_ambiguity::{self, TypeAmbiguity};
 use super::{Error, invalid};
 use crate::decode::entry::NestingLevel;
 use crate::decode::settings::Combination;
-use crate::{Params, TemplateEngine, weight};
+use crate::{Params, TemplateEngine, heap_size};
 
 /// Runs a merge generator whose children are at `level`.
 pub(super) fn parameters(
@@ -52,11 +52,11 @@ pub(super) fn parameters(
             let (Some(under), Some(over)) = (under, overrides.get(index)) else {
                 continue;
             };
-            run.budget.bytes(weight::of_members(over))?;
+            run.budget.charge_bytes(heap_size::of_members(over))?;
             match run.engine {
                 TemplateEngine::Go { .. } => {
-                    if typed::are_unclear(under, over) {
-                        run.note(TypeAmbiguity::Maps, path);
+                    if type_ambiguity::have_ambiguous_types(under, over) {
+                        run.record_type_ambiguity(TypeAmbiguity::Maps, path);
                     }
                     overlay(under, over);
                 }
@@ -73,13 +73,13 @@ fn by_key(
     (keys, path): (&[&str], &str),
     sets: &[Params],
 ) -> Result<HashMap<String, usize>, Error> {
-    let names = keys.iter().map(|key| weight::text(key)).fold(0, u64::saturating_add);
+    let names = keys.iter().map(|key| heap_size::text(key)).fold(0, u64::saturating_add);
     let mut positions = HashMap::new();
     for (index, params) in sets.iter().enumerate() {
         run.budget.time()?;
         // Keys can be many and long, and repeat in every set.
-        let values = keys.iter().filter_map(|key| params.get(*key)).map(weight::of);
-        run.budget.bytes(values.fold(names, u64::saturating_add))?;
+        let values = keys.iter().filter_map(|key| params.get(*key)).map(heap_size::of);
+        run.budget.charge_bytes(values.fold(names, u64::saturating_add))?;
         let values = keys.iter().map(|key| {
             let value = params.get(*key).map_or(Value::Null, compared);
             ((*key).to_owned(), value)
@@ -104,7 +104,7 @@ fn compared(value: &Value) -> Value {
         Value::Number(number) => match number.as_f64() {
             #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
             Some(float) if float.fract() == 0.0 && float.abs() < 1e15 => Value::from(float as i64),
-            Some(_) => Value::from(printed(value)),
+            Some(_) => Value::from(format_go_value(value)),
             None => value.clone(),
         },
         Value::Array(items) => items.iter().map(compared).collect(),

@@ -10,15 +10,15 @@ use std::rc::Rc;
 use serde_json::Value;
 
 use super::flatten;
-use super::typed::{self, TypeAmbiguity};
-use super::{Error, GeneratedParams, clusters, git, guest, invalid, list, matrix, merge, unrendered};
+use super::type_ambiguity::{self, TypeAmbiguity};
+use super::{Error, GeneratedParams, clusters, git, guest, invalid, list, matrix, merge, template_error};
 use crate::decode::entry::{GeneratorEntry, NestingLevel};
 use crate::decode::fields::below;
 use crate::inputs::InputError;
 use crate::selector::{Selector, Values};
 use crate::{
     ClusterInput, GenerationBudget, Generator, GeneratorKind, Inputs, Params, Refusal, Spec, TemplateEngine, Tree,
-    template, weight, yaml,
+    heap_size, template, yaml,
 };
 
 /// Maximum number of reported refusals.
@@ -71,7 +71,7 @@ impl<'a> GeneratorRun<'a> {
     }
 
     /// Records that some of a generator's parameters may have another type in Argo CD.
-    pub(super) fn note(&self, found: TypeAmbiguity, path: &str) {
+    pub(super) fn record_type_ambiguity(&self, found: TypeAmbiguity, path: &str) {
         let mut unclear = self.unclear.borrow_mut();
         if unclear.as_ref().is_none_or(|(known, _)| *known < found) {
             *unclear = Some((found, path.to_owned()));
@@ -81,7 +81,7 @@ impl<'a> GeneratorRun<'a> {
     /// Refuses such parameters if a template could tell their type.
     pub(super) fn clear(&self, spec: &Spec) -> Result<(), Error> {
         match &*self.unclear.borrow() {
-            Some((unclear, path)) if typed::is_asked_for(spec, *unclear) => Err(invalid(
+            Some((unclear, path)) if type_ambiguity::is_observable(spec, *unclear) => Err(invalid(
                 path,
                 "types of its parameters are others to Argo CD, or cannot be told, and a template asks for them: \
                  do without `index`, `printf`, `typeOf`, `has` and the like",
@@ -97,7 +97,7 @@ impl<'a> GeneratorRun<'a> {
 
     /// Runs each kind of each entry.
     pub(super) fn all(&self, spec: &Spec) -> Result<Vec<GeneratedParams>, Error> {
-        self.budget.generators(count(&spec.generators))?;
+        self.budget.charge_generators(count(&spec.generators))?;
         let mut made = Vec::new();
         for (index, generator) in spec.generators.iter().enumerate() {
             let path = format!("spec.generators[{index}]");
@@ -142,7 +142,7 @@ impl<'a> GeneratorRun<'a> {
             None => Cow::Borrowed(raw),
             Some(given) => {
                 let rendered = template::generator(self.engine, raw, given, self.budget);
-                Cow::Owned(rendered.map_err(|error| unrendered(path, error))?)
+                Cow::Owned(rendered.map_err(|error| template_error(path, error))?)
             }
         };
         let settings = rendered.get(name.as_str()).unwrap_or(&Value::Null);
@@ -182,7 +182,7 @@ impl<'a> GeneratorRun<'a> {
         params.retain(|params| {
             // A selector can be long. Once time is up nothing matches here, and the check below
             // returns the error.
-            self.budget.time().is_ok() && selector.takes_by(|key| flatten::lookup(params, key))
+            self.budget.time().is_ok() && selector.matches_with(|key| flatten::lookup(params, key))
         });
         Ok(self.budget.time()?)
     }
@@ -190,19 +190,19 @@ impl<'a> GeneratorRun<'a> {
     /// Charges one set of parameters of this size to the budget.
     pub(super) fn charge(&self, bytes: u64) -> Result<(), Error> {
         self.budget.parameters(1)?;
-        Ok(self.budget.bytes(bytes)?)
+        Ok(self.budget.charge_bytes(bytes)?)
     }
 
     /// As [`Self::charge`], for parameters that already exist.
     pub(super) fn charge_made(&self, params: &Params) -> Result<(), Error> {
-        self.charge(weight::of_members(params))
+        self.charge(heap_size::of_members(params))
     }
 
     /// Parses YAML and charges its bytes while it parses; `wrong` makes the error for invalid
     /// YAML.
     pub(super) fn yaml(&self, text: &str, wrong: impl Fn(&str) -> Error) -> Result<Value, Error> {
         self.budget.time()?;
-        let mut take = |bytes| self.budget.bytes(bytes);
+        let mut take = |bytes| self.budget.charge_bytes(bytes);
         yaml::read(text, yaml::DuplicateKeys::Refused, &mut take).map_err(|error| match error {
             yaml::Error::Text(what) => wrong(&format!("cannot be read: {what}")),
             yaml::Error::Bound(exceeded) => Error::Exceeded(exceeded),
@@ -210,11 +210,11 @@ impl<'a> GeneratorRun<'a> {
     }
 
     /// Records a refusal of the gate. Returns whether the gate allowed the read.
-    fn passed(&self, answer: Result<(), Refusal>) -> bool {
+    fn record_refusal(&self, answer: Result<(), Refusal>) -> bool {
         let Err(refusal) = answer else {
             return true;
         };
-        let refusal = refusal.short();
+        let refusal = refusal.truncated();
         let mut refused = self.refused.borrow_mut();
         if refused.len() < MAX_REFUSALS && !refused.contains(&refusal) {
             refused.push(refusal);
@@ -224,12 +224,12 @@ impl<'a> GeneratorRun<'a> {
 
     /// Whether the caller may see the cluster.
     pub(super) fn may_see(&self, cluster: &ClusterInput) -> bool {
-        self.passed(self.inputs.gate.cluster(cluster))
+        self.record_refusal(self.inputs.gate.cluster(cluster))
     }
 
     /// Whether the caller may run a plugin's generator.
     pub(super) fn may_run(&self, kind: GeneratorKind) -> bool {
-        self.passed(self.inputs.gate.guest(kind))
+        self.record_refusal(self.inputs.gate.guest(kind))
     }
 
     /// Opens the tree of a repository; `None` if the caller may not read it. The tree stays the
@@ -239,7 +239,7 @@ impl<'a> GeneratorRun<'a> {
         if let Some(known) = self.trees.borrow().get(&key) {
             return Ok(known.clone());
         }
-        let opened = if self.passed(self.inputs.gate.repository(url)) {
+        let opened = if self.record_refusal(self.inputs.gate.repository(url)) {
             Some(Rc::new(OpenTree {
                 tree: self.inputs.repositories.open(url, revision, self.budget)?,
                 directories: RefCell::default(),

@@ -5,8 +5,8 @@
 use serde_json::{Map, Value};
 
 use super::run::GeneratorRun;
-use super::typed::TypeAmbiguity;
-use super::{Error, unrendered};
+use super::type_ambiguity::TypeAmbiguity;
+use super::{Error, template_error};
 use crate::decode::fields::below;
 use crate::decode::settings;
 use crate::template::{CompiledTemplate, ParamsOrigin, made};
@@ -24,8 +24,11 @@ impl<'v> Values<'v> {
         let path = below(path, "values");
         let entry = |(key, text): (&'v str, &'v str)| {
             // Names and projects depend on parameters.
-            let compiled = CompiledTemplate::judged(run.engine, &Value::String(text.to_owned()));
-            Ok((key, compiled.map_err(|error| unrendered(&below(&path, key), error))?))
+            let compiled = CompiledTemplate::for_authorization(run.engine, &Value::String(text.to_owned()));
+            Ok((
+                key,
+                compiled.map_err(|error| template_error(&below(&path, key), error))?,
+            ))
         };
         let entries = values.into_iter().map(entry).collect::<Result<_, Error>>()?;
         Ok(Self { entries, path })
@@ -41,12 +44,12 @@ impl<'v> Values<'v> {
         let mut rendered = Map::new();
         for (key, compiled) in &self.entries {
             let value = compiled.render(params, run.budget);
-            let value = value.map_err(|error| unrendered(&below(&self.path, key), error))?;
+            let value = value.map_err(|error| template_error(&below(&self.path, key), error))?;
             rendered.insert((*key).to_owned(), value);
         }
         add(run.engine, rendered, params);
         if !self.is_empty() && made(params) == ParamsOrigin::Others {
-            run.note(TypeAmbiguity::Maps, &self.path);
+            run.record_type_ambiguity(TypeAmbiguity::Maps, &self.path);
         }
         Ok(())
     }

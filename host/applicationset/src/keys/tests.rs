@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
-use super::{ELEMENTS, FIELD_NAMES, MAPS, folded, of_patch, of_set};
+use super::{ELEMENTS, FIELD_NAMES, MAPS, check_application_set, check_patch, folded};
 use crate::ApplicationSet;
 
 /// The error for a set with this spec; empty if the set is accepted.
@@ -88,7 +88,7 @@ fn generators_in_another_case_are_refused() {
         );
     }
     alike(json!({"Template": {}}), "spec.Template", "template");
-    let error = of_set(&json!({"spec": {}, "Spec": {}})).unwrap_err();
+    let error = check_application_set(&json!({"spec": {}, "Spec": {}})).unwrap_err();
     assert!(error.to_string().starts_with("`Spec` is wrong"), "{error}");
 }
 
@@ -153,8 +153,8 @@ fn keys_of_maps_are_the_authors_own() {
 fn patches_are_judged_as_they_are_rendered() {
     let taken =
         json!({"metadata": {"labels": {"Name": "a"}}, "spec": {"source": {"helm": {"valuesObject": {"Spec": 1}}}}});
-    assert_eq!(of_patch(&taken), Ok(()));
-    let error = of_patch(&json!({"spec": {"sources": [{"repoUrl": "x"}]}})).unwrap_err();
+    assert_eq!(check_patch(&taken), Ok(()));
+    let error = check_patch(&json!({"spec": {"sources": [{"repoUrl": "x"}]}})).unwrap_err();
     assert!(
         error.to_string().starts_with("`spec.sources[0].repoUrl` is wrong"),
         "{error}"

@@ -4,10 +4,10 @@
 use serde_json::{Map, Value, json};
 
 use super::ignore::IgnoreRules;
-use super::{Action, Owner, PlannedChange, linked, may_delete, same};
+use super::{Action, Owner, PlannedChange, may_delete, same, with_owner_reference};
 use crate::{ApplicationSet, ApplicationsSync};
 use tollgate_state::ObjectName;
-use tollgate_state::write::same::is_nothing;
+use tollgate_state::write::same::is_zero_value;
 
 /// Annotations that the controllers keep for themselves.
 ///
@@ -51,7 +51,7 @@ impl Planner<'_> {
             name: self.named(name),
             action: Action::Create,
             before: None,
-            after: Some(linked(settled(generated), &self.owner)),
+            after: Some(with_owner_reference(with_defaults(generated), &self.owner)),
             held_back: None,
             generated: None,
         }
@@ -79,7 +79,7 @@ impl Planner<'_> {
         };
         let held_back = (differs && !allowed).then_some(Action::Update);
         // In all other cases the result equals what was generated.
-        let may_differ = held_back.is_some() || self.rules.is_for(&name);
+        let may_differ = held_back.is_some() || self.rules.applies_to(&name);
         let stays = after.as_ref().unwrap_or(&before);
         let differs = may_differ && !same::generated(stays, &generated);
         PlannedChange {
@@ -88,7 +88,7 @@ impl Planner<'_> {
             before: Some(before),
             after,
             held_back,
-            generated: differs.then(|| settled(generated)),
+            generated: differs.then(|| with_defaults(generated)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Planner<'_> {
     /// changes nothing.
     fn wanted(&self, name: &str, before: &Value, generated: &Value) -> Option<Value> {
         // Most Applications of a set do not change, so nothing is copied for them.
-        if !same::specs(before, generated) || self.rules.is_for(name) || generated.get("operation").is_some() {
+        if !same::specs(before, generated) || self.rules.applies_to(name) || generated.get("operation").is_some() {
             let after = self.rules.apply(name, before, self.merged(before, generated));
             return (!same::application(before, &after, &self.owner)).then_some(after);
         }
@@ -105,8 +105,9 @@ impl Planner<'_> {
             same::metadata(part, before, Some(&kept))
         });
         let finalizers = Value::Array(finalizers(before, generated));
-        let is_same =
-            is_same && same::metadata("finalizers", before, Some(&finalizers)) && self.owner.is_linked(before);
+        let is_same = is_same
+            && same::metadata("finalizers", before, Some(&finalizers))
+            && self.owner.has_exact_reference(before);
         (!is_same).then(|| self.merged(before, generated))
     }
 
@@ -127,7 +128,7 @@ impl Planner<'_> {
     fn merged(&self, before: &Value, generated: &Value) -> Value {
         let mut after = before.clone();
         let Some(members) = after.as_object_mut() else {
-            return settled(generated.clone());
+            return with_defaults(generated.clone());
         };
         members.insert(
             "spec".to_owned(),
@@ -149,7 +150,7 @@ impl Planner<'_> {
                 (!finalizers.is_empty()).then_some(Value::Array(finalizers)),
             );
         }
-        linked(settled(after), &self.owner)
+        with_owner_reference(with_defaults(after), &self.owner)
     }
 }
 
@@ -193,7 +194,7 @@ fn finalizers(before: &Value, generated: &Value) -> Vec<Value> {
 /// The Application with Argo CD's defaults filled in.
 ///
 /// Source: Argo CD, `NormalizeApplicationSpec`.
-fn settled(mut application: Value) -> Value {
+fn with_defaults(mut application: Value) -> Value {
     if let Some(spec) = application.get_mut("spec").and_then(Value::as_object_mut) {
         // The checks refuse a project that is not a string.
         let unset = spec
@@ -204,7 +205,7 @@ fn settled(mut application: Value) -> Value {
         }
         if spec
             .get("syncPolicy")
-            .is_some_and(|policy| is_nothing("syncPolicy", policy))
+            .is_some_and(|policy| is_zero_value("syncPolicy", policy))
         {
             spec.remove("syncPolicy");
         }

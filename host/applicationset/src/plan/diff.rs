@@ -37,9 +37,9 @@ pub(super) fn unified(change: &PlannedChange) -> String {
     let text = |object: Option<&Value>| object.map(shown).unwrap_or_default();
     let (before, after) = match change.action {
         Action::Keep => return String::new(),
-        Action::Create => return whole('+', &change.name, &text(change.after.as_ref())),
+        Action::Create => return one_sided_diff('+', &change.name, &text(change.after.as_ref())),
         Action::Update => (text(change.before.as_ref()), text(change.after.as_ref())),
-        Action::Delete => return whole('-', &change.name, &text(change.before.as_ref())),
+        Action::Delete => return one_sided_diff('-', &change.name, &text(change.before.as_ref())),
     };
     let name = format!("{}/{}", change.name.namespace, change.name.name);
     let diff = TextDiff::configure()
@@ -52,7 +52,7 @@ pub(super) fn unified(change: &PlannedChange) -> String {
 }
 
 /// All lines of a created or deleted object, each with `sign`.
-fn whole(sign: char, name: &ObjectName, text: &str) -> String {
+fn one_sided_diff(sign: char, name: &ObjectName, text: &str) -> String {
     let name = format!("{}/{}", name.namespace, name.name);
     let lines = text.bytes().filter(|byte| *byte == b'\n').count();
     let mut diff = match sign {
@@ -68,7 +68,7 @@ fn whole(sign: char, name: &ObjectName, text: &str) -> String {
 }
 
 fn shown(object: &Value) -> String {
-    write::yaml_of(object, &SHOWN, masked)
+    write::yaml_parts(object, &SHOWN, masked)
 }
 
 /// SECURITY: some write a repository's login as `https://user:password@host`.

@@ -11,7 +11,7 @@
 use serde_json::{Map, Value};
 
 use super::PlanProblem;
-use tollgate_state::write::same::is_distinct;
+use tollgate_state::write::same::is_zero_significant;
 use tollgate_state::write::{merge, merge_patch};
 
 /// One rule.
@@ -46,7 +46,7 @@ impl IgnoreRules {
             }
             let mut pointers = Vec::new();
             for pointer in texts("jsonPointers") {
-                match taken_apart(&pointer) {
+                match parse_json_pointer(&pointer) {
                     Some(path) => pointers.push(path),
                     None => problems.push(PlanProblem::InvalidIgnoreRule {
                         number,
@@ -61,14 +61,14 @@ impl IgnoreRules {
     }
 
     /// Whether any rule applies to this Application.
-    pub(super) fn is_for(&self, name: &str) -> bool {
+    pub(super) fn applies_to(&self, name: &str) -> bool {
         self.0.iter().any(|rule| rule.name.is_empty() || rule.name == name)
     }
 
     /// `after`, with ignored fields as they are in `before`.
     pub(super) fn apply(&self, name: &str, before: &Value, after: Value) -> Value {
         let rules = || self.0.iter().filter(|rule| rule.name.is_empty() || rule.name == name);
-        if !self.is_for(name) {
+        if !self.applies_to(name) {
             return after;
         }
         let (mut stored, mut wanted) = (before.clone(), after);
@@ -85,7 +85,7 @@ impl IgnoreRules {
 }
 
 /// Source: RFC 6901.
-fn taken_apart(pointer: &str) -> Option<Vec<String>> {
+fn parse_json_pointer(pointer: &str) -> Option<Vec<String>> {
     let path = pointer.strip_prefix('/')?;
     let steps = path.split('/').map(|step| step.replace("~1", "/").replace("~0", "~"));
     Some(steps.collect())
@@ -102,7 +102,7 @@ fn remove(value: &mut Value, path: &[String]) {
             let Some(inner) = members.get_mut(step) else { return };
             remove(inner, rest);
             let is_empty = inner.as_object().is_some_and(Map::is_empty);
-            if is_empty && !is_distinct(step) {
+            if is_empty && !is_zero_significant(step) {
                 members.remove(step);
             }
         }

@@ -29,7 +29,7 @@ impl Owner {
     }
 
     /// The owner for a set that is not stored yet.
-    pub(super) fn unborn(name: &str) -> Self {
+    pub(super) fn not_stored(name: &str) -> Self {
         Self {
             name: name.to_owned(),
             uid: None,
@@ -40,30 +40,32 @@ impl Owner {
     ///
     /// A reference to an earlier set of the same name, which had another UID, does not count.
     /// Files written by hand may have no UID.
-    pub fn owns(&self, application: &Value) -> bool {
-        controller(application).is_some_and(|reference| self.is_named(reference))
+    pub fn is_controller_of(&self, application: &Value) -> bool {
+        controller(application).is_some_and(|reference| self.matches_reference(reference))
     }
 
     /// Whether a cluster treats the Application's reference as one to this set as an owner,
     /// controller or not. The cluster deletes objects that have no owner left.
     ///
     /// Source: Kubernetes, garbage collection by `uid`.
-    pub fn takes_along(&self, application: &Value) -> bool {
-        references(application).iter().any(|reference| self.is_bound(reference))
+    pub fn garbage_collects(&self, application: &Value) -> bool {
+        references(application)
+            .iter()
+            .any(|reference| self.matches_uid(reference))
     }
 
     /// Whether an Application has another owner too.
     pub(super) fn has_others(&self, application: &Value) -> bool {
         references(application)
             .iter()
-            .any(|reference| !self.is_named(reference))
+            .any(|reference| !self.matches_reference(reference))
     }
 
-    fn is_bound(&self, reference: &Value) -> bool {
-        self.uid.as_deref() == Some(text(reference, "uid")) && self.is_named(reference)
+    fn matches_uid(&self, reference: &Value) -> bool {
+        self.uid.as_deref() == Some(text(reference, "uid")) && self.matches_reference(reference)
     }
 
-    fn is_named(&self, reference: &Value) -> bool {
+    fn matches_reference(&self, reference: &Value) -> bool {
         let uid = text(reference, "uid");
         text(reference, "kind") == KIND
             && text(reference, "apiVersion").starts_with(GROUP)
@@ -89,7 +91,7 @@ impl Owner {
     }
 
     /// Whether the Application's reference to it is exactly the one that would be written.
-    pub(super) fn is_linked(&self, application: &Value) -> bool {
+    pub(super) fn has_exact_reference(&self, application: &Value) -> bool {
         let reference = self.reference();
         references(application).contains(&reference)
     }
@@ -110,13 +112,13 @@ fn controller(object: &Value) -> Option<&Value> {
 }
 
 /// The Application with a reference to the set, which replaces an earlier one.
-pub fn linked(application: Value, owner: &Owner) -> Value {
-    if owner.is_linked(&application) {
+pub fn with_owner_reference(application: Value, owner: &Owner) -> Value {
+    if owner.has_exact_reference(&application) {
         return application;
     }
     let mut all: Vec<Value> = references(&application)
         .iter()
-        .filter(|reference| !owner.is_named(reference))
+        .filter(|reference| !owner.matches_reference(reference))
         .cloned()
         .collect();
     all.push(owner.reference());
@@ -124,10 +126,10 @@ pub fn linked(application: Value, owner: &Owner) -> Value {
 }
 
 /// The Application without a reference to the set.
-pub fn unlinked(application: &Value, owner: &Owner) -> Value {
+pub fn without_owner_reference(application: &Value, owner: &Owner) -> Value {
     let others = references(application)
         .iter()
-        .filter(|reference| !owner.is_named(reference));
+        .filter(|reference| !owner.matches_reference(reference));
     let others = others.cloned().collect();
     with_references(application.clone(), others)
 }

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::Owner;
-use tollgate_state::write::same::fields;
+use tollgate_state::write::same::fields_equal;
 
 /// Whether storing `after` in place of `before` changes nothing.
 pub(super) fn application(before: &Value, after: &Value, owner: &Owner) -> bool {
@@ -13,7 +13,7 @@ pub(super) fn application(before: &Value, after: &Value, owner: &Owner) -> bool 
         && ["labels", "annotations", "finalizers"]
             .iter()
             .all(|key| metadata(key, before, part(key)))
-        && owner.is_linked(before)
+        && owner.has_exact_reference(before)
 }
 
 /// Whether the stored object contains everything that is generated and checked: the spec is equal
@@ -27,11 +27,11 @@ pub(super) fn generated(stored: &Value, generated: &Value) -> bool {
 
 /// Whether their specs are equivalent.
 pub(super) fn specs(before: &Value, after: &Value) -> bool {
-    fields("spec", before.get("spec"), after.get("spec"))
+    fields_equal("spec", before.get("spec"), after.get("spec"))
 }
 
 /// Whether this part of the metadata is unchanged.
 pub(super) fn metadata(key: &str, before: &Value, after: Option<&Value>) -> bool {
     let before = before.get("metadata").and_then(|metadata| metadata.get(key));
-    fields(key, before, after)
+    fields_equal(key, before, after)
 }

@@ -6,7 +6,7 @@
 use serde_json::{Map, Value, json};
 
 use super::{Action, ApplicationSet, PROJECTS_ANNOTATION, PlannedChange, put_or_remove};
-use crate::fleeting;
+use crate::transient_annotations;
 use tollgate_state::write::same::EquivalenceRules;
 
 /// Metadata that only the store sets; values that are sent are ignored.
@@ -22,7 +22,7 @@ const SERVER_SET_METADATA: [&str; 5] = [
 /// several shapes. Elements, values and parameters belong to the user and are compared as they
 /// are; a kind of generator is either present or not.
 const SPEC: EquivalenceRules = EquivalenceRules {
-    distinct: &[
+    significant_zeros: &[
         "automated",
         "awsCodeCommit",
         "clusterDecisionResource",
@@ -77,7 +77,7 @@ pub fn upserted(stored: &Value, sent: &Value) -> Value {
     if let Some(metadata) = metadata.as_object_mut() {
         for key in ["labels", "annotations"] {
             let mut all = texts(stored, key);
-            all.extend(fleeting::lasting(texts(sent, key)));
+            all.extend(transient_annotations::without_transient(texts(sent, key)));
             put_or_remove(metadata, key, (!all.is_empty()).then_some(Value::Object(all)));
         }
         let finalizers = sent.pointer("/metadata/finalizers").filter(|listed| !listed.is_null());
@@ -98,8 +98,8 @@ pub fn replaced(stored: &Value, sent: &Value) -> Value {
     let is_sent = version.is_some_and(|version| !version.is_empty());
     if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.remove("managedFields");
-        let mut annotations = fleeting::lasting(texts(sent, "annotations"));
-        annotations.extend(fleeting::only(texts(stored, "annotations")));
+        let mut annotations = transient_annotations::without_transient(texts(sent, "annotations"));
+        annotations.extend(transient_annotations::only(texts(stored, "annotations")));
         put_annotations(metadata, annotations);
         for key in SERVER_SET_METADATA {
             put_or_remove(metadata, key, stored.pointer(&format!("/metadata/{key}")).cloned());
@@ -131,9 +131,9 @@ fn texts(object: &Value, key: &str) -> Map<String, Value> {
 /// empty one on the other.
 ///
 /// Source: Argo CD, `server/applicationset`, `Create`, which compares them decoded.
-pub fn is_same(stored: &Value, sent: &Value) -> bool {
+pub fn is_equivalent(stored: &Value, sent: &Value) -> bool {
     let annotations = |object: &Value| {
-        let mut all = fleeting::lasting(texts(object, "annotations"));
+        let mut all = transient_annotations::without_transient(texts(object, "annotations"));
         all.remove(PROJECTS_ANNOTATION);
         all
     };
@@ -141,7 +141,7 @@ pub fn is_same(stored: &Value, sent: &Value) -> bool {
         let listed = object.pointer("/metadata/finalizers").and_then(Value::as_array);
         listed.cloned().unwrap_or_default()
     };
-    SPEC.fields("spec", stored.get("spec"), sent.get("spec"))
+    SPEC.fields_equal("spec", stored.get("spec"), sent.get("spec"))
         && texts(stored, "labels") == texts(sent, "labels")
         && annotations(stored) == annotations(sent)
         && finalizers(stored) == finalizers(sent)
@@ -151,7 +151,7 @@ pub fn is_same(stored: &Value, sent: &Value) -> bool {
 pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Option<&str>) -> PlannedChange {
     let mut after = match &before {
         Some(stored) => replaced(stored, &set.object),
-        None => fresh(&set.object),
+        None => new_object(&set.object),
     };
     if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
         metadata.insert("namespace".to_owned(), set.name.namespace.as_str().into());
@@ -167,7 +167,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
     }
     let is_kept = before.as_ref().is_some_and(|before| {
         let annotation = |object: &Value| texts(object, "annotations").get(PROJECTS_ANNOTATION).cloned();
-        is_same(before, &after) && annotation(before) == annotation(&after)
+        is_equivalent(before, &after) && annotation(before) == annotation(&after)
     });
     let action = match (&before, is_kept) {
         (None, _) => Action::Create,
@@ -185,7 +185,7 @@ pub(super) fn change(set: &ApplicationSet, before: Option<Value>, projects: Opti
 }
 
 /// A new object must not carry fields that the store set on another one.
-fn fresh(sent: &Value) -> Value {
+fn new_object(sent: &Value) -> Value {
     let mut object = sent.clone();
     if let Some(members) = object.as_object_mut() {
         members.insert("apiVersion".to_owned(), "argoproj.io/v1alpha1".into());
@@ -199,7 +199,10 @@ fn fresh(sent: &Value) -> Value {
         {
             metadata.remove(key);
         }
-        put_annotations(metadata, fleeting::lasting(texts(sent, "annotations")));
+        put_annotations(
+            metadata,
+            transient_annotations::without_transient(texts(sent, "annotations")),
+        );
     }
     object
 }
@@ -208,7 +211,7 @@ fn fresh(sent: &Value) -> Value {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{fresh, is_same, replaced, upserted};
+    use super::{is_equivalent, new_object, replaced, upserted};
 
     const LAST: &str = "kubectl.kubernetes.io/last-applied-configuration";
     const REFRESH: &str = "argocd.argoproj.io/application-set-refresh";
@@ -228,21 +231,21 @@ mod tests {
         let wanted = json!({LAST: "{}", "team": "b", "more": "c"});
         assert_eq!(annotations(&upserted(&stored, &sent)), wanted);
         assert_eq!(annotations(&replaced(&stored, &sent)), wanted);
-        assert_eq!(annotations(&fresh(&sent)), json!({"team": "b", "more": "c"}));
+        assert_eq!(annotations(&new_object(&sent)), json!({"team": "b", "more": "c"}));
         let only = set(&json!({LAST: "forged"}));
-        assert_eq!(annotations(&fresh(&only)), Value::Null);
+        assert_eq!(annotations(&new_object(&only)), Value::Null);
         assert_eq!(annotations(&replaced(&set(&json!({})), &only)), Value::Null);
     }
 
     #[test]
     fn what_is_a_controllers_is_no_difference_and_all_else_is() {
         let stored = set(&json!({"team": "a"}));
-        assert!(is_same(
+        assert!(is_equivalent(
             &stored,
             &set(&json!({LAST: "{}", REFRESH: "true", "team": "a"}))
         ));
-        assert!(!is_same(&stored, &set(&json!({"team": "b"}))));
-        assert!(!is_same(
+        assert!(!is_equivalent(&stored, &set(&json!({"team": "b"}))));
+        assert!(!is_equivalent(
             &stored,
             &set(&json!({"team": "a", "argocd.argoproj.io/other": "x"}))
         ));

@@ -11,7 +11,7 @@ use tollgate_core::address::SpecialPurposeRange;
 /// The kind of special address this is; `None` for addresses where a repository may be without an
 /// entry naming them. Private networks are not special, because people keep repositories there.
 pub(super) fn special(address: IpAddr) -> Option<&'static str> {
-    match SpecialPurposeRange::of(address)? {
+    match SpecialPurposeRange::classify(address)? {
         SpecialPurposeRange::Private | SpecialPurposeRange::SharedSpace => None,
         SpecialPurposeRange::Metadata => Some("it is at a cloud's metadata service"),
         SpecialPurposeRange::Loopback => Some("it is on the gateway's own machine"),

@@ -75,7 +75,7 @@ struct ResolvedRevision {
 impl Cache {
     /// The cached outcome for a revision, if it is no older than `fresh` at `now`. A full commit
     /// id never expires.
-    pub(super) fn fresh(
+    pub(super) fn lookup(
         &mut self,
         asked: &FetchKey,
         (now, fresh): (Instant, Duration),
@@ -106,7 +106,7 @@ impl Cache {
     /// Caches the outcome of a fetch. Returns what is no longer kept, which must be dropped
     /// outside the lock.
     #[must_use]
-    pub(super) fn learn(
+    pub(super) fn insert_outcome(
         &mut self,
         asked: &FetchKey,
         outcome: &Result<Arc<Checkout>, Error>,

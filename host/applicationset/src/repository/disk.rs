@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Error;
-use super::error::quoted;
+use super::error::sanitized;
 
 /// Prefix of the folders of all processes.
 const PREFIX: &str = "tollgate-git-";
@@ -38,7 +38,7 @@ impl FetchDirectory {
                 .prefix(PREFIX)
                 .permissions(Permissions::from_mode(0o700))
                 .tempdir_in(parent)
-                .map_err(|error| failed(&error))?;
+                .map_err(|error| disk_error(&error))?;
             let lock = File::open(folder.path()).and_then(|lock| {
                 lock.try_lock()?;
                 Ok(lock)
@@ -100,22 +100,22 @@ impl DiskQuota {
 /// A share of the space, released when it is dropped.
 #[derive(Debug)]
 pub(super) struct DiskReservation {
-    room: Arc<DiskQuota>,
+    quota: Arc<DiskQuota>,
     bytes: u64,
 }
 
 impl DiskReservation {
-    pub(super) fn none(room: &Arc<DiskQuota>) -> Self {
+    pub(super) fn none(quota: &Arc<DiskQuota>) -> Self {
         Self {
-            room: Arc::clone(room),
+            quota: Arc::clone(quota),
             bytes: 0,
         }
     }
 
     /// Replaces the number of bytes counted so far.
     pub(super) fn set(&mut self, bytes: u64) {
-        self.room.used.fetch_add(bytes, Ordering::Relaxed);
-        self.room.used.fetch_sub(self.bytes, Ordering::Relaxed);
+        self.quota.used.fetch_add(bytes, Ordering::Relaxed);
+        self.quota.used.fetch_sub(self.bytes, Ordering::Relaxed);
         self.bytes = bytes;
     }
 
@@ -138,7 +138,7 @@ impl Folder {
     pub(super) fn make(parent: &Path) -> Result<Self, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let path = parent.join(NUMBER.fetch_add(1, Ordering::Relaxed).to_string());
-        fs::create_dir(&path).map_err(|error| failed(&error))?;
+        fs::create_dir(&path).map_err(|error| disk_error(&error))?;
         Ok(Self(path))
     }
 
@@ -173,7 +173,7 @@ pub(super) fn bytes_below(folder: &Path) -> u64 {
 }
 
 /// Converts an error of the file system, without its path.
-pub(super) fn failed(error: &io::Error) -> Error {
+pub(super) fn disk_error(error: &io::Error) -> Error {
     match error.kind() {
         io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull,
         kind => Error::Disk {
@@ -186,18 +186,20 @@ pub(super) fn failed(error: &io::Error) -> Error {
 ///
 /// Source: `std::io::Error`, which ends in `(os error 28)` for `ENOSPC` and in `(os error 122)`
 /// for `EDQUOT`.
-pub(super) fn failed_in_library(text: &str) -> Error {
+pub(super) fn library_disk_error(text: &str) -> Error {
     if ["(os error 28)", "(os error 122)"].iter().any(|end| text.contains(end)) {
         return Error::DiskFull;
     }
-    Error::Disk { reason: quoted(text) }
+    Error::Disk {
+        reason: sanitized(text),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use std::fs;
 
-    use super::{DiskQuota, DiskReservation, FetchDirectory, PREFIX, failed, failed_in_library};
+    use super::{DiskQuota, DiskReservation, FetchDirectory, PREFIX, disk_error, library_disk_error};
     use crate::repository::Error;
 
     #[test]
@@ -222,25 +224,25 @@ mod tests {
 
     #[test]
     fn parts_are_counted_and_given_back() {
-        let room = DiskQuota::new(10);
-        let (mut one, mut other) = (DiskReservation::none(&room), DiskReservation::none(&room));
+        let quota = DiskQuota::new(10);
+        let (mut one, mut other) = (DiskReservation::none(&quota), DiskReservation::none(&quota));
         one.set(6);
         other.set(4);
-        assert!(!room.is_exceeded());
+        assert!(!quota.is_exceeded());
         other.set(5);
-        assert!(room.is_exceeded());
+        assert!(quota.is_exceeded());
         drop(one);
-        assert!(!room.is_exceeded());
+        assert!(!quota.is_exceeded());
         assert_eq!(other.bytes(), 5);
     }
 
     #[test]
     fn a_full_disk_is_told_from_a_broken_one() {
         let full = std::io::Error::from_raw_os_error(28);
-        assert_eq!(failed(&full), Error::DiskFull);
-        assert_eq!(failed_in_library(&format!("cannot write: {full}")), Error::DiskFull);
+        assert_eq!(disk_error(&full), Error::DiskFull);
+        assert_eq!(library_disk_error(&format!("cannot write: {full}")), Error::DiskFull);
         let broken = std::io::Error::from_raw_os_error(5);
-        assert!(matches!(failed(&broken), Error::Disk { .. }));
-        assert!(matches!(failed_in_library(&broken.to_string()), Error::Disk { .. }));
+        assert!(matches!(disk_error(&broken), Error::Disk { .. }));
+        assert!(matches!(library_disk_error(&broken.to_string()), Error::Disk { .. }));
     }
 }

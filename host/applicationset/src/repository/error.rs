@@ -162,7 +162,7 @@ impl From<Error> for InputError {
 }
 
 /// A text from another machine or a library, shortened and on one line.
-pub(super) fn quoted(text: &str) -> String {
+pub(super) fn sanitized(text: &str) -> String {
     const MAX_CHARS: usize = 300;
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     plain.take(MAX_CHARS).collect()

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::Error;
-use super::error::quoted;
+use super::error::sanitized;
 
 /// The limits of one fetch, and why it failed.
 #[derive(Debug)]
@@ -49,7 +49,7 @@ impl FetchContext {
     }
 
     /// The deadline.
-    pub(super) fn ends(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         self.ends
     }
 
@@ -70,12 +70,12 @@ impl FetchContext {
     }
 
     /// Why the library gave up: the recorded reason, if there is one.
-    pub(super) fn fail(&self, error: &(impl std::error::Error + ?Sized)) -> Error {
+    pub(super) fn root_cause(&self, error: &(impl std::error::Error + ?Sized)) -> Error {
         if let Some(known) = self.failure().clone() {
             return known;
         }
         if self.is_over() || Instant::now() >= self.ends {
-            return self.slow();
+            return self.timeout_error();
         }
         self.protocol(&with_causes(error))
     }
@@ -83,11 +83,11 @@ impl FetchContext {
     pub(super) fn protocol(&self, reason: &str) -> Error {
         Error::Protocol {
             url: self.url.clone(),
-            reason: quoted(reason),
+            reason: sanitized(reason),
         }
     }
 
-    pub(super) fn slow(&self) -> Error {
+    pub(super) fn timeout_error(&self) -> Error {
         Error::Time {
             url: self.url.clone(),
             allowed: self.time,
@@ -99,7 +99,7 @@ impl FetchContext {
     }
 
     /// Records an error and returns one to hand to the library.
-    pub(super) fn refuse(&self, error: Error) -> io::Error {
+    pub(super) fn record_as_io(&self, error: Error) -> io::Error {
         let text = error.to_string();
         self.record(error);
         io::Error::other(text)
@@ -110,7 +110,7 @@ impl FetchContext {
         let before = self.left.load(Ordering::Relaxed);
         let Some(left) = before.checked_sub(bytes) else {
             let allowed = self.allowed.load(Ordering::Relaxed);
-            return Err(self.refuse(Error::TooLarge {
+            return Err(self.record_as_io(Error::TooLarge {
                 url: self.url.clone(),
                 what: "bytes received",
                 observed: allowed.saturating_add(1),

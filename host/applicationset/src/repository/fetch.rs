@@ -23,11 +23,11 @@ use gix::protocol::{Handshake, LsRefsCommand};
 use tokio::time::Instant;
 
 use super::cache::Checkout;
-use super::disk::{DiskReservation, Folder, bytes_below, failed, failed_in_library};
+use super::disk::{DiskReservation, Folder, bytes_below, disk_error, library_disk_error};
 use super::exchange::{FetchContext, with_causes};
 use super::flight::{FetchKey, InFlightFetch};
 use super::listing::{FetchTarget, choose, prefixes};
-use super::pack::needed;
+use super::pack::unpack_memory;
 use super::permission::AllowedRepository;
 use super::store::StoreInner;
 use super::tree::open_options;
@@ -59,10 +59,10 @@ pub(super) fn begin(
     let _ = thread.spawn(move || {
         let mut landing = landing;
         let asked = (&landing.asked, &permitted);
-        let mut outcome = fly(&landing.shared, asked, ends);
+        let mut outcome = fetch_checkout(&landing.shared, asked, ends);
         // Free the space of what nobody reads and retry.
         if matches!(outcome, Err(Error::DiskFull)) && landing.shared.evict_all() {
-            outcome = fly(&landing.shared, asked, ends);
+            outcome = fetch_checkout(&landing.shared, asked, ends);
         }
         landing.outcome = Some(outcome);
     });
@@ -83,15 +83,15 @@ impl Drop for FetchCompletion {
         };
         let outcome = self.outcome.take().unwrap_or_else(broken);
         let mut state = self.shared.state();
-        let gone = state.cache.learn(&self.asked, &outcome, Instant::now());
-        state.flights.end(&self.asked, outcome);
+        let gone = state.cache.insert_outcome(&self.asked, &outcome, Instant::now());
+        state.in_flight.end(&self.asked, outcome);
         drop(state);
         self.shared.wake();
         drop(gone);
     }
 }
 
-fn fly(
+fn fetch_checkout(
     shared: &StoreInner,
     (asked, permitted): (&FetchKey, &AllowedRepository),
     ends: Instant,
@@ -105,8 +105,8 @@ fn fly(
         return Ok(kept);
     }
     let id = target.id();
-    let folder = Folder::make(shared.home.path())?;
-    let mut part = DiskReservation::none(&shared.room);
+    let folder = Folder::make(shared.fetch_directory.path())?;
+    let mut part = DiskReservation::none(&shared.quota);
     let repository = empty(folder.path())?;
     line.receive(&repository, id, (shared, &mut part))?;
     let commit = commit_of(&repository, id, (permitted.url(), &asked.revision))?;
@@ -173,9 +173,9 @@ impl RemoteConnection {
     fn open(permitted: &AllowedRepository, exchange: &Arc<FetchContext>) -> Result<Self, Error> {
         exchange.allow(MAX_LISTING_BYTES);
         let (wire, url) = GitHttpClient::new(permitted, exchange)?;
-        let url = gix::url::parse(url.as_str()).map_err(|error| exchange.fail(&error))?;
+        let url = gix::url::parse(url.as_str()).map_err(|error| exchange.root_cause(&error))?;
         let mut transport = Transport::new_http(wire, url, Protocol::V2, false);
-        let handshake = greeting(&mut transport).map_err(|error| exchange.fail(&error))?;
+        let handshake = greeting(&mut transport).map_err(|error| exchange.root_cause(&error))?;
         Ok(Self {
             transport,
             exchange: Arc::clone(exchange),
@@ -189,7 +189,7 @@ impl RemoteConnection {
             return Ok(FetchTarget::Object(id));
         }
         let listed = references(&mut self.handshake, &mut self.transport, revision);
-        let refs = listed.map_err(|error| self.exchange.fail(&error))?;
+        let refs = listed.map_err(|error| self.exchange.root_cause(&error))?;
         choose(&refs, revision).map_err(|hint| Error::Revision {
             url: self.exchange.url().to_owned(),
             revision: revision.to_owned(),
@@ -215,7 +215,7 @@ impl RemoteConnection {
             trace_packetlines: false,
         };
         let options = fetch::Options {
-            shallow_file: into.shallow_file().map_err(|error| exchange.fail(&error))?,
+            shallow_file: into.shallow_file().map_err(|error| exchange.root_cause(&error))?,
             shallow: &shallow,
             tags: Tags::None,
             reject_shallow_remote: false,
@@ -223,20 +223,20 @@ impl RemoteConnection {
         let received = gix::protocol::fetch(
             &mut Want(wanted),
             |reader, progress, interrupt| {
-                let reader = counted(reader, &exchange)?;
-                let refused = |error| gix::Error::from_error(exchange.refuse(error));
+                let reader = check_pack_header(reader, &exchange)?;
+                let refused = |error| gix::Error::from_error(exchange.record_as_io(error));
                 let mut pack = spool(reader, &folder, (shared, part)).map_err(|error| match error {
                     SpoolError::Reading(error) => gix::Error::from_error(error),
                     SpoolError::Writing(error) => refused(error),
                 })?;
-                let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(failed(&error)));
+                let rewound = |pack: &mut File| pack.rewind().map_err(|error| refused(disk_error(&error)));
                 rewound(&mut pack)?;
-                let needed = needed(&mut BufReader::new(&pack), &exchange).map_err(refused)?;
-                let _unpacking = shared.unpacking(needed, &exchange).map_err(refused)?;
+                let unpack_memory = unpack_memory(&mut BufReader::new(&pack), &exchange).map_err(refused)?;
+                let _unpacking = shared.reserve_unpacking(unpack_memory, &exchange).map_err(refused)?;
                 rewound(&mut pack)?;
                 write(BufReader::new(pack), &folder, (progress, interrupt)).map_err(|error| {
                     // The pack was complete and valid, so what fails now is the disk.
-                    match failed_in_library(&with_causes(&error)) {
+                    match library_disk_error(&with_causes(&error)) {
                         Error::DiskFull => refused(Error::DiskFull),
                         _ => error,
                     }
@@ -248,7 +248,7 @@ impl RemoteConnection {
             context,
             options,
         );
-        match received.map_err(|error| exchange.fail(&error))? {
+        match received.map_err(|error| exchange.root_cause(&error))? {
             Some(_) => Ok(()),
             None => Err(exchange.protocol("it sent nothing")),
         }
@@ -263,7 +263,7 @@ fn agent() -> (&'static str, Option<String>) {
 }
 
 /// Checks the pack's header and passes it on with the rest.
-fn counted<'r>(reader: &'r mut dyn BufRead, exchange: &FetchContext) -> gix::Result<impl BufRead + use<'r>> {
+fn check_pack_header<'r>(reader: &'r mut dyn BufRead, exchange: &FetchContext) -> gix::Result<impl BufRead + use<'r>> {
     let mut header = [0; 12];
     reader.read_exact(&mut header).map_err(gix::Error::from_error)?;
     let (_, objects) = pack::data::header::decode(&header)?;
@@ -356,7 +356,7 @@ fn spool(
     folder: &Path,
     (shared, part): (&StoreInner, &mut DiskReservation),
 ) -> Result<File, SpoolError> {
-    let writing = |error: std::io::Error| SpoolError::Writing(failed(&error));
+    let writing = |error: std::io::Error| SpoolError::Writing(disk_error(&error));
     let mut file = tempfile::tempfile_in(folder).map_err(writing)?;
     loop {
         let chunk = reader.fill_buf().map_err(SpoolError::Reading)?;
@@ -367,7 +367,7 @@ fn spool(
         // Counted twice, because the pack is written again, with an index, to be kept.
         let bytes = u64::try_from(length).unwrap_or(u64::MAX).saturating_mul(2);
         part.set(part.bytes().saturating_add(bytes));
-        while shared.room.is_exceeded() {
+        while shared.quota.is_exceeded() {
             if !shared.evict() {
                 return Err(SpoolError::Writing(Error::DiskFull));
             }
@@ -384,6 +384,6 @@ fn empty(folder: &Path) -> Result<gix::Repository, Error> {
         gix::create::Options::default(),
         open_options(),
     );
-    let repository = made.map_err(|error| failed_in_library(&with_causes(&error)))?;
+    let repository = made.map_err(|error| library_disk_error(&with_causes(&error)))?;
     Ok(repository.to_thread_local())
 }

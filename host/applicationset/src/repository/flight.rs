@@ -51,17 +51,17 @@ impl InFlightFetch {
 /// All fetches in progress.
 #[derive(Debug, Default)]
 pub(super) struct InFlightFetches {
-    flying: HashMap<FetchKey, Arc<InFlightFetch>>,
+    by_key: HashMap<FetchKey, Arc<InFlightFetch>>,
     begun: u64,
 }
 
 impl InFlightFetches {
     pub(super) fn of(&self, asked: &FetchKey) -> Option<Arc<InFlightFetch>> {
-        self.flying.get(asked).cloned()
+        self.by_key.get(asked).cloned()
     }
 
     pub(super) fn running(&self) -> usize {
-        self.flying.len()
+        self.by_key.len()
     }
 
     pub(super) fn begun(&self) -> u64 {
@@ -69,9 +69,9 @@ impl InFlightFetches {
     }
 
     /// Whether one more may start.
-    pub(super) fn has_room(&self, asked: &FetchKey) -> bool {
-        let same = |of: fn(&FetchKey, &FetchKey) -> bool| self.flying.keys().filter(|other| of(other, asked)).count();
-        self.flying.len() < MAX_FETCHES
+    pub(super) fn has_capacity(&self, asked: &FetchKey) -> bool {
+        let same = |of: fn(&FetchKey, &FetchKey) -> bool| self.by_key.keys().filter(|other| of(other, asked)).count();
+        self.by_key.len() < MAX_FETCHES
             && same(|a, b| a.host == b.host) < MAX_FETCHES_OF_HOST
             && same(|a, b| a.repository == b.repository) < MAX_FETCHES_OF_REPOSITORY
     }
@@ -81,13 +81,13 @@ impl InFlightFetches {
             begun: Instant::now(),
             outcome: OnceLock::new(),
         });
-        self.flying.insert(asked.clone(), Arc::clone(&flight));
+        self.by_key.insert(asked.clone(), Arc::clone(&flight));
         self.begun = self.begun.saturating_add(1);
         flight
     }
 
     pub(super) fn end(&mut self, asked: &FetchKey, outcome: Result<Arc<Checkout>, Error>) {
-        if let Some(flight) = self.flying.remove(asked) {
+        if let Some(flight) = self.by_key.remove(asked) {
             // It is set nowhere else.
             let _ = flight.outcome.set(outcome);
         }
@@ -111,22 +111,22 @@ mod tests {
     fn a_repository_takes_its_places_only() {
         let mut flights = InFlightFetches::default();
         for revision in 0..MAX_FETCHES_OF_REPOSITORY {
-            assert!(flights.has_room(&asked(0, 0, revision)));
+            assert!(flights.has_capacity(&asked(0, 0, revision)));
             flights.begin(&asked(0, 0, revision));
         }
-        assert!(!flights.has_room(&asked(0, 0, 99)), "of the same repository");
-        assert!(flights.has_room(&asked(0, 1, 0)), "of another one of the host");
+        assert!(!flights.has_capacity(&asked(0, 0, 99)), "of the same repository");
+        assert!(flights.has_capacity(&asked(0, 1, 0)), "of another one of the host");
     }
 
     #[test]
     fn a_host_takes_its_places_only() {
         let mut flights = InFlightFetches::default();
         for repository in (0u8..).take(MAX_FETCHES_OF_HOST) {
-            assert!(flights.has_room(&asked(0, repository, 0)));
+            assert!(flights.has_capacity(&asked(0, repository, 0)));
             flights.begin(&asked(0, repository, 0));
         }
-        assert!(!flights.has_room(&asked(0, 99, 0)), "of the same host");
-        assert!(flights.has_room(&asked(1, 99, 0)), "of another host");
+        assert!(!flights.has_capacity(&asked(0, 99, 0)), "of the same host");
+        assert!(flights.has_capacity(&asked(1, 99, 0)), "of another host");
     }
 
     #[test]
@@ -135,10 +135,10 @@ mod tests {
         for number in 0..MAX_FETCHES {
             flights.begin(&asked(number, u8::try_from(number).unwrap(), 0));
         }
-        assert!(!flights.has_room(&asked(99, 99, 0)));
+        assert!(!flights.has_capacity(&asked(99, 99, 0)));
         let error = super::Error::Disk { reason: String::new() };
         flights.end(&asked(0, 0, 0), Err(error));
-        assert!(flights.has_room(&asked(99, 99, 0)));
+        assert!(flights.has_capacity(&asked(99, 99, 0)));
         assert_eq!(flights.running(), MAX_FETCHES - 1);
     }
 }

@@ -122,7 +122,7 @@ fn is_loopback(url: &Url) -> bool {
 
 /// A URL for display: without user and password, on one line, shortened.
 pub(super) fn shown(text: &str) -> String {
-    super::error::quoted(&without_user(text))
+    super::error::sanitized(&without_user(text))
 }
 
 /// A URL without user and password, in full: rules are looked up by it.

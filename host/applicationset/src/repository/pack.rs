@@ -71,18 +71,18 @@ struct Inflated {
 /// # Errors
 /// An object is larger than [`MAX_UNPACKED_BYTES`]; a chain of deltas is longer than
 /// [`MAX_DELTA_DEPTH`]; the pack is broken; time is over.
-pub(super) fn needed(pack: &mut impl BufRead, exchange: &FetchContext) -> Result<u64, Error> {
-    let broken = |error: io::Error| exchange.fail(&error);
+pub(super) fn unpack_memory(pack: &mut impl BufRead, exchange: &FetchContext) -> Result<u64, Error> {
+    let broken = |error: io::Error| exchange.root_cause(&error);
     let mut start = [0; HEADER_BYTES];
     pack.read_exact(&mut start).map_err(broken)?;
-    let (_, objects) = header::decode(&start).map_err(|error| exchange.fail(&error))?;
+    let (_, objects) = header::decode(&start).map_err(|error| exchange.root_cause(&error))?;
     bounded(exchange, "objects", (u64::from(objects), u64::from(MAX_OBJECTS)))?;
     let mut counted = PackTotals::default();
     let mut state = Decompress::new();
     let mut offset = count(HEADER_BYTES);
     for _ in 0..objects {
         if exchange.is_over() {
-            return Err(exchange.slow());
+            return Err(exchange.timeout_error());
         }
         let entry = Entry::from_read(pack, offset, Kind::Sha1.len_in_bytes()).map_err(broken)?;
         let size = entry.decompressed_size;

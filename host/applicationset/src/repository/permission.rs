@@ -36,13 +36,13 @@ impl AllowedRepository {
     /// requested.
     ///
     /// Source: Argo CD's `createRBACObject`.
-    pub fn object(&self) -> &str {
+    pub fn rbac_object(&self) -> &str {
         &self.object
     }
 
     /// Other objects that refer to this repository. A row that denies one of them denies the
     /// repository; none of them allows anything.
-    pub fn spelled(&self) -> &[String] {
+    pub fn alternative_objects(&self) -> &[String] {
         &self.spelled
     }
 
@@ -65,7 +65,7 @@ impl AllowedRepository {
     }
 
     /// Whether the host is a special address, or `localhost`, that an entry names.
-    pub(super) fn named(&self) -> bool {
+    pub(super) fn allows_special_address(&self) -> bool {
         self.named
     }
 
@@ -154,8 +154,10 @@ pub fn permitted(
         .filter(|project| !project.is_empty())
         .cloned();
     let secret = match declared {
-        Some(secret) if !is_bare(&secret) => Some(secret),
-        Some(secret) => Some(credentials(resources, parsed).map_or(secret.clone(), |creds| lend(&secret, &creds))),
+        Some(secret) if !has_no_credentials(&secret) => Some(secret),
+        Some(secret) => {
+            Some(credentials(resources, parsed).map_or(secret.clone(), |creds| with_credentials(&secret, &creds)))
+        }
         None => credentials(resources, parsed),
     };
     let prefix = match &declared_project {
@@ -289,11 +291,11 @@ fn declared(resources: &Resources, project: &str, url: &str) -> Option<Arc<Repos
 }
 
 /// Whether the Secret contains no credentials.
-fn is_bare(secret: &Repository) -> bool {
+fn has_no_credentials(secret: &Repository) -> bool {
     matches!(secret.auth, RepositoryAuth::Anonymous) && secret.client_certificate.is_none()
 }
 
-fn lend(secret: &Repository, creds: &Repository) -> Arc<Repository> {
+fn with_credentials(secret: &Repository, creds: &Repository) -> Arc<Repository> {
     Arc::new(Repository {
         auth: creds.auth.clone(),
         client_certificate: creds.client_certificate.clone(),

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use super::cache::{Cache, Checkout};
 use super::disk::{DiskQuota, FetchDirectory};
-use super::error::quoted;
+use super::error::sanitized;
 use super::exchange::FetchContext;
 use super::flight::{FetchKey, InFlightFetches};
 use super::location::Location;
@@ -40,9 +40,9 @@ pub(super) struct StoreInner {
     /// How long a commit is kept that nobody requests.
     keep: Duration,
     /// Private to this user.
-    pub(super) home: FetchDirectory,
+    pub(super) fetch_directory: FetchDirectory,
     /// The disk space in it.
-    pub(super) room: Arc<DiskQuota>,
+    pub(super) quota: Arc<DiskQuota>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -51,7 +51,7 @@ pub(super) struct StoreInner {
 #[derive(Debug, Default)]
 pub(super) struct State {
     pub(super) cache: Cache,
-    pub(super) flights: InFlightFetches,
+    pub(super) in_flight: InFlightFetches,
     /// Memory that fetches use for unpacking, in bytes.
     unpacking: u64,
 }
@@ -77,7 +77,11 @@ impl StoreInner {
     }
 
     /// Waits until there is memory to unpack `needed` bytes at once.
-    pub(super) fn unpacking(&self, needed: u64, exchange: &FetchContext) -> Result<UnpackReservation<'_>, Error> {
+    pub(super) fn reserve_unpacking(
+        &self,
+        needed: u64,
+        exchange: &FetchContext,
+    ) -> Result<UnpackReservation<'_>, Error> {
         if needed > MAX_UNPACKING_BYTES {
             return Err(Error::TooLarge {
                 url: exchange.url().to_owned(),
@@ -88,10 +92,10 @@ impl StoreInner {
         }
         let mut state = self.state();
         while state.unpacking.saturating_add(needed) > MAX_UNPACKING_BYTES {
-            if exchange.is_over() || Instant::now() >= exchange.ends() {
-                return Err(exchange.slow());
+            if exchange.is_over() || Instant::now() >= exchange.deadline() {
+                return Err(exchange.timeout_error());
             }
-            state = self.wait(state, exchange.ends());
+            state = self.wait(state, exchange.deadline());
         }
         state.unpacking = state.unpacking.saturating_add(needed);
         Ok(UnpackReservation { shared: self, needed })
@@ -122,7 +126,7 @@ impl Drop for UnpackReservation<'_> {
 
 impl fmt::Debug for RepositoryStore {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = f.debug_struct("Store");
+        let mut shown = f.debug_struct("RepositoryStore");
         shown.field("limits", &self.shared.limits).finish_non_exhaustive()
     }
 }
@@ -159,8 +163,8 @@ impl RepositoryStore {
             shared: Arc::new(StoreInner {
                 limits,
                 keep: cache.keep,
-                home: FetchDirectory::make(&parent)?,
-                room: DiskQuota::new(cache.bytes),
+                fetch_directory: FetchDirectory::make(&parent)?,
+                quota: DiskQuota::new(cache.bytes),
                 state: Mutex::default(),
                 changed: Condvar::new(),
             }),
@@ -189,12 +193,12 @@ impl RepositoryStore {
 
     /// The private folder of fetched repositories.
     pub fn folder(&self) -> &Path {
-        self.shared.home.path()
+        self.shared.fetch_directory.path()
     }
 
     /// Number of fetches started since the process started.
     pub fn fetches(&self) -> u64 {
-        self.shared.state().flights.begun()
+        self.shared.state().in_flight.begun()
     }
 
     fn open(
@@ -211,7 +215,7 @@ impl RepositoryStore {
         if revision.len() > MAX_PATH_BYTES {
             return Err(Error::Revision {
                 url: permitted.url().to_owned(),
-                revision: quoted(revision),
+                revision: sanitized(revision),
                 hint: "; it is longer than any name",
             });
         }
@@ -236,10 +240,10 @@ impl RepositoryStore {
         let old = self.shared.state().cache.expire(now, self.shared.keep);
         drop(old);
         let fresh = (now, self.shared.limits.fresh);
-        if let Some(known) = self.shared.state().cache.fresh(&asked, fresh) {
+        if let Some(known) = self.shared.state().cache.lookup(&asked, fresh) {
             return known;
         }
-        let waited = budget.waiting(|| self.waited(permitted, asked, budget));
+        let waited = budget.release_while(|| self.waited(permitted, asked, budget));
         waited.unwrap_or_else(|_| {
             let url = permitted.url().to_owned();
             let allowed = budget.limits().time;
@@ -257,28 +261,28 @@ impl RepositoryStore {
     ) -> Result<Arc<Checkout>, Error> {
         let mut state = self.shared.state();
         loop {
-            waited_for(permitted.url(), budget)?;
+            check_not_cancelled(permitted.url(), budget)?;
             let now = Instant::now();
             // Another request's fetch may have ended meanwhile.
-            if let Some(known) = state.cache.fresh(&asked, (now, self.shared.limits.fresh)) {
+            if let Some(known) = state.cache.lookup(&asked, (now, self.shared.limits.fresh)) {
                 return known;
             }
-            if let Some(flight) = state.flights.of(&asked) {
+            if let Some(flight) = state.in_flight.of(&asked) {
                 return self.join(state, (&flight, permitted.url()), budget);
             }
-            if state.flights.has_room(&asked) {
-                let flight = state.flights.begin(&asked);
+            if state.in_flight.has_capacity(&asked) {
+                let flight = state.in_flight.begin(&asked);
                 // The end of a flight takes the lock, and the flight may end at once.
                 drop(state);
                 fetch::begin(&self.shared, (asked, permitted.clone()), &flight);
                 return self.join(self.shared.state(), (&flight, permitted.url()), budget);
             }
-            if now >= budget.ends() {
-                let running = state.flights.running();
+            if now >= budget.deadline() {
+                let running = state.in_flight.running();
                 let url = permitted.url().to_owned();
                 return Err(Error::Busy { url, running });
             }
-            state = self.shared.wait(state, budget.ends());
+            state = self.shared.wait(state, budget.deadline());
         }
     }
 
@@ -291,12 +295,12 @@ impl RepositoryStore {
         // A fetch ends by itself. The wait lasts a little longer, so that the caller gets the
         // fetch's own, more precise error.
         let gives_up = flight.begun() + self.shared.limits.time + fetch::GRACE;
-        let until = gives_up.min(budget.ends());
+        let until = gives_up.min(budget.deadline());
         loop {
             if let Some(outcome) = flight.outcome() {
                 return outcome.clone();
             }
-            waited_for(url, budget)?;
+            check_not_cancelled(url, budget)?;
             if Instant::now() >= until {
                 let allowed = self.shared.limits.time.min(budget.limits().time);
                 let url = url.to_owned();
@@ -317,7 +321,7 @@ pub struct RepositoryReader<'r> {
 
 impl fmt::Debug for RepositoryReader<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reader")
+        f.debug_struct("RepositoryReader")
             .field("project", &self.project)
             .finish_non_exhaustive()
     }
@@ -332,7 +336,7 @@ impl Repositories for RepositoryReader<'_> {
 
 /// Fails if nobody waits for the result any more. A deadline that has passed is reported
 /// elsewhere, with a more precise error.
-fn waited_for(url: &str, budget: &GenerationBudget) -> Result<(), Error> {
+fn check_not_cancelled(url: &str, budget: &GenerationBudget) -> Result<(), Error> {
     match budget.time() {
         Err(Exceeded::Cancelled) => Err(Error::Cancelled { url: url.to_owned() }),
         _ => Ok(()),
@@ -360,10 +364,10 @@ mod tests {
     /// function that ends that fetch.
     fn busy() -> (RepositoryStore, fn(&RepositoryStore)) {
         let store = RepositoryStore::new(GitLimits::default(), &["https://git.example/*".to_owned()]).unwrap();
-        store.shared.state().flights.begin(&asked());
+        store.shared.state().in_flight.begin(&asked());
         let end = |store: &RepositoryStore| {
             let url = "ended".to_owned();
-            store.shared.state().flights.end(&asked(), Err(Error::Absent { url }));
+            store.shared.state().in_flight.end(&asked(), Err(Error::Absent { url }));
             store.shared.wake();
         };
         (store, end as fn(&RepositoryStore))
@@ -416,7 +420,7 @@ mod tests {
 
     /// Waits until another request has joined the fetch.
     fn until_joined(store: &RepositoryStore) {
-        while Arc::strong_count(&store.shared.state().flights.of(&asked()).unwrap()) < 3 {
+        while Arc::strong_count(&store.shared.state().in_flight.of(&asked()).unwrap()) < 3 {
             std::thread::yield_now();
         }
     }

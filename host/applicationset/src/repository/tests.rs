@@ -66,7 +66,7 @@ fn nothing_is_read_that_nobody_lists() {
     ];
     assert!(matches!(ask(&none, &other, ("", URL)), Err(Error::NotListed { .. })));
     let permitted = ask(&none, &["https://git.example/team/*"], ("", URL)).unwrap();
-    assert_eq!(permitted.object(), URL);
+    assert_eq!(permitted.rbac_object(), URL);
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_repository_secret_lists_and_credentials_do_not() {
     );
     let permitted = ask(&resources(vec![declared]), &[], ("any", URL)).unwrap();
     assert_eq!(
-        permitted.object(),
+        permitted.rbac_object(),
         "https://GIT.example/team/app.git",
         "as it is declared"
     );
@@ -96,14 +96,14 @@ fn a_secret_of_a_project_is_for_that_project() {
         )]
     };
     let permitted = ask(&resources(secrets()), &[], ("shop", URL)).unwrap();
-    assert_eq!(permitted.object(), format!("shop/{URL}"));
+    assert_eq!(permitted.rbac_object(), format!("shop/{URL}"));
     assert_eq!(token(&permitted), "of-shop");
     for project in ["", "other"] {
         let refused = ask(&resources(secrets()), &[], (project, URL));
         assert!(matches!(refused, Err(Error::NotListed { .. })), "{project}");
         let permitted = ask(&resources(secrets()), &["https://git.example/**"], (project, URL)).unwrap();
         assert_eq!(token(&permitted), "", "credentials of another project");
-        assert_eq!(permitted.object(), URL);
+        assert_eq!(permitted.rbac_object(), URL);
     }
 }
 
@@ -330,8 +330,10 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     let all = resources(vec![shared, mine, theirs]);
     let asked = "https://git.example:443/Team/app";
     let without = ask(&all, &["https://**"], ("", asked)).unwrap();
-    assert_eq!(without.object(), asked);
-    let has = |permitted: &AllowedRepository, object: &str| permitted.spelled().iter().any(|known| known == object);
+    assert_eq!(without.rbac_object(), asked);
+    let has = |permitted: &AllowedRepository, object: &str| {
+        permitted.alternative_objects().iter().any(|known| known == object)
+    };
     for object in [
         "https://git.example/Team/app",
         "https://git.example/team/app",
@@ -355,7 +357,7 @@ fn rows_are_looked_up_by_every_spelling_and_equal_secret() {
     );
 
     let with = ask(&all, &[], ("shop", URL)).unwrap();
-    assert_eq!(with.object(), "shop/https://git.example/team/app.git");
+    assert_eq!(with.rbac_object(), "shop/https://git.example/team/app.git");
     for object in [format!("shop/{URL}"), "git@git.example:Team/app.git".to_owned()] {
         assert!(has(&with, &object), "{object}");
     }
@@ -370,7 +372,7 @@ fn long_urls_are_told_apart_to_their_end() {
     let long = |end: &str| format!("https://git.example/{}/{end}", "x".repeat(1_000));
     let asked = |url: &str| ask(&none, &["https://git.example/**"], ("", url));
     let (one, other) = (asked(&long("one")).unwrap(), asked(&long("other")).unwrap());
-    assert_eq!(one.object(), long("one"));
+    assert_eq!(one.rbac_object(), long("one"));
     assert_ne!(one.fingerprint(), other.fingerprint());
     assert_eq!(one.fingerprint(), asked(&long("one")).unwrap().fingerprint());
     let refused = asked(&long(&"y".repeat(2_000))).unwrap_err();

@@ -203,7 +203,7 @@ impl Tree for CommitTree {
             match entry.kind {
                 EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
                 EntryKind::Tree | EntryKind::Commit => {
-                    keep(budget, path)?;
+                    charge_path(budget, path)?;
                     found.push(path.to_owned());
                 }
                 EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
@@ -226,7 +226,7 @@ impl Tree for CommitTree {
             match entry.kind {
                 EntryKind::Tree | EntryKind::Commit if entry.name.starts_with('.') => return Ok(Descend::No),
                 EntryKind::Commit => {
-                    keep(budget, path)?;
+                    charge_path(budget, path)?;
                     found.push(path.to_owned());
                 }
                 EntryKind::Tree | EntryKind::Blob | EntryKind::BlobExecutable | EntryKind::Link => {}
@@ -256,7 +256,7 @@ impl Tree for CommitTree {
                 let bounds = (count(MAX_FILES).saturating_add(1), count(MAX_FILES));
                 return Err(self.too_large("matching files", bounds).into());
             }
-            keep(budget, path)?;
+            charge_path(budget, path)?;
             found.push((path.to_owned(), id));
             Ok(Descend::Yes)
         })?;
@@ -286,9 +286,11 @@ impl Tree for CommitTree {
 }
 
 /// Charges a kept path to the budget.
-fn keep(budget: &GenerationBudget, path: &str) -> Result<(), InputError> {
+fn charge_path(budget: &GenerationBudget, path: &str) -> Result<(), InputError> {
     let bytes = count(path.len()).saturating_add(PATH_BYTES);
-    budget.bytes(bytes).map_err(|exceeded| InputError(exceeded.to_string()))
+    budget
+        .charge_bytes(bytes)
+        .map_err(|exceeded| InputError(exceeded.to_string()))
 }
 
 fn joined(parent: &str, name: &str) -> String {

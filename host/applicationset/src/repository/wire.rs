@@ -24,7 +24,7 @@ use zeroize::Zeroizing;
 
 use super::Error;
 use super::address::{ForbiddenAddress, Resolver};
-use super::error::quoted;
+use super::error::sanitized;
 use super::exchange::{FetchContext, with_causes};
 use super::location::Location;
 use super::permission::AllowedRepository;
@@ -75,8 +75,8 @@ impl GitHttpClient {
             .thread_name("repository-io")
             .enable_all()
             .build();
-        let runtime = runtime.map_err(|error| super::disk::failed(&error))?;
-        let (interrupt, ends) = (exchange.interrupt_handle(), exchange.ends());
+        let runtime = runtime.map_err(|error| super::disk::disk_error(&error))?;
+        let (interrupt, ends) = (exchange.interrupt_handle(), exchange.deadline());
         runtime.spawn(async move {
             tokio::time::sleep_until(ends).await;
             interrupt.store(true, Ordering::Relaxed);
@@ -116,7 +116,7 @@ fn client(permitted: &AllowedRepository) -> Result<Client, Error> {
         .http1_only()
         .connect_timeout(CONNECT_TIME)
         .dns_resolver(Resolver {
-            named: permitted.named(),
+            named: permitted.allows_special_address(),
         })
         .user_agent(concat!("git/tollgate-", env!("CARGO_PKG_VERSION")));
     let unusable = |reason: &str| Error::Credential {
@@ -166,11 +166,11 @@ impl RequestSender {
         let Some(runtime) = &self.runtime else {
             return Err(io::Error::other("closed"));
         };
-        let ends = self.exchange.ends();
+        let ends = self.exchange.deadline();
         match runtime.block_on(async { timeout_at(ends, work).await }) {
             Ok(Ok(done)) => Ok(done),
-            Ok(Err(error)) => Err(self.exchange.refuse(self.broken(error))),
-            Err(_) => Err(self.exchange.refuse(self.exchange.slow())),
+            Ok(Err(error)) => Err(self.exchange.record_as_io(self.broken(error))),
+            Err(_) => Err(self.exchange.record_as_io(self.exchange.timeout_error())),
         }
     }
 
@@ -187,7 +187,7 @@ impl RequestSender {
         }
         Error::Unreachable {
             url,
-            reason: quoted(&with_causes(&error)),
+            reason: sanitized(&with_causes(&error)),
         }
     }
 
@@ -215,7 +215,7 @@ impl RequestSender {
                 401 | 403 => Error::Refused { url, status },
                 _ => Error::Status { url, status },
             };
-            return Err(self.exchange.refuse(error));
+            return Err(self.exchange.record_as_io(error));
         }
     }
 
@@ -235,7 +235,7 @@ impl RequestSender {
         };
         match to.filter(same) {
             Some(to) => Ok(to),
-            None => Err(self.exchange.refuse(Error::Redirect {
+            None => Err(self.exchange.record_as_io(Error::Redirect {
                 url: self.exchange.url().to_owned(),
             })),
         }
@@ -282,7 +282,7 @@ impl HttpCall {
         let line = Arc::clone(&self.line);
         while self.piece.is_empty() {
             if line.exchange.is_over() {
-                return Err(line.exchange.refuse(line.exchange.slow()));
+                return Err(line.exchange.record_as_io(line.exchange.timeout_error()));
             }
             let answer = self.answer()?;
             let Some(piece) = line.wait(answer.chunk())? else {
@@ -295,7 +295,7 @@ impl HttpCall {
     }
 }
 
-fn held(call: &Mutex<HttpCall>) -> MutexGuard<'_, HttpCall> {
+fn lock_call(call: &Mutex<HttpCall>) -> MutexGuard<'_, HttpCall> {
     call.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -308,7 +308,7 @@ pub(super) struct HeaderLines {
 impl HeaderLines {
     fn text(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
         if self.text.is_none() {
-            let lines = held(&self.call).header_lines()?;
+            let lines = lock_call(&self.call).header_lines()?;
             self.text = Some(Cursor::new(lines));
         }
         self.text.as_mut().ok_or_else(|| io::Error::other("no header"))
@@ -350,7 +350,7 @@ impl Read for AnswerBody {
 impl BufRead for AnswerBody {
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         if self.piece.is_empty() {
-            let mut call = held(&self.call);
+            let mut call = lock_call(&self.call);
             call.fill()?;
             self.piece = std::mem::take(&mut call.piece);
         }
@@ -367,7 +367,7 @@ pub(super) struct RequestBody(Arc<Mutex<HttpCall>>);
 
 impl Write for RequestBody {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut call = held(&self.0);
+        let mut call = lock_call(&self.0);
         if call.body.len().saturating_add(bytes.len()) > MAX_REQUEST_BYTES {
             return Err(io::Error::other("the request is too long"));
         }
@@ -395,12 +395,12 @@ impl Http for GitHttpClient {
             .call((Method::GET, url), fields(headers))
             .map_err(gix::Error::from_error)?;
         {
-            let mut call = held(&call);
+            let mut call = lock_call(&call);
             call.answer().map_err(gix::Error::from_error)?;
             let base = call.url.as_str().rsplit_once(REFS).map(|(base, _)| base.to_owned());
             self.base = base.filter(|base| base != base_url.trim_end_matches('/'));
         }
-        let (headers, body) = answered(&call);
+        let (headers, body) = response_readers(&call);
         Ok(GetResponse { headers, body })
     }
 
@@ -414,7 +414,7 @@ impl Http for GitHttpClient {
         let call = self
             .call((Method::POST, url), fields(headers))
             .map_err(gix::Error::from_error)?;
-        let (headers, body) = answered(&call);
+        let (headers, body) = response_readers(&call);
         Ok(PostResponse {
             post_body: RequestBody(call),
             headers,
@@ -431,7 +431,7 @@ impl Http for GitHttpClient {
     }
 }
 
-fn answered(call: &Arc<Mutex<HttpCall>>) -> (HeaderLines, AnswerBody) {
+fn response_readers(call: &Arc<Mutex<HttpCall>>) -> (HeaderLines, AnswerBody) {
     let headers = HeaderLines {
         call: Arc::clone(call),
         text: None,

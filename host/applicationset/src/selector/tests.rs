@@ -46,7 +46,7 @@ fn texts_choose_as_kubernetes_reads_them() {
         ("!key1=value1", [true, false]),
     ] {
         let selector = Selector::parse(text).unwrap();
-        assert_eq!([selector.takes(&one), selector.takes(&two)], takes, "{text}");
+        assert_eq!([selector.matches(&one), selector.matches(&two)], takes, "{text}");
     }
 }
 
@@ -86,7 +86,7 @@ fn a_text_that_is_no_selector_is_refused() {
 #[test]
 fn objects_choose_as_kubernetes_reads_them() {
     let given = labels(&[("env", "prod"), ("server", "https://a.example/x")]);
-    let takes = |object: Value| Selector::read(&object, Values::Any).unwrap().takes(&given);
+    let takes = |object: Value| Selector::read(&object, Values::Any).unwrap().matches(&given);
     let expressions = |operator: &str, values: &[&str]| {
         takes(json!({"matchExpressions": [{"key": "env", "operator": operator, "values": values}]}))
     };

@@ -5,8 +5,8 @@
 
 use serde_json::{Map, Value, json};
 
-use super::{AuthorizationImpact, Error, RenderContext, Text, merge, role_of, told, tree};
-use crate::{GenerationBudget, Params, Spec, TemplateEngine, fleeting, patch, weight};
+use super::{AuthorizationImpact, Error, RenderContext, Text, authorization_impact, merge, tree, truncated};
+use crate::{GenerationBudget, Params, Spec, TemplateEngine, heap_size, patch, transient_annotations};
 
 /// The finalizer that makes Argo CD's controller delete an Application's resources.
 const CASCADE: &str = "resources-finalizer.argocd.argoproj.io";
@@ -44,7 +44,7 @@ impl ApplicationTemplate {
         Ok(Self {
             engine: spec.engine,
             namespace: namespace.to_owned(),
-            template: tree::TemplateTree::new(spec.engine, &written, role_of)?,
+            template: tree::TemplateTree::new(spec.engine, &written, authorization_impact)?,
             written,
             patch: patch.map(|text| patch_of(spec.engine, text)).transpose()?,
             cascade: !spec.sync.preserve_resources,
@@ -69,7 +69,7 @@ impl ApplicationTemplate {
     pub fn render(&self, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
         let mut with = RenderContext::new(params, budget);
         let mut parts = if params.is_empty() {
-            budget.bytes(weight::of(&self.written))?;
+            budget.charge_bytes(heap_size::of(&self.written))?;
             self.written.clone()
         } else {
             let mut rendered = self.template.render(&mut with)?;
@@ -126,7 +126,7 @@ fn application(parts: Value, namespace: &str) -> Result<Value, Error> {
     let mut metadata = metadata(parts.remove("metadata").unwrap_or_default())?;
     let spec = object(parts.remove("spec").unwrap_or_default(), "spec")?;
     check_metadata(&metadata)?;
-    fleeting::remove(&mut metadata);
+    transient_annotations::remove(&mut metadata);
     check_spec(&spec)?;
     metadata.insert("namespace".to_owned(), Value::String(namespace.to_owned()));
     Ok(json!({
@@ -228,7 +228,7 @@ fn wrong(field: String, wanted: &'static str, observed: &Value) -> Error {
         Value::Object(_) => "an object",
     };
     Error::Field {
-        field: told(&field),
+        field: truncated(&field),
         wanted,
         observed,
     }

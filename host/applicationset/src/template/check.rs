@@ -38,7 +38,7 @@ fn pipe(pipe: &PipeNode) -> Result<(), String> {
 
 fn expression(expression: &Expr) -> Result<(), String> {
     match expression {
-        Expr::Identifier(_, name) => functions::known(name.as_str())
+        Expr::Identifier(_, name) => functions::is_known(name.as_str())
             .then_some(())
             .ok_or_else(|| format!("function `{name}` is not defined")),
         Expr::Pipe(_, inner) => pipe(inner),

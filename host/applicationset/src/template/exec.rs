@@ -138,7 +138,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     fn branch(&mut self, branch: &BranchNode, dot: &Value, with: bool) -> Result<Flow, ExecError> {
         self.nested(|this| {
             let value = this.pipeline(&branch.pipe, dot)?;
-            if value.truth() {
+            if value.is_truthy() {
                 let dot = if with { &value } else { dot };
                 this.walk(&branch.body, dot)
             } else if let Some(other) = &branch.else_body {
@@ -164,7 +164,7 @@ impl<'r, 'a> Executor<'r, 'a> {
             Value::Int(count) => {
                 for number in 0..*count {
                     any = true;
-                    if !self.round(branch, Value::Int(number), &Value::Int(number))? {
+                    if !self.run_iteration(branch, Value::Int(number), &Value::Int(number))? {
                         break;
                     }
                 }
@@ -172,7 +172,7 @@ impl<'r, 'a> Executor<'r, 'a> {
             Value::Int64(count) => {
                 for number in 0..*count {
                     any = true;
-                    if !self.round(branch, Value::Int64(number), &Value::Int64(number))? {
+                    if !self.run_iteration(branch, Value::Int64(number), &Value::Int64(number))? {
                         break;
                     }
                 }
@@ -180,7 +180,7 @@ impl<'r, 'a> Executor<'r, 'a> {
             Value::List(list) => {
                 for (index, item) in (0_i64..).zip(&list.items) {
                     any = true;
-                    if !self.round(branch, Value::Int(index), item)? {
+                    if !self.run_iteration(branch, Value::Int(index), item)? {
                         break;
                     }
                 }
@@ -189,7 +189,7 @@ impl<'r, 'a> Executor<'r, 'a> {
                 self.heap.fits(map.len(), 64)?;
                 for (key, value) in map.entries() {
                     any = true;
-                    if !self.round(branch, Value::Text(key), &value)? {
+                    if !self.run_iteration(branch, Value::Text(key), &value)? {
                         break;
                     }
                 }
@@ -209,7 +209,7 @@ impl<'r, 'a> Executor<'r, 'a> {
     }
 
     /// One iteration of a loop; returns false to end the loop.
-    fn round(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, ExecError> {
+    fn run_iteration(&mut self, branch: &BranchNode, key: Value, item: &Value) -> Result<bool, ExecError> {
         self.heap.step()?;
         let flow = self.nested(|this| {
             let pairs: Vec<(&SmolStr, Value)> = match branch.pipe.decl.as_slice() {
@@ -404,7 +404,7 @@ impl<'r, 'a> Executor<'r, 'a> {
         let mut value = None;
         for expression in rest {
             let this = self.argument(expression, dot)?;
-            if this.truth() == or {
+            if this.is_truthy() == or {
                 return Ok(this);
             }
             value = Some(this);

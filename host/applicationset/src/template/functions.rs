@@ -202,7 +202,7 @@ static TABLE: LazyLock<FxHashMap<&'static str, FunctionEntry>> = LazyLock::new(|
 });
 
 /// Whether a function of that name exists, supported or not.
-pub(super) fn known(name: &str) -> bool {
+pub(super) fn is_known(name: &str) -> bool {
     matches!(name, "and" | "or") || TABLE.contains_key(name) || UNSUPPORTED_FUNCTIONS.contains(&name)
 }
 
@@ -314,7 +314,7 @@ impl Args<'_> {
     /// converted.
     fn ascii(&self, heap: &Heap<'_>, index: usize) -> Result<&Rc<str>, ExecError> {
         let text = self.text(index)?;
-        heap.differs(!text.is_ascii(), || {
+        heap.refuse_divergent(!text.is_ascii(), || {
             format!("`{}` of other letters than ASCII", self.name)
         })?;
         Ok(text)

@@ -42,7 +42,7 @@ pub fn generator(
 
 fn entry(engine: TemplateEngine, raw: &Value, params: &Params, budget: &GenerationBudget) -> Result<Value, Error> {
     let Value::Object(fields) = raw else {
-        return CompiledTemplate::judged(engine, raw)?.render(params, budget);
+        return CompiledTemplate::for_authorization(engine, raw)?.render(params, budget);
     };
     let mut rendered = Map::new();
     for (key, value) in fields {
@@ -54,7 +54,7 @@ fn entry(engine: TemplateEngine, raw: &Value, params: &Params, budget: &Generati
             Value::Object(settings) if matches!(key.as_str(), "matrix" | "merge") => {
                 combined(engine, settings, params, budget)?
             }
-            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -78,7 +78,7 @@ fn combined(
                     .map(|child| entry(engine, child, params, budget))
                     .collect::<Result<_, _>>()?,
             ),
-            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }
@@ -96,7 +96,7 @@ fn with_values(
         let value = match value {
             Value::Null => continue,
             Value::Object(values) if key == "values" => own_values(engine, values, params, budget)?,
-            other => CompiledTemplate::judged(engine, other)?.render(params, budget)?,
+            other => CompiledTemplate::for_authorization(engine, other)?.render(params, budget)?,
         };
         rendered.insert(key.clone(), value);
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use gotmpl::parse::{DefineNode, ListNode, Node, Parser};
 
 use super::exec::Executor;
-use super::{AuthorizationImpact, Error, ExecError, RenderContext, check, divergent, excerpt, portable, told};
+use super::{AuthorizationImpact, Error, ExecError, RenderContext, check, divergent, excerpt, portable, truncated};
 use crate::MissingKey;
 
 /// Appended to every source. The parser silently stops at an `{{end}}` that closes nothing; then
@@ -23,7 +23,7 @@ pub(super) struct Go {
     defines: BTreeMap<String, ListNode>,
     missing_key: MissingKey,
     /// Whether functions refuse input that Argo CD's could treat differently.
-    is_exact: bool,
+    is_strict: bool,
 }
 
 impl Go {
@@ -37,7 +37,7 @@ impl Go {
             AuthorizationImpact::None => None,
             // SECURITY: changes that one template makes to the parameters are visible to the
             // others.
-            AuthorizationImpact::Indirect => portable::changes(source).then_some(true),
+            AuthorizationImpact::Indirect => portable::may_mutate_params(source).then_some(true),
             AuthorizationImpact::Direct => Some(false),
         };
         if may_change.is_some() {
@@ -48,7 +48,7 @@ impl Go {
             portable::tree(&parsed.body, may_change).map_err(differs)?;
         }
         Ok(Self {
-            is_exact: may_change.is_some(),
+            is_strict: may_change.is_some(),
             ..parsed
         })
     }
@@ -56,7 +56,7 @@ impl Go {
     fn parsed(source: &str, missing_key: MissingKey) -> Result<Self, Error> {
         let syntax = |message: String| Error::Syntax {
             template: excerpt(source),
-            message: told(&message),
+            message: truncated(&message),
         };
         // SECURITY: the parser recurses once for each `{{else if}}` of a chain, without a limit of
         // its own.
@@ -80,7 +80,7 @@ impl Go {
             body,
             defines,
             missing_key,
-            is_exact: false,
+            is_strict: false,
         })
     }
 
@@ -95,7 +95,7 @@ impl Go {
 
     fn execute(&self, with: &mut RenderContext<'_>) -> Result<String, ExecError> {
         let (heap, root) = with.values()?;
-        heap.be_exact(self.is_exact);
+        heap.set_strict(self.is_strict);
         Executor::new(heap, &self.defines, self.missing_key).run(&self.body, &root)
     }
 }

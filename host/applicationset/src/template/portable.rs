@@ -24,7 +24,7 @@ const KEYWORDS: [&str; 10] = [
 ];
 
 /// Whether a text names a function that could change parameters, however it is parsed.
-pub(super) fn changes(text: &str) -> bool {
+pub(super) fn may_mutate_params(text: &str) -> bool {
     let mut words = text.split(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
     words.any(|word| word == "sortAlpha" || MUTATING_FUNCTIONS.contains(&word))
 }

@@ -30,7 +30,7 @@ pub(super) fn show(heap: &mut Heap<'_>, text: &mut String, value: &Value, depth:
         Value::Bool(yes) => text.push_str(if *yes { "true" } else { "false" }),
         Value::Int(number) | Value::Int64(number) => push_number(text, *number),
         Value::Float(number) => {
-            heap.differs(is_halfway(*number), long_number)?;
+            heap.refuse_divergent(is_halfway(*number), long_number)?;
             text.push_str(&general(*number));
         }
         Value::Text(inner) => text.push_str(inner),

@@ -4,7 +4,7 @@
 use serde_json::{Map, Value};
 
 use super::{AuthorizationImpact, Error, RenderContext, Text};
-use crate::{TemplateEngine, weight};
+use crate::{TemplateEngine, heap_size};
 
 /// Maximum nesting of lists and objects in a template.
 const DEPTH: usize = 100;
@@ -51,10 +51,10 @@ impl TemplateTree {
             return Err(Error::Depth { allowed: DEPTH });
         }
         Ok(match value {
-            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), weight::VALUE_BYTES),
+            Value::Null | Value::Bool(_) | Value::Number(_) => Self::Fixed(value.clone(), heap_size::VALUE_BYTES),
             Value::String(text) => match parse(text, pointer)? {
                 Text::Plain(text) => {
-                    let bytes = weight::text(&text).saturating_add(weight::VALUE_BYTES);
+                    let bytes = heap_size::text(&text).saturating_add(heap_size::VALUE_BYTES);
                     Self::Fixed(Value::String(text), bytes)
                 }
                 text @ (Text::Fast(_) | Text::Go(_)) => Self::Text(text),
@@ -98,21 +98,21 @@ impl TemplateTree {
     pub(super) fn render(&self, with: &mut RenderContext<'_>) -> Result<Value, Error> {
         Ok(match self {
             Self::Fixed(value, bytes) => {
-                with.budget().bytes(*bytes)?;
+                with.budget().charge_bytes(*bytes)?;
                 value.clone()
             }
             // The characters are charged where they are made.
             Self::Text(text) => {
-                with.budget().bytes(weight::STRING_BYTES)?;
+                with.budget().charge_bytes(heap_size::STRING_BYTES)?;
                 Value::String(text.render(with)?)
             }
             Self::List(items) => {
-                with.budget().bytes(weight::VALUE_BYTES)?;
+                with.budget().charge_bytes(heap_size::VALUE_BYTES)?;
                 Value::Array(items.iter().map(|item| item.render(with)).collect::<Result<_, _>>()?)
             }
             Self::Object(fields) => {
                 with.budget()
-                    .bytes(weight::slots(fields.len()).saturating_add(weight::VALUE_BYTES))?;
+                    .charge_bytes(heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES))?;
                 let mut object = Map::new();
                 for (key, value) in fields {
                     let value = value.render(with)?;
@@ -129,7 +129,7 @@ fn fixed_list(items: Vec<TemplateTree>) -> TemplateTree {
     if !items.iter().all(|item| matches!(item, TemplateTree::Fixed(_, _))) {
         return TemplateTree::List(items);
     }
-    let mut total = weight::VALUE_BYTES;
+    let mut total = heap_size::VALUE_BYTES;
     let mut values = Vec::with_capacity(items.len());
     for item in items {
         if let TemplateTree::Fixed(value, bytes) = item {
@@ -147,11 +147,11 @@ fn fixed_object(fields: Vec<(Text, TemplateTree)>) -> TemplateTree {
     if !fields.iter().all(fixed) {
         return TemplateTree::Object(fields);
     }
-    let mut total = weight::slots(fields.len()).saturating_add(weight::VALUE_BYTES);
+    let mut total = heap_size::map_overhead(fields.len()).saturating_add(heap_size::VALUE_BYTES);
     let mut object = Map::new();
     for field in fields {
         if let (Text::Plain(key), TemplateTree::Fixed(value, bytes)) = field {
-            total = total.saturating_add(bytes).saturating_add(weight::text(&key));
+            total = total.saturating_add(bytes).saturating_add(heap_size::text(&key));
             object.insert(key, value);
         }
     }

@@ -59,7 +59,7 @@ pub(super) struct List {
 pub(super) struct Map {
     pub(super) of: ElementType,
     /// Whether it belongs to the parameters, which cannot be changed.
-    frozen: bool,
+    read_only: bool,
     cells: Rc<RefCell<BTreeMap<Rc<str>, Value>>>,
 }
 
@@ -88,7 +88,7 @@ impl Map {
     /// # Errors
     /// The map belongs to the parameters.
     pub(super) fn remove(&self, key: &str) -> Result<(), ExecError> {
-        self.thawed()?;
+        self.check_mutable()?;
         // The value is dropped after the borrow has ended.
         let gone = self.cells.borrow_mut().remove(key);
         drop(gone);
@@ -99,8 +99,8 @@ impl Map {
     ///
     /// SECURITY: all strings of a template share the parameters, and Argo CD renders them in its
     /// own order. A change that one of them made would be visible to others there and not here.
-    fn thawed(&self) -> Result<(), ExecError> {
-        if self.frozen {
+    fn check_mutable(&self) -> Result<(), ExecError> {
+        if self.read_only {
             let why = "parameters cannot be changed; take a `dict` or a `deepCopy`";
             return Err(ExecError::Divergent(why.to_owned()));
         }
@@ -190,7 +190,7 @@ impl Value {
     }
 
     /// Whether `if` treats it as true.
-    pub(super) fn truth(&self) -> bool {
+    pub(super) fn is_truthy(&self) -> bool {
         match self {
             Self::Missing | Self::Nil => false,
             Self::Bool(yes) => *yes,
@@ -226,9 +226,9 @@ pub(super) struct Heap<'a> {
     memory: u64,
     steps: u64,
     /// Whether the parameters are being made, so that new maps are frozen.
-    making: bool,
+    building_params: bool,
     /// Whether functions refuse input that Argo CD's could treat differently.
-    exact: bool,
+    strict: bool,
     /// Every map of this render. They are emptied one after the other at the end, so that maps
     /// that contain themselves are freed and long chains need no deep stack.
     maps: Vec<Map>,
@@ -252,21 +252,21 @@ impl<'a> Heap<'a> {
             budget,
             memory: 0,
             steps: 0,
-            making: false,
-            exact: false,
+            building_params: false,
+            strict: false,
             maps: Vec::new(),
             expressions: BTreeMap::new(),
         }
     }
 
     /// Sets whether functions refuse input that Argo CD's could treat differently.
-    pub(super) fn be_exact(&mut self, exact: bool) {
-        self.exact = exact;
+    pub(super) fn set_strict(&mut self, strict: bool) {
+        self.strict = strict;
     }
 
     /// Refuses what Argo CD could treat differently, if that matters here.
-    pub(super) fn differs(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
-        match self.exact && differs {
+    pub(super) fn refuse_divergent(&self, differs: bool, what: impl FnOnce() -> String) -> Result<(), ExecError> {
+        match self.strict && differs {
             true => Err(ExecError::Divergent(what())),
             false => Ok(()),
         }
@@ -326,11 +326,11 @@ impl<'a> Heap<'a> {
 
     /// Checks that `count` times `bytes` would fit, without charging them.
     pub(super) fn fits(&self, count: usize, bytes: usize) -> Result<(), ExecError> {
-        self.room(size(count).saturating_mul(size(bytes)))
+        self.check_available(size(count).saturating_mul(size(bytes)))
     }
 
     /// Checks that `bytes` would fit, without charging them.
-    pub(super) fn room(&self, bytes: u64) -> Result<(), ExecError> {
+    pub(super) fn check_available(&self, bytes: u64) -> Result<(), ExecError> {
         let wanted = self.memory.saturating_add(bytes);
         if wanted > MEMORY_BYTES {
             return Err(ExecError::Memory {
@@ -355,7 +355,7 @@ impl<'a> Heap<'a> {
     /// SECURITY: Go's strings contain any bytes, and functions can tell such a byte from a
     /// character. Invalid bytes are refused where that matters.
     pub(super) fn bytes(&mut self, bytes: &[u8]) -> Result<Value, ExecError> {
-        self.differs(std::str::from_utf8(bytes).is_err(), || {
+        self.refuse_divergent(std::str::from_utf8(bytes).is_err(), || {
             "a function gives bytes that are no text in UTF-8, or cuts a text within a letter".to_owned()
         })?;
         self.fits(bytes.len(), 3)?;
@@ -373,7 +373,7 @@ impl<'a> Heap<'a> {
     }
 
     /// Makes a list that shares memory with another one in Go.
-    pub(super) fn shared(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
+    pub(super) fn shared_list(&mut self, of: ElementType, items: Vec<Value>) -> Result<Value, ExecError> {
         self.list_as(of, items, true)
     }
 
@@ -408,7 +408,7 @@ impl<'a> Heap<'a> {
         self.charge(CELL_BYTES)?;
         let map = Map {
             of,
-            frozen: self.making,
+            read_only: self.building_params,
             cells: Rc::default(),
         };
         self.maps.push(map.clone());
@@ -420,8 +420,8 @@ impl<'a> Heap<'a> {
     /// # Errors
     /// A limit is exceeded, or the map belongs to the parameters.
     pub(super) fn put(&mut self, map: &Map, key: impl Into<Rc<str>>, value: Value) -> Result<(), ExecError> {
-        if !self.making {
-            map.thawed()?;
+        if !self.building_params {
+            map.check_mutable()?;
         }
         let key = key.into();
         self.charge(size(key.len()) + CELL_BYTES)?;
@@ -449,9 +449,9 @@ impl<'a> Heap<'a> {
 
     /// Converts the parameters. Neither they nor what they contain can be changed.
     pub(super) fn parameters(&mut self, fields: &serde_json::Map<String, Json>) -> Result<Value, ExecError> {
-        self.making = true;
+        self.building_params = true;
         let made = self.fields(fields);
-        self.making = false;
+        self.building_params = false;
         made.map(Value::Map)
     }
 
@@ -484,7 +484,7 @@ impl<'a> Heap<'a> {
         for item in items {
             list.push(self.json(item)?);
         }
-        self.shared(ElementType::Any, list)
+        self.shared_list(ElementType::Any, list)
     }
 
     /// Converts labels and annotations.

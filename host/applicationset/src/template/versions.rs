@@ -202,7 +202,7 @@ fn bounds_of(groups: &[Vec<String>]) -> Option<Vec<Vec<Constraint<'_>>>> {
 /// Whether all bounds hold. A prerelease satisfies only ranges that name one.
 fn takes(bounds: &[Constraint<'_>], version: &Version) -> bool {
     let prerelease = bounds.iter().any(|bound| !bound.at.prerelease.is_empty());
-    (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.holds(version))
+    (prerelease || version.prerelease.is_empty()) && bounds.iter().all(|bound| bound.is_satisfied_by(version))
 }
 
 fn read_range(range: &str) -> Result<Vec<Vec<String>>, ExecError> {
@@ -249,7 +249,7 @@ fn read_bound(text: &str) -> Result<Constraint<'_>, ExecError> {
 }
 
 impl Constraint<'_> {
-    fn holds(&self, version: &Version) -> bool {
+    fn is_satisfied_by(&self, version: &Version) -> bool {
         let order = version.order(&self.at);
         match self.operator {
             "" | "=" if self.open == WildcardLevel::Nothing => order.is_eq(),

@@ -38,7 +38,7 @@ fn tag(text: &str) -> Option<&'static str> {
 }
 
 /// Whether a double-quoted string has no escape that only one of the parsers supports.
-pub(super) fn is_escaped_alike(written: &str) -> bool {
+pub(super) fn has_portable_escapes(written: &str) -> bool {
     let mut letters = written.chars();
     while let Some(letter) = letters.next() {
         if letter == '\\' && letters.next() == Some('/') {

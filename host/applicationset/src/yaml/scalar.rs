@@ -31,7 +31,7 @@ pub(super) fn key(value: &Value) -> Option<String> {
 }
 
 /// Whether a value other than a string can become this key.
-pub(super) fn is_more_than_text(key: &str) -> bool {
+pub(super) fn is_ambiguous_key(key: &str) -> bool {
     matches!(key, "true" | "false") || key.parse::<i64>().is_ok()
 }
 

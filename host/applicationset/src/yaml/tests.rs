@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{DuplicateKeys, Error, NESTING, read};
-use crate::weight;
+use crate::heap_size;
 
 fn within(text: &str, twice: DuplicateKeys, allowed: u64) -> Result<Value, Error<u64>> {
     let mut taken = 0;
@@ -112,9 +112,9 @@ fn it_is_counted_as_it_weighs() {
     for text in ["a: [1, x, {}]\nb: ''\n", "- \n- {a: {b: c}}\n"] {
         let wanted = free(text).unwrap();
         // A key is charged as the value it could be.
-        let bytes = weight::of(&wanted) + 3 * weight::VALUE_BYTES;
+        let bytes = heap_size::of(&wanted) + 3 * heap_size::VALUE_BYTES;
         assert_eq!(within(text, DuplicateKeys::Refused, bytes), Ok(wanted), "{text}");
-        let less = weight::of(&free(text).unwrap()) - 1;
+        let less = heap_size::of(&free(text).unwrap()) - 1;
         assert!(
             matches!(within(text, DuplicateKeys::Refused, less), Err(Error::Bound(_))),
             "{text}"

@@ -124,7 +124,7 @@ fn manifest(mut object: Value, namespace: Option<&str>) -> Result<Manifest, Stri
 ///
 /// # Errors
 /// Nobody is there to ask, or they do not agree.
-pub(super) fn agree(question: &str) -> Result<(), Failure> {
+pub(super) fn confirm(question: &str) -> Result<(), Failure> {
     let stdin = std::io::stdin();
     if !stdin.is_terminal() {
         let message = format!("{question}: nobody is there to ask");

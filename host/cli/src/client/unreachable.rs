@@ -21,9 +21,9 @@ pub(crate) fn unreachable(whom: &str, error: &reqwest::Error, option: &str, auth
     } else {
         let hint = match root.downcast_ref::<io::Error>().map(io::Error::kind) {
             Some(io::ErrorKind::ConnectionRefused) => format!("nothing listens there; name the server with `{option}`"),
-            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => spoken_otherwise(error, option),
+            Some(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => scheme_hint(error, option),
             Some(_) => format!("name the server with `{option}`"),
-            None if is_of_http(root) => spoken_otherwise(error, option),
+            None if is_http_parse_error(root) => scheme_hint(error, option),
             None => format!("name the server with `{option}`"),
         };
         (root.to_string(), hint)
@@ -64,14 +64,14 @@ fn tls(error: &rustls::Error, option: &str, authority: Option<&str>) -> (String,
 }
 
 /// What was read was not HTTP.
-fn is_of_http(root: &(dyn Error + 'static)) -> bool {
+fn is_http_parse_error(root: &(dyn Error + 'static)) -> bool {
     root.downcast_ref::<hyper::Error>()
         .is_some_and(|error| error.is_parse() || error.is_incomplete_message())
         // The parser's own error has no public type.
         || root.to_string().contains("invalid HTTP")
 }
 
-fn spoken_otherwise(error: &reqwest::Error, option: &str) -> String {
+fn scheme_hint(error: &reqwest::Error, option: &str) -> String {
     let is_plain = error.url().is_some_and(|url| url.scheme() == "http");
     if is_plain {
         format!("write `https://` in `{option}` where it serves with TLS")

@@ -12,7 +12,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::local::LocalClusters;
-use super::{Failure, complain};
+use super::{Failure, print_error};
 use crate::format::Format;
 use tollgate_gateway::cluster_access::ClusterAccess;
 use tollgate_plugin::EgressRecord;
@@ -92,7 +92,7 @@ pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn 
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(failure) => {
-            complain(failure);
+            print_error(failure);
             ExitCode::FAILURE
         }
     }
@@ -100,7 +100,7 @@ pub(super) fn run(cluster: &str, settings: &Path, output: Format, out: &mut dyn 
 
 async fn report(access: &ClusterAccess) -> Report {
     let mut report = Report::new(access);
-    match access.supply() {
+    match access.credential_source() {
         CredentialSource::Static(lease) => report.credential(&lease.credential, None),
         CredentialSource::Unusable(error) => report.failure(error),
         CredentialSource::Minted(Minted { slot, source, warnings }) => {

@@ -31,7 +31,7 @@ pub(super) struct LocalClusters {
 impl LocalClusters {
     /// Loads settings, state and plugins.
     pub(super) fn load(settings: &Path) -> Result<Self, Failure> {
-        let config = used(raw::load(settings))?;
+        let config = require_loaded(raw::load(settings))?;
         let runtime = runtime()?;
         let clock = Arc::new(cache::clock::SystemClock::start());
         let cache = Arc::new(Cache::new(cache::Settings::default(), clock, runtime.handle().clone()));
@@ -44,7 +44,7 @@ impl LocalClusters {
         )
         .map_err(|error| Failure::new("host.plugins", error))?;
         Ok(Self {
-            clusters: used(loader.clusters_alone())?,
+            clusters: require_loaded(loader.load_clusters())?,
             runtime,
             _cache: cache,
         })
@@ -98,7 +98,7 @@ pub(super) fn fetch(
 }
 
 /// The value, or its first mistake.
-fn used<T>(loaded: Loaded<T>) -> Result<T, Failure> {
+fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Failure> {
     loaded.value.ok_or_else(|| {
         let error = loaded.diagnostics.iter().find(|finding| finding.is_error());
         let text = error.map_or_else(|| "the settings cannot be used".to_owned(), Diagnostic::to_string);

@@ -14,9 +14,9 @@ pub(super) fn fetch(
     version: ExecCredentialVersion,
 ) -> Result<Zeroizing<String>, Failure> {
     let path = ["clusters", cluster, "credential"];
-    let bytes = runtime()?.block_on(server.ask(ApiRequest::get(&path, hint)))?;
+    let bytes = runtime()?.block_on(server.send(ApiRequest::get(&path, hint)))?;
     let text = std::str::from_utf8(&bytes).map_err(|_| Failure::new("gateway.answer", "the answer is no text"))?;
-    spoken(text, version)
+    with_api_version(text, version)
 }
 
 fn hint(reason: &str) -> Option<&'static str> {
@@ -28,7 +28,7 @@ fn hint(reason: &str) -> Option<&'static str> {
 }
 
 /// The gateway answers in the latest version; another one says the same.
-fn spoken(text: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
+fn with_api_version(text: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String>, Failure> {
     let mut document = super::parse(text)?;
     if document.get("kind").and_then(Value::as_str) != Some("ExecCredential") {
         return Err(Failure::new("gateway.answer", "the answer is no ExecCredential")
@@ -44,15 +44,15 @@ fn spoken(text: &str, version: ExecCredentialVersion) -> Result<Zeroizing<String
 
 #[cfg(test)]
 mod tests {
-    use super::{ExecCredentialVersion, spoken};
+    use super::{ExecCredentialVersion, with_api_version};
 
     #[test]
     fn an_answer_is_said_in_the_version_asked_for() {
         let text = r#"{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{"token":"t"}}"#;
-        let said = spoken(text, ExecCredentialVersion::V1Beta1).unwrap();
+        let said = with_api_version(text, ExecCredentialVersion::V1Beta1).unwrap();
         assert!(said.contains(r#""client.authentication.k8s.io/v1beta1""#) && said.contains(r#""token":"t""#));
         for other in ["{}", "<html>", r#"{"kind":"Status"}"#] {
-            assert!(spoken(other, ExecCredentialVersion::V1).is_err(), "{other}");
+            assert!(with_api_version(other, ExecCredentialVersion::V1).is_err(), "{other}");
         }
     }
 }

@@ -16,7 +16,7 @@ use zeroize::Zeroizing;
 
 use super::super::client::{Failure, Server, print, runtime};
 use super::super::format::Format;
-use super::super::{complain, token};
+use super::super::{print_error, token};
 use super::text;
 
 /// Name of the part of a user entry that says which token it has.
@@ -34,7 +34,7 @@ pub(super) enum KubeconfigOutput<'a> {
     File {
         path: &'a Path,
         draft: NamedTempFile,
-        replaces: Vec<Uuid>,
+        replaced_tokens: Vec<Uuid>,
     },
 }
 
@@ -65,12 +65,12 @@ impl<'a> KubeconfigOutput<'a> {
             Err(error) => return Err(failed(&error)),
         }
         let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        match replaces(&before, context) {
-            Some(replaces) => Ok(Self::File {
+        match replaced_tokens(&before, context) {
+            Some(replaced_tokens) => Ok(Self::File {
                 path,
                 // Source: tempfile; its files have mode 0600.
                 draft: NamedTempFile::new_in(folder.unwrap_or(Path::new("."))).map_err(|error| failed(&error))?,
-                replaces,
+                replaced_tokens,
             }),
             None => Err(failed(&format_args!(
                 "has something else than the context `{context}`, which would be lost"
@@ -90,17 +90,23 @@ impl<'a> KubeconfigOutput<'a> {
         match self {
             Self::Stdout => {
                 if document.pointer("/users/0/user/token").is_some() && others_read_output() {
-                    complain("the kubeconfig has a token, and others may read the file it is written to: use `--file`");
+                    print_error(
+                        "the kubeconfig has a token, and others may read the file it is written to: use `--file`",
+                    );
                 }
                 format.print(document, out).map_err(failed)?;
                 Ok(Vec::new())
             }
-            Self::File { path, draft, replaces } => {
+            Self::File {
+                path,
+                draft,
+                replaced_tokens,
+            } => {
                 let text = Zeroizing::new(format.document(document).map_err(failed)?);
                 put(draft, path, text.as_bytes())
                     .map_err(|error| Failure::new("kubeconfig.file", format_args!("`{}`: {error}", path.display())))?;
                 print(&format!("context {name} written to {}", path.display()), out)?;
-                Ok(replaces)
+                Ok(replaced_tokens)
             }
         }
     }
@@ -119,7 +125,7 @@ pub(super) fn revoke(server: &Server, id: Uuid) -> Result<(), Failure> {
 
 /// The tokens of a kubeconfig with the context `name` and no other; none where there is
 /// something else.
-fn replaces(before: &str, name: &str) -> Option<Vec<Uuid>> {
+fn replaced_tokens(before: &str, name: &str) -> Option<Vec<Uuid>> {
     if before.trim().is_empty() {
         return Some(Vec::new());
     }
@@ -157,7 +163,7 @@ fn others_read_output() -> bool {
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{Format, KubeconfigOutput, replaces, user};
+    use super::{Format, KubeconfigOutput, replaced_tokens, user};
 
     fn kubeconfig(name: &str, user: &Value) -> Value {
         json!({
@@ -170,10 +176,13 @@ mod tests {
     fn only_an_earlier_kubeconfig_of_the_context_is_replaced() {
         let id = "01890a5d-ac96-774b-bcce-b302099a8057";
         let made = kubeconfig("prod", &user("pat:9:tgpat-x", Some(&json!(id))));
-        assert_eq!(replaces(&made.to_string(), "prod"), Some(vec![id.parse().unwrap()]));
+        assert_eq!(
+            replaced_tokens(&made.to_string(), "prod"),
+            Some(vec![id.parse().unwrap()])
+        );
         let without = kubeconfig("prod", &json!({"token": "x"}));
-        assert_eq!(replaces(&without.to_string(), "prod"), Some(Vec::new()));
-        assert_eq!(replaces("", "prod"), Some(Vec::new()));
+        assert_eq!(replaced_tokens(&without.to_string(), "prod"), Some(Vec::new()));
+        assert_eq!(replaced_tokens("", "prod"), Some(Vec::new()));
         let mut two = made;
         two["contexts"].as_array_mut().unwrap().push(json!({"name": "mine"}));
         for other in [
@@ -183,7 +192,7 @@ mod tests {
             "{}".to_owned(),
             "a: [".to_owned(),
         ] {
-            assert_eq!(replaces(&other, "prod"), None, "{other}");
+            assert_eq!(replaced_tokens(&other, "prod"), None, "{other}");
         }
     }
 

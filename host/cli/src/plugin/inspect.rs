@@ -5,7 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
-use super::{Error, Format, findings, several, word};
+use super::{Error, Format, findings, join_or_dash, serialized_name};
 use tollgate_core::plugin::World;
 use tollgate_plugin::{Inspection, ManifestSummary, ProviderSummary};
 
@@ -33,7 +33,12 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
         diagnostics: _,
     } = inspection;
     writeln!(out, "file      {file}\nsha256    {sha256}\nsize      {bytes} bytes")?;
-    writeln!(out, "imports   {}\nexports   {}", several(imports), several(exports))?;
+    writeln!(
+        out,
+        "imports   {}\nexports   {}",
+        join_or_dash(imports),
+        join_or_dash(exports)
+    )?;
     let Some(manifest) = manifest else { return Ok(()) };
     let ManifestSummary {
         name,
@@ -48,24 +53,24 @@ fn print(inspection: &Inspection, out: &mut dyn Write) -> io::Result<()> {
     writeln!(
         out,
         "plugin    {name} {version}: {description}\nworld     {}",
-        word(world)
+        serialized_name(world)
     )?;
-    writeln!(out, "asks for  {}", several(&words(imports)))?;
+    writeln!(out, "asks for  {}", join_or_dash(&serialized_names(imports)))?;
     match (world, provider) {
-        (World::CredentialProvider | World::Generator, Some(provider)) => terms(provider, out),
+        (World::CredentialProvider | World::Generator, Some(provider)) => print_provider(provider, out),
         (World::HeaderFilter | World::CredentialProvider | World::Generator, _) => {
-            writeln!(out, "called    {}", several(&words(filters)))?;
-            writeln!(out, "sees      {}", several(&manifest.sees()))
+            writeln!(out, "called    {}", join_or_dash(&serialized_names(filters)))?;
+            writeln!(out, "sees      {}", join_or_dash(&manifest.sees()))
         }
     }
 }
 
-fn words<T: serde::Serialize>(items: &[T]) -> Vec<String> {
-    items.iter().map(word).collect()
+fn serialized_names<T: serde::Serialize>(items: &[T]) -> Vec<String> {
+    items.iter().map(serialized_name).collect()
 }
 
 /// What a provider asks for; lists of values in a line each.
-fn terms(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
+fn print_provider(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
     let ProviderSummary {
         hosts,
         secrets,
@@ -75,7 +80,7 @@ fn terms(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
         response_headers,
         output_headers,
     } = provider;
-    writeln!(out, "hosts     {}", several(hosts))?;
+    writeln!(out, "hosts     {}", join_or_dash(hosts))?;
     for (head, values) in [("secrets", secrets), ("audiences", audiences), ("captures", captures)] {
         let lines: Vec<String> = values.iter().map(ToString::to_string).collect();
         let text = if lines.is_empty() {
@@ -87,6 +92,6 @@ fn terms(provider: &ProviderSummary, out: &mut dyn Write) -> io::Result<()> {
     }
     let fields = response_headers.iter().map(|name| format!("field {name}"));
     let sees: Vec<String> = visible.iter().cloned().chain(fields).collect();
-    writeln!(out, "sees      {}", several(&sees))?;
-    writeln!(out, "sends     {}", several(output_headers))
+    writeln!(out, "sees      {}", join_or_dash(&sees))?;
+    writeln!(out, "sends     {}", join_or_dash(output_headers))
 }

@@ -63,7 +63,7 @@ struct Template {
     /// Files as they are, the SDK's among them.
     files: &'static [(&'static str, &'static str)],
     /// Files with the plugin's name in them, as `{{name}}`.
-    named: &'static [(&'static str, &'static str)],
+    templated: &'static [(&'static str, &'static str)],
 }
 
 /// Writes the folder `into/name`.
@@ -86,7 +86,7 @@ pub(super) fn run(world: World, name: &str, into: &Path, out: &mut dyn Write) ->
         sdk,
         sdk_manifest,
         files,
-        named,
+        templated,
     } = template;
     for (file, content) in SHARED.iter().chain(files) {
         write(&folder.join(file), content)?;
@@ -94,7 +94,7 @@ pub(super) fn run(world: World, name: &str, into: &Path, out: &mut dyn Write) ->
     for (file, content) in WIT_FILES {
         write(&folder.join(sdk).join("wit").join(file), content)?;
     }
-    for (file, content) in named {
+    for (file, content) in templated {
         write(&folder.join(file), &content.replace("{{name}}", name))?;
     }
     // In this repository the SDK takes its lints from the workspace around it.

@@ -75,7 +75,7 @@ fn print(report: &Report, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "is the operator's to give:\n")?;
     grant(plugin, granted, out)?;
     writeln!(out)?;
-    cases.iter().try_for_each(|case| played(case, out))
+    cases.iter().try_for_each(|case| print_case(case, out))
 }
 
 /// As the settings have it.
@@ -105,7 +105,7 @@ fn quoted(text: &str) -> String {
     }
 }
 
-fn played(case: &CaseReport, out: &mut dyn Write) -> io::Result<()> {
+fn print_case(case: &CaseReport, out: &mut dyn Write) -> io::Result<()> {
     let word = if case.passed() { "passed" } else { "failed" };
     writeln!(out, "{word}  {}: {}", case.case, outcome(&case.outcome))?;
     for EgressRecord {

@@ -90,7 +90,7 @@ impl PolicyArgs {
                 .filter_map(|finding| finding.location.as_ref())
                 .collect();
             for text in &mut policy.texts {
-                *text = without(text, &lines);
+                *text = blank_lines(text, &lines);
             }
             let left_out = refused
                 .iter()
@@ -196,7 +196,7 @@ fn join<T, U>(loaded: Loaded<T>, next: impl FnOnce(&T) -> Loaded<U>) -> Loaded<U
 }
 
 /// A text with some of its lines emptied.
-fn without(text: &Text, lines: &[&Location]) -> Text {
+fn blank_lines(text: &Text, lines: &[&Location]) -> Text {
     let keep = |(number, line): (u32, &str)| {
         let place = text.location.below(number);
         if lines

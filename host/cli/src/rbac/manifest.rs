@@ -104,7 +104,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
         cluster,
         agents,
         grants,
-    } = args.needed()?;
+    } = args.required_grants()?;
     let agents = agents.join(", ");
     if grants.is_empty() {
         writeln!(
@@ -162,14 +162,14 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
 }
 
 impl ManifestArgs {
-    fn needed(&self) -> Result<RequiredGrants, Error> {
-        let config = used(raw::load(&self.config))?;
+    fn required_grants(&self) -> Result<RequiredGrants, Error> {
+        let config = require_loaded(raw::load(&self.config))?;
         let Some(settings) = &config.kubernetes else {
             return Err(Error::Failed("the settings have no `kubernetes`".to_owned()));
         };
-        let resources = used(source::load_once(&config))?;
+        let resources = require_loaded(source::load_once(&config))?;
         let folder = config.policies_directory.join("kubernetes");
-        let mapping = used(ImpersonationMapping::load(&folder, settings.max_groups))?;
+        let mapping = require_loaded(ImpersonationMapping::load(&folder, settings.max_groups))?;
         self.of_agents(&resources, settings, &mapping)
     }
 
@@ -180,7 +180,7 @@ impl ManifestArgs {
         mapping: &ImpersonationMapping,
     ) -> Result<RequiredGrants, Error> {
         let mut needed: Option<RequiredGrants> = None;
-        for (agent, binding) in self.meant(resources)? {
+        for (agent, binding) in self.selected_agents(resources)? {
             let of = ImpersonationGrants::of(agent, Names { settings, mapping });
             let before = needed.take().unwrap_or_else(|| RequiredGrants {
                 cluster: binding.cluster.clone(),
@@ -197,7 +197,7 @@ impl ManifestArgs {
             agents.push(format!("{} ({})", agent.name, binding.id));
             needed = Some(RequiredGrants {
                 agents,
-                grants: before.grants.and(of),
+                grants: before.grants.union(of),
                 ..before
             });
         }
@@ -205,7 +205,7 @@ impl ManifestArgs {
     }
 
     /// The agents that are named, each once, or all.
-    fn meant<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a AgentBinding)>, Error> {
+    fn selected_agents<'a>(&self, resources: &'a Resources) -> Result<Vec<(&'a AgentObject, &'a AgentBinding)>, Error> {
         let bound = |agent: &'a AgentObject| Some((agent, agent.binding.as_ref()?));
         let all: Vec<_> = resources.agents.values().filter_map(|agent| bound(agent)).collect();
         let is = |(agent, binding): &(&AgentObject, &AgentBinding), text: &str| {
@@ -228,7 +228,7 @@ impl ManifestArgs {
 }
 
 /// The value, or what refused it.
-fn used<T>(loaded: Loaded<T>) -> Result<T, Error> {
+fn require_loaded<T>(loaded: Loaded<T>) -> Result<T, Error> {
     loaded.value.ok_or(Error::Refused(loaded.diagnostics))
 }
 

@@ -269,7 +269,7 @@ impl SectionFindings {
 }
 
 /// The mappings used where `claimMappings` is absent.
-fn subject_alone() -> RawClaimMappings {
+fn default_claim_mappings() -> RawClaimMappings {
     RawClaimMappings {
         username: RawPrefixedClaim {
             claim: Some("sub".to_owned()),
@@ -285,7 +285,7 @@ fn subject_alone() -> RawClaimMappings {
 impl RawIssuerEntry {
     fn check(self, key: &str, findings: &mut SectionFindings) -> Option<Issuer> {
         let before = findings.found.len();
-        let claim_mappings = self.claim_mappings.unwrap_or_else(subject_alone);
+        let claim_mappings = self.claim_mappings.unwrap_or_else(default_claim_mappings);
         self.issuer.check(&format!("{key}.issuer"), findings);
         let jwks_max_age = max_age(self.jwks_max_age.as_deref(), &format!("{key}.jwksMaxAge"), findings);
         let algorithms = self.algorithms.unwrap_or_else(|| vec![DEFAULT_ALGORITHM.to_owned()]);

@@ -176,7 +176,7 @@ impl RawKubernetes {
                 found.error(&format!("allowedOrigins[{index}]"), format!("`{origin}` {expected}"));
             }
         }
-        let issuers = people(self.jwt, found);
+        let issuers = kubernetes_issuers(self.jwt, found);
         let users = self.users.into_iter().enumerate();
         let mut users: Vec<UserClaimMapping> = users.map(|(index, link)| link.check(index, found)).collect();
         for issuer in &issuers {
@@ -197,18 +197,18 @@ impl RawKubernetes {
             issuers,
             users,
             public_url: self.public_url.and_then(|text| public_url(&text, found)),
-            cookie_lifetime: span("cookie.lifetime", self.cookie.lifetime, (DAY, 60, 30 * DAY), found),
+            cookie_lifetime: bounded_duration("cookie.lifetime", self.cookie.lifetime, (DAY, 60, 30 * DAY), found),
             same_site: match self.cookie.same_site {
                 None | Some(RawSameSite::Strict) => SameSite::Strict,
                 Some(RawSameSite::Lax) => SameSite::Lax,
                 Some(RawSameSite::None) => SameSite::None,
             },
-            success_ttl: span("cache.success", self.cache.success, (60, 1, 300), found),
-            refusal_ttl: span("cache.refusal", self.cache.refusal, (10, 1, 60), found),
-            longest_token: span("longestToken", self.longest_token, (YEAR, 60, YEAR), found),
+            success_ttl: bounded_duration("cache.success", self.cache.success, (60, 1, 300), found),
+            refusal_ttl: bounded_duration("cache.refusal", self.cache.refusal, (10, 1, 60), found),
+            longest_token: bounded_duration("longestToken", self.longest_token, (YEAR, 60, YEAR), found),
             max_groups: groups(self.max_groups, found),
-            audit_bucket: span("audit.bucket", self.audit.bucket, (60, 1, 3600), found),
-            audit_keep: span("audit.keep", self.audit.keep, (90 * DAY, DAY, 10 * YEAR), found),
+            audit_bucket: bounded_duration("audit.bucket", self.audit.bucket, (60, 1, 3600), found),
+            audit_keep: bounded_duration("audit.keep", self.audit.keep, (90 * DAY, DAY, 10 * YEAR), found),
         };
         Loaded::new(kubernetes, findings.found)
     }
@@ -258,7 +258,7 @@ impl RawAuthorizer {
             url,
             secret: base.join(secret_file),
             certificate_authority,
-            stream_lifetime: span(
+            stream_lifetime: bounded_duration(
                 "authorizer.remote.streamLifetime",
                 stream_lifetime,
                 (600, 60, 3600),
@@ -268,15 +268,15 @@ impl RawAuthorizer {
     }
 }
 
-fn people(jwt: Vec<RawIssuerEntry>, findings: &mut SectionFindings) -> Vec<KubernetesIssuer> {
+fn kubernetes_issuers(jwt: Vec<RawIssuerEntry>, findings: &mut SectionFindings) -> Vec<KubernetesIssuer> {
     let checked = issuers(jwt, findings).into_iter();
-    let people = checked.filter_map(|(issuer, mappings)| {
+    let kubernetes_issuers = checked.filter_map(|(issuer, mappings)| {
         Some(KubernetesIssuer {
             issuer: issuer?,
             is_mapped: mappings == Mappings::Present,
         })
     });
-    people.collect()
+    kubernetes_issuers.collect()
 }
 
 fn public_url(text: &str, findings: &mut SectionFindings) -> Option<Url> {
@@ -307,7 +307,7 @@ fn groups(wanted: Option<usize>, findings: &mut SectionFindings) -> usize {
 }
 
 /// A duration, in seconds: default, least, most.
-fn span(
+fn bounded_duration(
     key: &str,
     text: Option<String>,
     (default, least, most): (u64, u64, u64),

@@ -180,7 +180,7 @@ impl PluginsValidator<'_> {
     }
 
     fn import(&mut self, part: Spanned<String>) -> Option<String> {
-        if Import::named(&part.value).is_some() {
+        if Import::from_name(&part.value).is_some() {
             return Some(part.value);
         }
         let message = format!("there is no host interface `{}`", part.value);

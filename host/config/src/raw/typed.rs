@@ -36,9 +36,9 @@ pub(super) fn read<T: DeserializeOwned>(text: &str) -> Result<T, Vec<Error>> {
         *times += 1;
         let times = *times;
         let is_out = match times {
-            1 => take_value(&mut lines, at) || take_key(&mut lines, at.0),
+            1 => blank_value(&mut lines, at) || blank_section(&mut lines, at.0),
             // `null` does not fit there either.
-            2 => take_key(&mut lines, at.0),
+            2 => blank_section(&mut lines, at.0),
             _ => false,
         };
         if times == 1 {
@@ -65,7 +65,7 @@ fn place(error: &Error) -> Option<(usize, usize)> {
 }
 
 /// Replaces a scalar on one line, or a list or mapping in brackets, by `~`.
-fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
+fn blank_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
     let Some(text) = lines.get_mut(line) else { return false };
     let Some((start, _)) = text.char_indices().nth(column) else {
         return false;
@@ -94,7 +94,7 @@ fn take_value(lines: &mut [String], (line, column): (usize, usize)) -> bool {
 }
 
 /// Empties the lines of the top-level key that a line belongs to.
-fn take_key(lines: &mut [String], line: usize) -> bool {
+fn blank_section(lines: &mut [String], line: usize) -> bool {
     let is_top = |text: &String| {
         text.starts_with(|first: char| !first.is_whitespace() && !matches!(first, '#' | '-' | '}' | ']'))
     };

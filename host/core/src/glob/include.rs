@@ -43,9 +43,12 @@ impl Nfa {
     fn accepts_all_of(&self, narrow: &Self) -> bool {
         let alphabet = representatives(self.alphabet().iter().chain(narrow.alphabet()));
         let mut seen: HashSet<(usize, BTreeSet<usize>)> = HashSet::new();
-        let start: BTreeSet<usize> = self.settle(0).into_iter().collect();
-        let mut pending: Vec<(usize, BTreeSet<usize>)> =
-            narrow.settle(0).into_iter().map(|at| (at, start.clone())).collect();
+        let start: BTreeSet<usize> = self.epsilon_closure(0).into_iter().collect();
+        let mut pending: Vec<(usize, BTreeSet<usize>)> = narrow
+            .epsilon_closure(0)
+            .into_iter()
+            .map(|at| (at, start.clone()))
+            .collect();
         let mut steps = 0_usize;
         while let Some((at, states)) = pending.pop() {
             if narrow.accepts(at) && !states.iter().any(|state| self.accepts(*state)) {

@@ -49,7 +49,7 @@ impl Class {
     }
 
     /// Characters the class is written with, to try.
-    pub(super) fn named(&self) -> Vec<char> {
+    pub(super) fn listed_chars(&self) -> Vec<char> {
         match &self.set {
             Set::List(list) => list.chars().collect(),
             Set::Range(low, high) => vec![*low, *high],

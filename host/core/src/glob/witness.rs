@@ -46,7 +46,7 @@ impl Pattern {
             }
         }
         let (left, right) = (Nfa::new(self)?, Nfa::new(other)?);
-        left.meet(&right)
+        left.shortest_common_text(&right)
     }
 }
 
@@ -56,7 +56,7 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
             Node::Text(literal) => text.push_str(literal),
             Node::Any | Node::Super => text.push_str(star),
             Node::Single => text.push(FILLER),
-            Node::Class(class) => text.push(member(class)),
+            Node::Class(class) => text.push(sample_char(class)),
             Node::AnyOf(alternatives) => {
                 if let Some(first) = alternatives.first() {
                     write(first, star, text);
@@ -66,10 +66,10 @@ fn write(nodes: &[Node], star: &str, text: &mut String) {
     }
 }
 
-fn member(class: &Class) -> char {
+fn sample_char(class: &Class) -> char {
     (FILLER..='\u{ff}')
         .chain('!'..=FILLER)
-        .chain(class.named())
+        .chain(class.listed_chars())
         .find(|c| class.contains(*c))
         .unwrap_or(FILLER)
 }
@@ -111,8 +111,8 @@ impl Nfa {
                 Node::Any | Node::Super => self.states.push(Transition::Loop),
                 Node::Single => self.states.push(Transition::One),
                 Node::Class(class) => {
-                    self.alphabet.push(member(class));
-                    self.alphabet.extend(class.named());
+                    self.alphabet.push(sample_char(class));
+                    self.alphabet.extend(class.listed_chars());
                     self.states.push(Transition::Class(class.clone()));
                 }
                 Node::AnyOf(alternatives) => {
@@ -137,7 +137,7 @@ impl Nfa {
     }
 
     /// The states reached from a state without a character.
-    pub(super) fn settle(&self, from: usize) -> Vec<usize> {
+    pub(super) fn epsilon_closure(&self, from: usize) -> Vec<usize> {
         let (mut settled, mut pending, mut seen) = (Vec::new(), vec![from], std::collections::HashSet::new());
         while let Some(at) = pending.pop() {
             if !seen.insert(at) {
@@ -158,10 +158,10 @@ impl Nfa {
 
     pub(super) fn step(&self, at: usize, c: char) -> Vec<usize> {
         match self.states.get(at) {
-            Some(Transition::Char(wanted)) if *wanted == c => self.settle(at + 1),
-            Some(Transition::One) => self.settle(at + 1),
-            Some(Transition::Class(class)) if class.contains(c) => self.settle(at + 1),
-            Some(Transition::Loop) => self.settle(at),
+            Some(Transition::Char(wanted)) if *wanted == c => self.epsilon_closure(at + 1),
+            Some(Transition::One) => self.epsilon_closure(at + 1),
+            Some(Transition::Class(class)) if class.contains(c) => self.epsilon_closure(at + 1),
+            Some(Transition::Loop) => self.epsilon_closure(at),
             _ => Vec::new(),
         }
     }
@@ -176,7 +176,7 @@ impl Nfa {
     }
 
     /// The shortest text that both machines accept.
-    fn meet(&self, other: &Self) -> Option<String> {
+    fn shortest_common_text(&self, other: &Self) -> Option<String> {
         let mut alphabet: Vec<char> = self
             .alphabet
             .iter()
@@ -188,8 +188,13 @@ impl Nfa {
         alphabet.dedup();
         let mut seen = std::collections::HashSet::new();
         let mut queue = std::collections::VecDeque::new();
-        for one in self.settle(0) {
-            queue.extend(other.settle(0).into_iter().map(|two| (one, two, String::new())));
+        for one in self.epsilon_closure(0) {
+            queue.extend(
+                other
+                    .epsilon_closure(0)
+                    .into_iter()
+                    .map(|two| (one, two, String::new())),
+            );
         }
         let mut tried = 0;
         while let Some((one, two, text)) = queue.pop_front() {

@@ -33,8 +33,8 @@ pub fn from_json(value: &Value) -> Rc<Node> {
         column: 0,
         text_line,
         // Both bound aliases, which JSON does not have.
-        weight: 1,
-        height: 0,
+        node_count: 1,
+        depth: 0,
     })
 }
 

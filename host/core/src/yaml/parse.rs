@@ -116,7 +116,7 @@ impl Builder {
             Event::DocumentStart(..) => self.reset(),
             Event::Scalar(text, style, anchor, tag) => {
                 let node = scalar(&text, style, tag.as_deref(), span);
-                self.place(Rc::new(node), anchor);
+                self.attach(Rc::new(node), anchor);
             }
             Event::SequenceStart(_, anchor, _) => {
                 self.open.push(OpenCollection {
@@ -144,33 +144,33 @@ impl Builder {
     fn alias(&mut self, id: usize, at: (u32, u32)) {
         let Some(node) = self.anchors.get(&id).cloned() else {
             self.fail(at, "an alias stands inside its own anchor");
-            return self.place(Rc::new(Node::null(at)), 0);
+            return self.attach(Rc::new(Node::null(at)), 0);
         };
-        self.aliased = self.aliased.saturating_add(node.weight);
+        self.aliased = self.aliased.saturating_add(node.node_count);
         if self.aliased > ALIASED_NODES {
             self.fail(at, format!("aliases expand to more than {ALIASED_NODES} values"));
             self.aliased = 0;
-            return self.place(Rc::new(Node::null(at)), 0);
+            return self.attach(Rc::new(Node::null(at)), 0);
         }
-        if self.open.len().saturating_add(node.height) > NESTING {
+        if self.open.len().saturating_add(node.depth) > NESTING {
             self.fail(at, format!("aliases nest deeper than {NESTING} levels"));
-            return self.place(Rc::new(Node::null(at)), 0);
+            return self.attach(Rc::new(Node::null(at)), 0);
         }
-        self.place(node, 0);
+        self.attach(node, 0);
     }
 
     fn close(&mut self) {
         let Some(open) = self.open.pop() else { return };
-        let (content, weight, height) = match open.kind {
+        let (content, node_count, depth) = match open.kind {
             OpenKind::Sequence(items) => {
-                let (weight, height) = measure(items.iter());
-                (Content::Sequence(items), weight, height)
+                let (node_count, depth) = measure(items.iter());
+                (Content::Sequence(items), node_count, depth)
             }
             OpenKind::Mapping { entries, .. } => {
-                let (weight, height) = measure(entries.iter().map(|entry| &entry.value));
-                let keys = entries.iter().map(|entry| of_text(&entry.key));
-                let weight = keys.fold(weight, u64::saturating_add);
-                (Content::Mapping(entries), weight, height)
+                let (node_count, depth) = measure(entries.iter().map(|entry| &entry.value));
+                let keys = entries.iter().map(|entry| text_node_count(&entry.key));
+                let node_count = keys.fold(node_count, u64::saturating_add);
+                (Content::Mapping(entries), node_count, depth)
             }
         };
         let (line, column) = open.at;
@@ -179,14 +179,14 @@ impl Builder {
             line,
             column,
             text_line: line,
-            weight,
-            height,
+            node_count,
+            depth,
         };
-        self.place(Rc::new(node), open.anchor);
+        self.attach(Rc::new(node), open.anchor);
     }
 
     /// Puts a finished node where it belongs: as a key, a value, an item or a whole document.
-    fn place(&mut self, node: Rc<Node>, anchor: usize) {
+    fn attach(&mut self, node: Rc<Node>, anchor: usize) {
         if anchor != 0 {
             self.anchors.insert(anchor, node.clone());
         }
@@ -220,14 +220,14 @@ impl Builder {
 }
 
 fn measure<'a>(children: impl Iterator<Item = &'a Rc<Node>>) -> (u64, usize) {
-    let (weight, height) = children.fold((1_u64, 0), |(weight, height), child| {
-        (weight.saturating_add(child.weight), height.max(child.height))
+    let (node_count, depth) = children.fold((1_u64, 0), |(node_count, depth), child| {
+        (node_count.saturating_add(child.node_count), depth.max(child.depth))
     });
-    (weight, height.saturating_add(1))
+    (node_count, depth.saturating_add(1))
 }
 
 /// The weight that a text adds to its node.
-fn of_text(text: &str) -> u64 {
+fn text_node_count(text: &str) -> u64 {
     u64::try_from(text.len() / BYTES_PER_NODE).unwrap_or(u64::MAX)
 }
 
@@ -337,7 +337,7 @@ fn scalar(text: &str, style: ScalarStyle, tag: Option<&Tag>, span: Span) -> Node
         line,
         column,
         text_line,
-        weight: of_text(text).saturating_add(1),
-        height: 0,
+        node_count: text_node_count(text).saturating_add(1),
+        depth: 0,
     }
 }

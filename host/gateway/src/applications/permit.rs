@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use crate::caller::Caller;
 use crate::discovery::{ResourceKind, ResourceScope};
-use crate::kubernetes::permit::words;
+use crate::kubernetes::permit::status_message;
 use crate::snapshot::Snapshot;
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::attributes::Attributes;
@@ -37,14 +37,14 @@ use tollgate_policy::rego::{self, ApplicationInput, Bundle, Checker, Front};
 use tollgate_proxy::record::Open;
 use tollgate_state::{Cluster, ObjectName, Project, destination};
 
+mod evaluator;
 pub mod restriction;
-mod standing;
 #[cfg(test)]
 mod tests;
 
-pub use standing::ApplicationEvaluationCache;
+pub use evaluator::ApplicationEvaluationCache;
 
-use standing::{ApplicationEvaluation, DenyReason, Evaluator};
+use evaluator::{ApplicationEvaluation, DenyReason, Evaluator};
 
 /// The text for callers who may not see the Application, or who named one that does not exist. The
 /// shipped policy has the same text.
@@ -112,8 +112,8 @@ impl ApplicationsPolicy {
 /// ```
 #[derive(Debug)]
 pub struct ApplicationAccess {
-    standing: Arc<ApplicationEvaluation>,
-    ready: Arc<standing::ResolvedApplication>,
+    evaluator: Arc<ApplicationEvaluation>,
+    resolved: Arc<evaluator::ResolvedApplication>,
     attributes: Arc<Attributes>,
     wanted: ReadOrWrite,
     operation: ObjectOperation,
@@ -231,13 +231,13 @@ pub fn access_application(
     record: &mut Open,
 ) -> Result<ApplicationAccess, Error> {
     let Some(front) = &snapshot.applications else {
-        return Err(not_yours(caller, asked.1));
+        return Err(not_visible(caller, asked.1));
     };
-    let standing = Evaluator::of(snapshot, front).standing(caller, asked.0);
-    if let Some(standing) = &standing {
-        record.note(|record| record.checks = standing.checks(asked.1));
+    let evaluator = Evaluator::of(snapshot, front).evaluation(caller, asked.0);
+    if let Some(evaluator) = &evaluator {
+        record.note(|record| record.checks = evaluator.checks(asked.1));
     }
-    let access = enter(standing, caller, asked.1)?;
+    let access = check_access(evaluator, caller, asked.1)?;
     record.note(|record| record.destination = Some(Arc::clone(access.cluster())));
     Ok(access)
 }
@@ -246,22 +246,22 @@ pub fn access_application(
 /// now.
 ///
 /// - `found`: what the project's lists say of it, and what is known of its object.
-pub fn readmitted(
+pub fn reauthorize_application(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
     asked: (&ObjectName, &Arc<Attributes>),
     found: impl FnOnce(&ApplicationAccess) -> (ProjectListCheck, OwnershipCheck),
 ) -> Option<(ActingIdentity, Arc<Cluster>)> {
     let front = snapshot.applications.as_ref()?;
-    let standing = Evaluator::of(snapshot, front).standing(caller, asked.0);
-    let access = enter(standing, caller, asked.1).ok()?;
+    let evaluator = Evaluator::of(snapshot, front).evaluation(caller, asked.0);
+    let access = check_access(evaluator, caller, asked.1).ok()?;
     let (listed, owned) = found(&access);
     let found = ObjectChecks {
         listed: &listed,
         owned: &owned,
     };
     let permit = front.policy.decide(access, found).ok()?;
-    Some((permit.whom().clone(), Arc::clone(permit.cluster())))
+    Some((permit.acting_identity().clone(), Arc::clone(permit.cluster())))
 }
 
 /// Judges one request by the policy bundle, and by what the bundle cannot overrule: the project's
@@ -277,7 +277,7 @@ pub fn authorize_application(
     record: &mut Open,
 ) -> Result<ApplicationPermit, Error> {
     let Some(front) = &snapshot.applications else {
-        return Err(not_yours(access.caller(), &access.attributes));
+        return Err(not_visible(access.caller(), &access.attributes));
     };
     record.note(|record| record.policy = Some(Arc::clone(&front.policy.digest)));
     let permit = front.policy.decide(access, found)?;
@@ -286,36 +286,38 @@ pub fn authorize_application(
 }
 
 /// Judges a request by RBAC and the Application's own state.
-fn enter(
-    standing: Option<Arc<ApplicationEvaluation>>,
+fn check_access(
+    evaluator: Option<Arc<ApplicationEvaluation>>,
     caller: &Caller,
     attributes: &Arc<Attributes>,
 ) -> Result<ApplicationAccess, Error> {
     let wanted = ReadOrWrite::of(attributes);
     // SECURITY: the refusal is the same for an Application that does not exist and one the caller
     // may not see. It comes before anything of the Application is read.
-    let Some(standing) = standing else {
-        return Err(not_yours(caller, attributes));
+    let Some(evaluator) = evaluator else {
+        return Err(not_visible(caller, attributes));
     };
-    let words = |reason: &str| words::forbidden(caller.principal.username(), attributes, reason);
-    if !standing.may_get() {
-        return Err(not_yours(caller, attributes));
+    let status_message = |reason: &str| status_message::forbidden(caller.principal.username(), attributes, reason);
+    if !evaluator.may_get() {
+        return Err(not_visible(caller, attributes));
     }
-    match (wanted, standing.may_sync()) {
+    match (wanted, evaluator.may_sync()) {
         (ReadOrWrite::Read, _) | (ReadOrWrite::Write, true) => {}
         (ReadOrWrite::Write, false) => {
             return Err(Error::SyncDenied {
-                message: words(NO_SYNC),
+                message: status_message(NO_SYNC),
             });
         }
     }
-    let lacks = |reason: &str| Error::PermissionDenied { message: words(reason) };
+    let lacks = |reason: &str| Error::PermissionDenied {
+        message: status_message(reason),
+    };
     match ExtraPermission::of(attributes) {
-        Some(need) if !standing.may(need) => return Err(lacks(need.refusal())),
+        Some(need) if !evaluator.may(need) => return Err(lacks(need.refusal())),
         Some(_) | None => {}
     }
     let operation = ObjectOperation::of(attributes);
-    match (operation, standing.may_override(), wanted) {
+    match (operation, evaluator.may_override(), wanted) {
         (ObjectOperation::Other, false, ReadOrWrite::Read) => return Err(lacks(READS_ALL)),
         (ObjectOperation::Other, false, ReadOrWrite::Write) => return Err(lacks(WRITES_ALL)),
         (ObjectOperation::Other, true, _)
@@ -329,63 +331,63 @@ fn enter(
             _,
         ) => {}
     }
-    match &standing.outcome {
-        Ok(ready) => Ok(ApplicationAccess {
-            ready: Arc::clone(ready),
+    match &evaluator.outcome {
+        Ok(resolved) => Ok(ApplicationAccess {
+            resolved: Arc::clone(resolved),
             attributes: Arc::clone(attributes),
             wanted,
             operation,
-            standing,
+            evaluator,
         }),
         Err(DenyReason::GatewayRefused) => Err(Error::GatewayIdentityRefused {
-            message: words(
+            message: status_message(
                 "no service account acts for the application, and the gateway does not act in its own name \
                  (`applications.gatewayIdentity`)",
             ),
         }),
         Err(DenyReason::Project) => Err(Error::Project {
-            message: words("there is no such project for the application, or it takes none of its namespace"),
+            message: status_message("there is no such project for the application, or it takes none of its namespace"),
         }),
         Err(DenyReason::Destination(source)) => Err(Error::Destination {
-            message: words(&source.to_string()),
+            message: status_message(&source.to_string()),
             source: source.clone(),
         }),
         Err(DenyReason::Identity(source)) => Err(Error::Identity {
-            message: words(&source.told()),
+            message: status_message(&source.public_message()),
             source: source.clone(),
         }),
         Err(DenyReason::Extra(source)) => Err(Error::Extra {
-            message: words("the caller's identity cannot be told to the cluster"),
+            message: status_message("the caller's identity cannot be told to the cluster"),
             source: source.clone(),
         }),
     }
 }
 
-fn not_yours(caller: &Caller, attributes: &Attributes) -> Error {
+fn not_visible(caller: &Caller, attributes: &Attributes) -> Error {
     Error::NotVisible {
-        message: words::forbidden(caller.principal.username(), attributes, NOT_YOURS),
+        message: status_message::forbidden(caller.principal.username(), attributes, NOT_YOURS),
     }
 }
 
 impl ApplicationsPolicy {
     fn decide(&self, access: ApplicationAccess, found: ObjectChecks<'_>) -> Result<ApplicationPermit, Error> {
         let input = ApplicationInput {
-            facts: &access.ready.facts,
+            facts: &access.resolved.facts,
             attributes: &access.attributes,
             wanted: access.wanted,
             operation: access.operation,
             found,
         };
         let user = access.caller().principal.username();
-        let words = |reason: &str| words::forbidden(user, &access.attributes, reason);
+        let status_message = |reason: &str| status_message::forbidden(user, &access.attributes, reason);
         let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
-            message: words("the policy could not be evaluated"),
+            message: status_message("the policy could not be evaluated"),
             source,
         })?;
         // SECURITY: a bundle narrows what RBAC and the project permit, and never widens it. Its
         // own denial is reported first because it is more informative.
         let refused = match decision.allow {
-            true => access.objection(found),
+            true => access.deny_reason(found),
             false => Some(decision.reason),
         };
         if let (ProjectListCheck::Refused(reason), Some(_)) = (found.listed, &refused) {
@@ -395,7 +397,7 @@ impl ApplicationsPolicy {
         }
         match refused {
             Some(reason) => Err(Error::Denied {
-                message: words(&reason),
+                message: status_message(&reason),
                 notes: decision.log,
             }),
             None => Ok(ApplicationPermit {
@@ -408,12 +410,12 @@ impl ApplicationsPolicy {
 
 impl ApplicationAccess {
     /// Why the request is refused whatever the bundle says. `None` if nothing refuses it.
-    fn objection(&self, found: ObjectChecks<'_>) -> Option<String> {
-        if !self.ready.permitted {
+    fn deny_reason(&self, found: ObjectChecks<'_>) -> Option<String> {
+        if !self.resolved.permitted {
             return Some("the project does not permit the destination".to_owned());
         }
         let shown = |reason: &String| Some(one_line(reason, REASON_BYTES));
-        match (found.listed, found.owned, self.asks_object()) {
+        match (found.listed, found.owned, self.requires_owned_object()) {
             (ProjectListCheck::Refused(reason), _, _)
             | (ProjectListCheck::Permitted, OwnershipCheck::Refused(reason), _) => shown(reason),
             (ProjectListCheck::Permitted, OwnershipCheck::NotChecked, true) => {
@@ -427,14 +429,14 @@ impl ApplicationAccess {
     /// Whether the object of the request must be the Application's. It need not if the request has
     /// no object, or if the caller may override: with a sync of their own manifests they could
     /// make any object the project permits the Application's.
-    pub fn asks_object(&self) -> bool {
+    pub fn requires_owned_object(&self) -> bool {
         match self.operation {
             ObjectOperation::Discover => false,
             ObjectOperation::Get
             | ObjectOperation::Run
             | ObjectOperation::Update
             | ObjectOperation::Delete
-            | ObjectOperation::Other => !self.standing.may_override(),
+            | ObjectOperation::Other => !self.evaluator.may_override(),
         }
     }
 
@@ -444,7 +446,7 @@ impl ApplicationAccess {
     ///
     /// # Errors
     /// The reason for the caller, with the missing right.
-    pub fn check_right(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
+    pub fn check_permission(&self, rbac: &Rbac, inheritance: Inheritance, kind: &ResourceKind) -> Result<(), String> {
         let Some(action) = self.operation.action() else {
             return Ok(());
         };
@@ -455,7 +457,7 @@ impl ApplicationAccess {
         let name = self.attributes.name.as_deref().unwrap_or_default();
         let (group, kind) = (&kind.group, &kind.kind);
         let of_object = format!("{action}/{group}/{kind}/{namespace}/{name}");
-        let may = |action: &str| self.standing.decides(rbac, action);
+        let may = |action: &str| self.evaluator.allows(rbac, action);
         let inherits = match inheritance {
             Inheritance::Enabled => may(action),
             Inheritance::Disabled => false,
@@ -470,22 +472,22 @@ impl ApplicationAccess {
 
     /// The caller.
     pub fn caller(&self) -> &Arc<Caller> {
-        &self.standing.caller
+        &self.evaluator.caller
     }
 
     /// The Application, and what governs it.
     pub fn governed(&self) -> &Arc<IndexedApplication> {
-        &self.standing.governed
+        &self.evaluator.governed
     }
 
     /// Its project.
     pub fn project(&self) -> &Arc<Project> {
-        &self.ready.project
+        &self.resolved.project
     }
 
     /// The cluster to enter.
     pub fn cluster(&self) -> &Arc<Cluster> {
-        &self.ready.cluster
+        &self.resolved.cluster
     }
 
     /// What is asked of the cluster.
@@ -494,20 +496,20 @@ impl ApplicationAccess {
     }
 
     /// Whether the request changes anything there.
-    pub fn wanted(&self) -> ReadOrWrite {
+    pub fn access_mode(&self) -> ReadOrWrite {
         self.wanted
     }
 
     /// The identity that acts there.
-    pub fn whom(&self) -> &ActingIdentity {
-        &self.ready.whom
+    pub fn acting_identity(&self) -> &ActingIdentity {
+        &self.resolved.whom
     }
 
     /// The `extra` about the caller that is sent along if an account acts: keys of
     /// `Impersonate-Extra-…` with their values, checked. A cluster gets those that the gateway may
     /// send there. Empty if the gateway's own identity acts.
     pub fn extra(&self) -> &Arc<[(String, Vec<String>)]> {
-        &self.ready.extra
+        &self.resolved.extra
     }
 
     /// What the request does there.
@@ -533,8 +535,8 @@ impl ApplicationPermit {
     }
 
     /// The identity that acts there.
-    pub fn whom(&self) -> &ActingIdentity {
-        self.access.whom()
+    pub fn acting_identity(&self) -> &ActingIdentity {
+        self.access.acting_identity()
     }
 
     /// The `extra` about the caller that is sent along, as in [`ApplicationAccess::extra`].

@@ -12,7 +12,7 @@ use serde_json::Value;
 use uuid::Uuid;
 
 use crate::applicationsets::permit::ApprovedPlan;
-use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, linked};
+use tollgate_applicationset::plan::{Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, with_owner_reference};
 use tollgate_identity::clock::Clock;
 use tollgate_state::ObjectName;
 use tollgate_state::write::batch::{BatchError, Propagation, UndoFailure, Write};
@@ -184,16 +184,16 @@ async fn in_folder(writer: &Writer, mut plan: Plan, clock: &Clock) -> Result<Out
     let now = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     match plan.set.action {
         Action::Create => {
-            born(&mut plan.set, &now);
-            adopt(&mut plan);
+            add_creation_metadata(&mut plan.set, &now);
+            set_owner_references(&mut plan);
         }
-        Action::Update => grown(&mut plan.set),
+        Action::Update => increment_generation(&mut plan.set),
         Action::Delete | Action::Keep => {}
     }
     for change in &mut plan.changes {
         match change.action {
-            Action::Create => born(change, &now),
-            Action::Update => grown(change),
+            Action::Create => add_creation_metadata(change, &now),
+            Action::Update => increment_generation(change),
             Action::Delete | Action::Keep => {}
         }
     }
@@ -232,7 +232,7 @@ async fn create_in_cluster(writer: &Writer, mut plan: Plan) -> Result<Outcome, B
     let set = write(Kind::ApplicationSet, plan.set.clone(), Propagation::Background);
     let set = first(writer.batch(set.into_iter().collect()).await?);
     plan.set.after.clone_from(&set);
-    adopt(&mut plan);
+    set_owner_references(&mut plan);
     let Err(mut failed) = writer.batch(ordered(plan.changes)).await else {
         return Ok(Outcome {
             set,
@@ -264,7 +264,7 @@ async fn delete_in_cluster(writer: &Writer, plan: Plan) -> Result<Outcome, Box<B
         return writer.batch(writes).await.map(|_| Outcome::default());
     }
     let applications = ordered(plan.changes);
-    writer.rehearse(&applications).await?;
+    writer.dry_run(&applications).await?;
     writer.batch(set.into_iter().collect()).await?;
     let mut outcome = Outcome::default();
     for group in applications.chunks(AT_ONCE) {
@@ -333,18 +333,18 @@ fn write(kind: Kind, change: PlannedChange, propagation: Propagation) -> Option<
 }
 
 /// New Applications refer to the set by its current uid.
-fn adopt(plan: &mut Plan) {
+fn set_owner_references(plan: &mut Plan) {
     let Some(set) = &plan.set.after else { return };
     let owner = Owner::of(&plan.set.name.name, set);
     for change in &mut plan.changes {
         if change.action == Action::Create {
-            change.after = change.after.take().map(|after| linked(after, &owner));
+            change.after = change.after.take().map(|after| with_owner_reference(after, &owner));
         }
     }
 }
 
 /// Adds what a cluster adds to a new object.
-fn born(change: &mut PlannedChange, now: &str) {
+fn add_creation_metadata(change: &mut PlannedChange, now: &str) {
     let metadata = change.after.as_mut().and_then(|after| after.get_mut("metadata"));
     if let Some(metadata) = metadata.and_then(Value::as_object_mut) {
         metadata.insert("uid".to_owned(), Uuid::now_v7().to_string().into());
@@ -354,7 +354,7 @@ fn born(change: &mut PlannedChange, now: &str) {
 }
 
 /// Increments the generation, which counts changes of the spec, if the object has one.
-fn grown(change: &mut PlannedChange) {
+fn increment_generation(change: &mut PlannedChange) {
     let (Some(before), Some(after)) = (&change.before, &mut change.after) else {
         return;
     };

@@ -10,14 +10,14 @@ use crate::applicationsets::answer;
 use crate::applicationsets::answer::Preview;
 use crate::applicationsets::apply;
 use crate::applicationsets::apply::Options;
+use crate::applicationsets::front_state::GenerationContext;
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::{ApprovedPlan, Operation, SetPermit};
 use crate::applicationsets::request::{Create, Delete, Error, Update, WriteMode};
-use crate::applicationsets::room::GenerationContext;
 use crate::applicationsets::{Desk, ReadScope, read, read_stored};
 use crate::rejection::{ErrorFormat, Rejection};
 use tollgate_applicationset::ApplicationSet;
-use tollgate_applicationset::plan::{Action, Plan, StoredState, is_same, replaced, upserted};
+use tollgate_applicationset::plan::{Action, Plan, StoredState, is_equivalent, replaced, upserted};
 use tollgate_config::ApplicationSetChecks;
 use tollgate_proxy::record::{CheckRecord, Outcome, Step};
 use tollgate_state::ObjectName;
@@ -31,9 +31,9 @@ const TRIES: u32 = 10;
 impl Desk<'_, '_> {
     /// Creates a set, or with `upsert` changes the stored one.
     pub(super) async fn create(&mut self, create: Create) -> Result<Value, Rejection> {
-        let sent = self.sent(create.set)?;
+        let sent = self.decode_sent(create.set)?;
         if create.run == WriteMode::DryRun {
-            let existing = self.seen(&sent.name, &sent).await?;
+            let existing = self.existing_for_preview(&sent.name, &sent).await?;
             let set = match &existing.set {
                 Some(stored) => read(upserted(stored, &sent.object))?,
                 None => sent,
@@ -56,11 +56,11 @@ impl Desk<'_, '_> {
         upsert: bool,
         deletions: Option<u64>,
     ) -> Result<Value, Rejection> {
-        let (operation, set) = self.creation((sent, upsert), &self.known(&sent.name))?;
+        let (operation, set) = self.creation((sent, upsert), &self.latest_known(&sent.name))?;
         let asking = (operation, &sent.name, Some(&set));
-        let existing = self.existing(asking, ReadScope::Namespace).await?;
+        let existing = self.read_existing(asking, ReadScope::Namespace).await?;
         let (operation, set) = self.creation((sent, upsert), &existing)?;
-        let cleared = self.before(operation, (&sent.name, Some(&set)), &existing)?;
+        let cleared = self.authorize_operation(operation, (&sent.name, Some(&set)), &existing)?;
         match existing.set {
             Some(stored) if operation == Operation::CreateUnchanged => {
                 Ok(answer::stored(stored, Action::Keep, Value::Array(Vec::new())))
@@ -80,7 +80,9 @@ impl Desk<'_, '_> {
         let is_shown = self.checks() == ApplicationSetChecks::Argocd || self.may_see(&sent.name, existing)?;
         Ok(match &existing.set {
             None => (Operation::Create, sent.clone()),
-            Some(stored) if is_shown && is_same(stored, &sent.object) => (Operation::CreateUnchanged, sent.clone()),
+            Some(stored) if is_shown && is_equivalent(stored, &sent.object) => {
+                (Operation::CreateUnchanged, sent.clone())
+            }
             Some(stored) if upsert => (Operation::Upsert, read(upserted(stored, &sent.object))?),
             Some(_) => (Operation::Create, sent.clone()),
         })
@@ -99,7 +101,7 @@ impl Desk<'_, '_> {
                 }
             }
         }
-        let sent = self.sent(object)?;
+        let sent = self.decode_sent(object)?;
         if sent.name != asked {
             return Err(Error::Renamed {
                 found: format!("{}/{}", sent.name.namespace, sent.name.name),
@@ -108,8 +110,8 @@ impl Desk<'_, '_> {
             .into());
         }
         if update.run == WriteMode::DryRun {
-            let existing = self.seen(&asked, &sent).await?;
-            let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+            let existing = self.existing_for_preview(&asked, &sent).await?;
+            let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&asked))?;
             let set = read(replaced(stored, &sent.object))?;
             based_on(&sent, stored)?;
             return self.preview(set, existing, answer::dry_run).await;
@@ -118,20 +120,20 @@ impl Desk<'_, '_> {
             Some(stored) => read(replaced(stored, &sent.object)),
             None => Ok(sent.clone()),
         };
-        let foreseen = replacing(&self.known(&asked))?;
+        let foreseen = replacing(&self.latest_known(&asked))?;
         let asking = (Operation::Update, &asked, Some(&foreseen));
-        let existing = self.existing(asking, ReadScope::Namespace).await?;
+        let existing = self.read_existing(asking, ReadScope::Namespace).await?;
         let set = replacing(&existing)?;
-        let cleared = self.before(Operation::Update, (&asked, Some(&set)), &existing)?;
-        let stored = existing.set.as_ref().ok_or_else(|| Error::absent(&asked))?;
+        let cleared = self.authorize_operation(Operation::Update, (&asked, Some(&set)), &existing)?;
+        let stored = existing.set.as_ref().ok_or_else(|| Error::not_found(&asked))?;
         based_on(&sent, stored)?;
         self.carry_out(cleared, (set, existing), update.deletions).await
     }
 
     /// Previews what a set would generate.
     pub(super) async fn generate(&mut self, set: Value) -> Result<Value, Rejection> {
-        let sent = self.sent(set)?;
-        let existing = self.seen(&sent.name, &sent).await?;
+        let sent = self.decode_sent(set)?;
+        let existing = self.existing_for_preview(&sent.name, &sent).await?;
         let set = match &existing.set {
             Some(stored) => read(upserted(stored, &sent.object))?,
             None => sent,
@@ -145,17 +147,17 @@ impl Desk<'_, '_> {
         let checks = self.checks();
         let asking = (Operation::Delete, &name, None);
         let existing = match checks {
-            ApplicationSetChecks::Generated => self.existing(asking, ReadScope::Namespace).await?,
+            ApplicationSetChecks::Generated => self.read_existing(asking, ReadScope::Namespace).await?,
             // Argo CD does not check the namespace here.
             ApplicationSetChecks::Argocd => self.stored(asking, ReadScope::Namespace).await?,
         };
-        let cleared = self.before(Operation::Delete, (&name, None), &existing)?;
-        let stored = existing.set.clone().ok_or_else(|| Error::absent(&name))?;
+        let cleared = self.authorize_operation(Operation::Delete, (&name, None), &existing)?;
+        let stored = existing.set.clone().ok_or_else(|| Error::not_found(&name))?;
         let mut set = read_stored(stored).map_err(Error::Decode)?;
         set.name = name;
         let cascade = delete.cascade.unwrap_or_default();
         let planned = self
-            .at_work(move |bench, checks| {
+            .run_and_record(move |bench, checks| {
                 let plan = Plan::deletion(&set, existing, cascade);
                 approved(bench, &cleared, plan, checks)
             })
@@ -169,9 +171,13 @@ impl Desk<'_, '_> {
 
     /// Reads what is stored, but leaves out a set the caller may not see: a preview then looks as
     /// if the set did not exist.
-    async fn seen(&mut self, name: &ObjectName, sent: &ApplicationSet) -> Result<StoredState, Rejection> {
+    async fn existing_for_preview(
+        &mut self,
+        name: &ObjectName,
+        sent: &ApplicationSet,
+    ) -> Result<StoredState, Rejection> {
         let asking = (Operation::Preview, name, Some(sent));
-        let mut existing = self.existing(asking, ReadScope::Namespace).await?;
+        let mut existing = self.read_existing(asking, ReadScope::Namespace).await?;
         if !self.may_see(name, &existing)? {
             existing.set = None;
         }
@@ -186,8 +192,8 @@ impl Desk<'_, '_> {
         answer: fn(Preview) -> Value,
     ) -> Result<Value, Rejection> {
         let name = set.name.clone();
-        let cleared = self.before(Operation::Preview, (&name, Some(&set)), &existing)?;
-        self.at_work(move |bench, checks| {
+        let cleared = self.authorize_operation(Operation::Preview, (&name, Some(&set)), &existing)?;
+        self.run_and_record(move |bench, checks| {
             let applications = bench.generate(&cleared, &set)?;
             let plan = Plan::new(&set, existing, applications.clone());
             let review = bench.desk.review(&cleared, plan, checks).map_err(Error::Denied)?;
@@ -201,19 +207,21 @@ impl Desk<'_, '_> {
     }
 
     /// Runs work off the threads that serve. The checks it makes go to the record.
-    async fn at_work<T: Send + 'static>(
+    async fn run_and_record<T: Send + 'static>(
         &mut self,
         work: impl FnOnce(&GenerationContext<'_>, &mut Vec<CheckRecord>) -> Result<T, Error> + Send + 'static,
     ) -> Result<T, Rejection> {
         // The checks so far are recorded even if the work never begins.
         let mut checks = self.checks.clone();
         let whose = (Arc::clone(self.snapshot), Arc::clone(&self.caller));
-        let done = self.room.work(whose, self.principal.key(), move |bench| {
-            let done = work(bench, &mut checks);
-            Ok((done, checks))
-        });
+        let done = self
+            .front_state
+            .run_blocking(whose, self.principal.key(), move |bench| {
+                let done = work(bench, &mut checks);
+                Ok((done, checks))
+            });
         let done = done.await;
-        self.record.step(Step::Authorize);
+        self.record.finish_stage(Step::Authorize);
         let (done, checks) = done?;
         self.checks = checks;
         Ok(done?)
@@ -228,13 +236,13 @@ impl Desk<'_, '_> {
     ) -> Result<Value, Rejection> {
         let checks = self.checks();
         let planned = self
-            .at_work(move |bench, looked| {
+            .run_and_record(move |bench, looked| {
                 let plan = match checks {
                     ApplicationSetChecks::Generated => {
                         let applications = bench.generate(&cleared, &set)?;
                         Plan::new(&set, existing, applications)
                     }
-                    ApplicationSetChecks::Argocd => Plan::of_set(&set, existing.set),
+                    ApplicationSetChecks::Argocd => Plan::set_only(&set, existing.set),
                 };
                 approved(bench, &cleared, plan, looked)
             })
@@ -254,30 +262,30 @@ impl Desk<'_, '_> {
         let options = Options {
             max_deletions: settings.map_or(0, |settings| settings.max_deletions),
             confirmed: deletions,
-            clock: self.room.clock.clone(),
+            clock: self.front_state.clock.clone(),
         };
-        let place = self.room.writing().await?;
+        let place = self.front_state.acquire_write().await?;
         let checks = self.checks.clone();
         self.record.note(|record| record.checks = checks.into());
         let mut record = self.record.lend();
-        let (writer, room, reader) = (self.writer.clone(), Arc::clone(self.room), self.reader.take());
+        let (writer, front_state, reader) = (self.writer.clone(), Arc::clone(self.front_state), self.reader.take());
         let name = approved.plan().set.name.clone();
         let was = self.snapshot.resources.application_sets.get(&name).cloned();
         let written = tokio::spawn(async move {
             let _held = (place, reader);
             let projects = approved.projects().to_vec();
             let done = apply::apply(&writer, approved, &options).await;
-            record.step(Step::Forward);
+            record.finish_stage(Step::Forward);
             let done = done.map_err(|error| Rejection::from(Error::Apply(error)));
             match &done {
                 Ok(outcome) => {
                     let now = outcome.set.clone().map(Arc::new);
-                    room.wrote(name, (was, now), projects);
-                    record.foresee(Outcome::Allowed, "allowed", String::new());
+                    front_state.record_write(name, (was, now), projects);
+                    record.set_outcome_on_drop(Outcome::Allowed, "allowed", String::new());
                 }
                 Err(rejection) => {
                     let answer = rejection.answer(ErrorFormat::ApplicationSets);
-                    record.foresee(answer.outcome, answer.reason, rejection.detail());
+                    record.set_outcome_on_drop(answer.outcome, answer.reason, rejection.detail());
                 }
             }
             (done, record)
@@ -308,7 +316,10 @@ fn approved(
 ) -> Result<Planned, Error> {
     let changes = answer::changes(&plan);
     let (action, before) = (plan.set.action, plan.set.before.clone());
-    let approved = bench.desk.after(cleared, plan, checks).map_err(Error::Denied)?;
+    let approved = bench
+        .desk
+        .authorize_plan(cleared, plan, checks)
+        .map_err(Error::Denied)?;
     Ok(Planned {
         approved,
         changes,

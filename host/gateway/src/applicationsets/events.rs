@@ -21,10 +21,10 @@ impl Desk<'_, '_> {
     pub(super) async fn events(&mut self, named: &ApplicationSetRef, place: WriteTarget) -> Result<Value, Rejection> {
         let name = self.named(named);
         let existing = self
-            .existing((Operation::Get, &name, None), ReadScope::Projects)
+            .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
-        self.before(Operation::Get, (&name, None), &existing)?;
-        let set = existing.set.ok_or_else(|| Error::absent(&name))?;
+        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.ok_or_else(|| Error::not_found(&name))?;
         let client = match place {
             WriteTarget::Folder(_) => return Ok(json!({ "metadata": {}, "items": [] })),
             WriteTarget::Cluster(client) => client,
@@ -36,7 +36,7 @@ impl Desk<'_, '_> {
         );
         let events: Api<Event> = Api::namespaced(client, &name.namespace);
         let listed = events.list(&ListParams::default().fields(&fields).limit(EVENTS)).await;
-        let listed = listed.map_err(|error| Error::State(write::of_cluster(&error)))?;
+        let listed = listed.map_err(|error| Error::State(write::cluster_error(&error)))?;
         Ok(json!({ "metadata": listed.metadata, "items": listed.items }))
     }
 }

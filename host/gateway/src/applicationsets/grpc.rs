@@ -13,24 +13,24 @@ use crate::applicationsets::request::Code;
 use tollgate_identity::authenticate::Principal;
 
 mod answer;
+mod applicationset_service;
 mod call;
 mod decode;
 mod encode;
 mod frame;
 pub(crate) mod open;
 mod schema;
-mod sets;
 mod wire;
 
 #[cfg(test)]
 mod tests;
 
 pub use answer::{refuse, stream, unary};
+pub use applicationset_service::request;
 pub use call::{Call, Method, Transport, token_as_bearer};
 pub use decode::{Error as DecodeError, MOST_VALUES};
 pub use encode::Error as EncodeError;
 pub use schema::Error as SchemaError;
-pub use sets::request;
 
 use schema::{MessageId, Schema};
 
@@ -147,7 +147,7 @@ pub struct EncodedMessage {
     /// Without its frame.
     pub bytes: Bytes,
     /// Names of fields that the messages in it cannot represent, the first few.
-    pub left_out: Vec<String>,
+    pub omitted_fields: Vec<String>,
 }
 
 impl MessageCodec {
@@ -185,14 +185,14 @@ impl MessageCodec {
     /// [`Error::Encode`] and [`Error::AnswerTooLong`].
     pub fn write(&self, method: Method, answer: &Value) -> Result<EncodedMessage, Error> {
         let (_, given) = self.ids(method)?;
-        let encode::Encoded { bytes, left_out } = encode::encode(&self.schema, given, answer)?;
+        let encode::Encoded { bytes, omitted_fields } = encode::encode(&self.schema, given, answer)?;
         let allowed = frame::MAX_MESSAGE_BYTES;
         if bytes.len() > allowed {
             return Err(Error::AnswerTooLong { allowed });
         }
         Ok(EncodedMessage {
             bytes: bytes.into(),
-            left_out,
+            omitted_fields,
         })
     }
 

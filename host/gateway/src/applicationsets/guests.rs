@@ -51,10 +51,10 @@ impl PluginGenerators for WasmGenerators<'_> {
             values,
             public: BTreeSet::new(),
         };
-        let time = budget.ends().saturating_duration_since(Instant::now());
+        let time = budget.deadline().saturating_duration_since(Instant::now());
         let bounds = (budget.limits().parameters, time);
         let made = generator.generate((kind, settings), self.set, material, bounds);
-        let made = budget.waiting(|| self.runtime.block_on(made));
+        let made = budget.release_while(|| self.runtime.block_on(made));
         let made = made.map_err(|exceeded| said(exceeded.to_string()))?;
         made.map_err(|error| said(error.to_string()))
     }

@@ -30,13 +30,13 @@ mod after;
 mod application;
 mod argocd;
 mod before;
+mod determinism;
 mod error;
 mod gate;
 mod judge;
-mod known;
+mod placement;
 mod policy;
 mod rights;
-mod steady;
 #[cfg(test)]
 mod tests;
 
@@ -125,7 +125,7 @@ pub struct Desk<'a> {
 /// Proof that a caller may ask for the operation, and that everything it is known to read may be
 /// read. What is generated is not judged yet.
 ///
-/// Its fields are private and only [`Desk::before`] makes it:
+/// Its fields are private and only [`Desk::authorize_operation`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(name: tollgate_state::ObjectName) {
@@ -146,12 +146,12 @@ pub struct SetPermit {
     /// Why plugins do not run for this caller, if so.
     guests: Result<(), tollgate_applicationset::Refusal>,
     /// Why its projects cannot be judged, for a preview.
-    unsteady: Vec<judge::Finding>,
+    nondeterminism: Vec<judge::Finding>,
 }
 
 /// Proof that a caller may have a plan carried out, the set and each of its Applications.
 ///
-/// Its fields are private and only [`Desk::after`] makes it:
+/// Its fields are private and only [`Desk::authorize_plan`] makes it:
 ///
 /// ```compile_fail,E0451
 /// fn forge(plan: tollgate_applicationset::plan::Plan) {
@@ -221,13 +221,17 @@ impl<'a> Desk<'a> {
     /// Each denies. [`Error::NotVisible`] is also the answer for a set that does not exist.
     /// [`Error::Exists`] comes from [`Operation::Create`] if a set is stored, for callers who may
     /// create it.
-    pub fn before(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<SetPermit, Error> {
+    pub fn authorize_operation(
+        &self,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<SetPermit, Error> {
         match self.settings.checks {
             ApplicationSetChecks::Generated => {
                 self.namespace(&asked.name.namespace)?;
-                self.clear(asked, checks)
+                self.authorize_natively(asked, checks)
             }
-            ApplicationSetChecks::Argocd => self.clear_as_argocd(asked, checks),
+            ApplicationSetChecks::Argocd => self.authorize_as_argocd(asked, checks),
         }
     }
 
@@ -244,7 +248,12 @@ impl<'a> Desk<'a> {
     /// # Errors
     /// [`Error::Refused`] with every reason; [`Error::Policy`]; [`Error::PlanMismatch`] for a plan of
     /// something else.
-    pub fn after(&self, cleared: &SetPermit, plan: Plan, checks: &mut Vec<CheckRecord>) -> Result<ApprovedPlan, Error> {
+    pub fn authorize_plan(
+        &self,
+        cleared: &SetPermit,
+        plan: Plan,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<ApprovedPlan, Error> {
         if matches!(cleared.operation, Operation::Get | Operation::Preview) {
             return Err(Error::PlanMismatch);
         }
@@ -259,7 +268,7 @@ impl<'a> Desk<'a> {
         }
     }
 
-    /// Same as [`Self::after`], for a plan that is only previewed.
+    /// Same as [`Self::authorize_plan`], for a plan that is only previewed.
     ///
     /// # Errors
     /// [`Error::Refused`] if the caller may not preview what the set turned out to be;
@@ -269,7 +278,7 @@ impl<'a> Desk<'a> {
         if let Some(refused) = outcome.set.finish() {
             return Err(Error::Refused(refused));
         }
-        let plan = plan.shown();
+        let plan = plan.for_preview();
         Ok(PlanReview {
             refused: outcome.refused.finish(),
             visible: self.visible_changes(&plan),

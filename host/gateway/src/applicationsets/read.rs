@@ -30,23 +30,23 @@ impl Desk<'_, '_> {
             if !self.sees_any(&namespace, &projects)? {
                 continue;
             }
-            self.read_on()?;
-            let _place = self.room.reading(self.patience()).await?;
-            let rights = self.rights()?;
+            self.ensure_reader()?;
+            let _place = self.front_state.acquire_bulk_read(self.patience()).await?;
+            let rights = self.authorizer()?;
             let is_shown = |set: &Value| {
                 let name = name_of(set, &namespace);
-                let known = self.room.known(&name, self.snapshot);
+                let known = self.front_state.latest_known(&name, self.snapshot);
                 let written = known.projects.map(BTreeSet::from_iter);
                 let owned = written.as_ref().or_else(|| projects.get(&name)).unwrap_or(&none);
                 rights.may_get(&name, set, owned.iter().map(String::as_str))
-                    && selector.takes(&labels(set))
-                    && is_of(set, owned, &filter.projects)
+                    && selector.matches(&labels(set))
+                    && is_in_projects(set, owned, &filter.projects)
             };
             let shown = self.writer.select(Kind::ApplicationSet, &namespace, &is_shown).await;
             let shown = shown.map_err(Error::State)?.into_iter();
             found.extend(shown.map(|one| (name_of(&one.object, &namespace), one.object)));
         }
-        self.record.step(Step::Authorize);
+        self.record.finish_stage(Step::Authorize);
         found.sort_by(|(a, _), (b, _)| (&a.name, &a.namespace).cmp(&(&b.name, &b.namespace)));
         Ok(list_of(found.into_iter().map(|(_, set)| set).collect()))
     }
@@ -55,10 +55,10 @@ impl Desk<'_, '_> {
     pub(super) async fn get(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.named(named);
         let existing = self
-            .existing((Operation::Get, &name, None), ReadScope::Projects)
+            .read_existing((Operation::Get, &name, None), ReadScope::Projects)
             .await?;
-        self.before(Operation::Get, (&name, None), &existing)?;
-        existing.set.ok_or_else(|| Error::absent(&name).into())
+        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        existing.set.ok_or_else(|| Error::not_found(&name).into())
     }
 
     /// Returns its Applications.
@@ -67,9 +67,11 @@ impl Desk<'_, '_> {
     /// an Application yet, the Applications themselves name their owner.
     pub(super) async fn tree(&mut self, named: &ApplicationSetRef) -> Result<Value, Rejection> {
         let name = self.named(named);
-        let existing = self.existing((Operation::Get, &name, None), ReadScope::Owned).await?;
-        self.before(Operation::Get, (&name, None), &existing)?;
-        let set = existing.set.as_ref().ok_or_else(|| Error::absent(&name))?;
+        let existing = self
+            .read_existing((Operation::Get, &name, None), ReadScope::Owned)
+            .await?;
+        self.authorize_operation(Operation::Get, (&name, None), &existing)?;
+        let set = existing.set.as_ref().ok_or_else(|| Error::not_found(&name))?;
         let parent = json!([{
             "group": "argoproj.io", "version": "v1alpha1", "kind": "ApplicationSet",
             "namespace": name.namespace, "name": name.name,
@@ -103,7 +105,7 @@ impl Desk<'_, '_> {
 
     /// The namespaces in which to look for sets: the requested one, or else all.
     fn namespaces(&self, asked: &str) -> Result<BTreeSet<String>, Rejection> {
-        let rights = self.rights()?;
+        let rights = self.authorizer()?;
         if !asked.is_empty() {
             // As in Argo CD, the list of a namespace that is not permitted is empty.
             let permitted = rights.namespace(asked).is_ok();
@@ -133,7 +135,7 @@ impl Desk<'_, '_> {
         if !self.is_watched(namespace) {
             return Ok(true);
         }
-        let rights = self.rights()?;
+        let rights = self.authorizer()?;
         let none = BTreeSet::new();
         let known = &self.snapshot.resources.application_sets;
         let mut here = known.iter().filter(|(name, _)| name.namespace == namespace);
@@ -141,7 +143,7 @@ impl Desk<'_, '_> {
             let owned = projects.get(name).unwrap_or(&none);
             rights.may_get(name, set, owned.iter().map(String::as_str))
         });
-        Ok(sees || self.room.has_written(namespace))
+        Ok(sees || self.front_state.has_written(namespace))
     }
 }
 
@@ -166,7 +168,7 @@ pub(super) fn labels(set: &Value) -> BTreeMap<String, String> {
 /// Whether a set is in one of the projects. With no projects, every set is.
 ///
 /// - `owned`: projects of its Applications, where they are known.
-pub(super) fn is_of(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
+pub(super) fn is_in_projects(set: &Value, owned: &BTreeSet<String>, projects: &[String]) -> bool {
     let project = literal_project(set);
     let written = set
         .pointer("/metadata/annotations")
@@ -202,16 +204,16 @@ mod tests {
 
     use serde_json::json;
 
-    use super::{PROJECTS_ANNOTATION, is_of, labels, name_of};
+    use super::{PROJECTS_ANNOTATION, is_in_projects, labels, name_of};
 
     #[test]
     fn projects_are_those_of_the_template_or_of_the_applications() {
         let none = BTreeSet::new();
         let plain = json!({"spec": {"template": {"spec": {"project": "dev"}}}});
         let dev = vec!["dev".to_owned(), "qa".to_owned()];
-        assert!(is_of(&plain, &none, &[]));
-        assert!(is_of(&plain, &none, &dev));
-        assert!(!is_of(
+        assert!(is_in_projects(&plain, &none, &[]));
+        assert!(is_in_projects(&plain, &none, &dev));
+        assert!(!is_in_projects(
             &plain,
             &BTreeSet::from(["prod".to_owned()]),
             &["prod".to_owned()]
@@ -220,9 +222,9 @@ mod tests {
             "metadata": {"annotations": {PROJECTS_ANNOTATION: "prod,qa"}},
             "spec": {"template": {"spec": {"project": "{{p}}"}}},
         });
-        assert!(is_of(&templated, &none, &dev));
-        assert!(!is_of(&templated, &none, &["dev".to_owned()]));
-        assert!(is_of(
+        assert!(is_in_projects(&templated, &none, &dev));
+        assert!(!is_in_projects(&templated, &none, &["dev".to_owned()]));
+        assert!(is_in_projects(
             &templated,
             &BTreeSet::from(["dev".to_owned()]),
             &["dev".to_owned()]

@@ -84,7 +84,7 @@ pub(super) async fn read(
             query(Parameters::Generate)?;
             let content = sent(&head.headers, body).await?;
             Request::Generate {
-                set: content::generated(content),
+                set: content::application_set_to_preview(content),
             }
         }
         ApplicationSetRoute::One { name, wish } => match wish {
@@ -131,7 +131,7 @@ pub(super) fn answer(
         ApiResponse::Events(events) => {
             let frames = events.map(move |event| Frame::data(encoding.event(&event)));
             let (expires_at, decision) = until;
-            (encoding.content_type(), Body::made(frames, expires_at, decision))
+            (encoding.content_type(), Body::generated(frames, expires_at, decision))
         }
     };
     body.hold(held);

@@ -17,7 +17,7 @@ use tokio::sync::watch;
 
 use crate::applicationsets::permit;
 use crate::applicationsets::permit::ApplicationSetsPolicy;
-use crate::applicationsets::read::{is_of, labels, literal_project};
+use crate::applicationsets::read::{is_in_projects, labels, literal_project};
 use crate::applicationsets::request::{Error, Watch, WatchEvent};
 use crate::applicationsets::{ApplicationSetsFrontState, Desk};
 use crate::open_exchanges::{PtrEqArc, Question};
@@ -28,9 +28,9 @@ use tollgate_identity::authenticate::Principal;
 use tollgate_policy::rbac::Rbac;
 use tollgate_state::{ObjectName, Resources};
 
-mod turns;
+mod comparisons;
 
-pub(super) use turns::ComparisonScheduler;
+pub(super) use comparisons::ComparisonScheduler;
 
 /// What happened to a set, in Kubernetes' words.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,7 +70,7 @@ struct VisibilityInputs {
 
 /// One watch.
 struct Watcher {
-    room: Arc<ApplicationSetsFrontState>,
+    front_state: Arc<ApplicationSetsFrontState>,
     judged: watch::Receiver<Arc<Snapshot>>,
     /// Generation of the snapshot that was compared last.
     generation: u64,
@@ -90,12 +90,12 @@ impl Desk<'_, '_> {
     pub(super) async fn watch(&mut self, wanted: Watch) -> Result<BoxStream<'static, WatchEvent>, Rejection> {
         let selector = Selector::parse(&wanted.filter.selector).map_err(Error::Selector)?;
         let question = Question::ApplicationSets(PtrEqArc(Arc::clone(self.principal)));
-        let place = self.open.enter(question, (self.snapshot, self.record.id()))?;
+        let place = self.open.register(question, (self.snapshot, self.record.id()))?;
         // Subscribe first, so that no change from now on is missed.
-        let judged = self.open.judged();
+        let judged = self.open.subscribe();
         let snapshot = self.current.load_full();
         let mut watcher = Watcher {
-            room: Arc::clone(self.room),
+            front_state: Arc::clone(self.front_state),
             judged,
             generation: snapshot.generation,
             principal: Arc::clone(self.principal),
@@ -106,7 +106,7 @@ impl Desk<'_, '_> {
             wanted,
         };
         let compared = move || watcher.compare(&snapshot).map(|()| watcher);
-        let compared = self.room.turns.run(self.principal.key(), compared).await;
+        let compared = self.front_state.comparisons.run(self.principal.key(), compared).await;
         // Once the front is closed, answer as if it did not exist.
         let mut watcher = compared.ok_or(Error::Broken)?.ok_or(Rejection::NotFound)?;
         if watcher.wanted.name.is_empty() {
@@ -130,15 +130,18 @@ impl Watcher {
                 return Some((event, self));
             }
             self.judged.changed().await.ok()?;
-            let room = Arc::clone(&self.room);
+            let front_state = Arc::clone(&self.front_state);
             let person = self.principal.key();
-            self = room.turns.run(person, move || self.renewed()).await??;
+            self = front_state
+                .comparisons
+                .run(person, move || self.compare_newest())
+                .await??;
         }
     }
 
     /// Compares with the newest snapshot when it is this watch's turn. `None` if the front is
     /// closed.
-    fn renewed(mut self) -> Option<Self> {
+    fn compare_newest(mut self) -> Option<Self> {
         let snapshot = Arc::clone(&self.judged.borrow_and_update());
         if snapshot.generation > self.generation {
             self.generation = snapshot.generation;
@@ -149,7 +152,7 @@ impl Watcher {
 
     /// Queues the differences from the last comparison. `None` if the front is closed.
     fn compare(&mut self, snapshot: &Arc<Snapshot>) -> Option<()> {
-        let now = self.look(snapshot)?;
+        let now = self.evaluate_sets(snapshot)?;
         let told = changed(&self.looked, &now).into_iter();
         let told = told.filter(|(event, set)| *event == EventType::Deleted || self.is_new_enough(set));
         self.queue = told
@@ -164,7 +167,7 @@ impl Watcher {
 
     /// All sets, with those the caller watches and may see, judged as in a list. Only sets whose
     /// answer could have changed are judged.
-    fn look(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
+    fn evaluate_sets(&mut self, snapshot: &Arc<Snapshot>) -> Option<Sets> {
         let caller = snapshot.callers.of(&self.principal, &snapshot.rbac);
         let desk = permit::Desk::new(snapshot, &caller)?;
         let before = self.rules.replace(VisibilityInputs {
@@ -208,8 +211,8 @@ impl Watcher {
         let is = |wanted: &str, found: &str| wanted.is_empty() || wanted == found;
         is(&self.wanted.name, &name.name)
             && is(&self.wanted.filter.namespace, &name.namespace)
-            && is_of(set, owned, &self.wanted.filter.projects)
-            && self.selector.takes(&labels(set))
+            && is_in_projects(set, owned, &self.wanted.filter.projects)
+            && self.selector.matches(&labels(set))
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
     use tollgate_plugin::credential::{Basic, ClientCertificate, Credential, Token};
 
     fn token() -> Credential {
-        Credential::of_token(Token::parse("t0ken".to_owned()).unwrap())
+        Credential::from_token(Token::parse("t0ken".to_owned()).unwrap())
     }
 
     fn document(credential: &Credential, until: Option<&str>, version: ExecCredentialVersion) -> Option<Value> {

@@ -45,7 +45,7 @@ impl ClusterOperation {
     }
 
     /// RBAC resources and actions that are required in addition to `clusters, get`.
-    fn besides(self) -> &'static [[&'static str; 2]] {
+    fn additional_permissions(self) -> &'static [[&'static str; 2]] {
         match self {
             Self::Read => &[["clusters", "connect"]],
             Self::Write => &[["clusters", "connect"], ["clusters", "update"]],
@@ -76,7 +76,7 @@ impl ClusterPermit {
     }
 
     /// What was allowed.
-    pub fn wanted(&self) -> ClusterOperation {
+    pub fn operation(&self) -> ClusterOperation {
         self.wanted
     }
 }
@@ -107,7 +107,7 @@ pub fn authorize_cluster(
 ///
 /// # Errors
 /// As [`authorize_cluster`].
-pub fn authorize_cluster_again(
+pub fn reauthorize_cluster(
     snapshot: &Snapshot,
     caller: &Caller,
     asked: (&str, ClusterOperation),
@@ -153,7 +153,7 @@ fn judge(
     match snapshot.clusters.find(name) {
         ClusterLookup::One(access) => {
             require(get, object(access))?;
-            for besides in wanted.besides() {
+            for besides in wanted.additional_permissions() {
                 require(*besides, object(access))?;
             }
             Ok(Arc::clone(access))

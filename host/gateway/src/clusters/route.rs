@@ -7,7 +7,7 @@ use std::borrow::Cow;
 
 use http::{Method, Uri};
 
-use tollgate_proxy::target::{Error, check_path, encoded};
+use tollgate_proxy::target::{Error, check_path, parse_hex_pair};
 
 /// Where the API servers of clusters are.
 const CLUSTERS: &str = "/clusters/";
@@ -82,8 +82,8 @@ fn decode(segment: &str) -> Result<Cow<'_, str>, Error> {
     while let Some((byte, rest)) = bytes.split_first() {
         bytes = rest;
         if *byte == b'%' {
-            let (value, rest) = encoded(bytes)?;
-            if value == b'%' && encoded(rest).is_ok() {
+            let (value, rest) = parse_hex_pair(bytes)?;
+            if value == b'%' && parse_hex_pair(rest).is_ok() {
                 return Err(Error::DoubleEncoding);
             }
             bytes = rest;

@@ -78,7 +78,7 @@ impl ClusterView {
 
 impl CredentialView {
     fn of(access: &ClusterAccess) -> Self {
-        match access.supply() {
+        match access.credential_source() {
             CredentialSource::Minted(minted) => Self::minted(minted.slot.health()),
             CredentialSource::Static(_) => Self::plain("fixed", None),
             CredentialSource::Unusable(error) => Self::plain(

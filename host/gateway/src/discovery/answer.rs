@@ -15,7 +15,7 @@ use rustc_hash::FxBuildHasher;
 use serde::Deserialize;
 use tokio::time::timeout;
 
-use super::room::Asked;
+use super::cluster_discovery::Asked;
 use super::{Limits, ResourceKind, ResourceScope};
 use crate::cluster_access::ClusterAccess;
 use crate::question::{self, ClusterClient, Question};
@@ -76,7 +76,7 @@ pub(super) struct Versions(Map<String, HashSet<String, FxBuildHasher>>);
 
 impl DiscoveryEndpoint {
     /// The part that lists the versions of a group.
-    pub(super) fn top(group: &str) -> Self {
+    pub(super) fn of_group(group: &str) -> Self {
         if group.is_empty() { Self::Core } else { Self::Groups }
     }
 
@@ -142,11 +142,11 @@ impl Versions {
     }
 
     /// Whether `known` is still valid if this is the content of `top`.
-    pub(super) fn keeps(&self, known: &DiscoveryEndpoint, top: &DiscoveryEndpoint) -> bool {
+    pub(super) fn still_lists(&self, known: &DiscoveryEndpoint, top: &DiscoveryEndpoint) -> bool {
         match known {
             DiscoveryEndpoint::Core | DiscoveryEndpoint::Groups => true,
             DiscoveryEndpoint::Version { group, version } => {
-                DiscoveryEndpoint::top(group) != *top || self.contains(group, version)
+                DiscoveryEndpoint::of_group(group) != *top || self.contains(group, version)
             }
         }
     }
@@ -172,17 +172,17 @@ pub(super) async fn fetch(
                 DiscoveryEndpoint::Version { .. } => JSON,
             },
             content: None,
-            longest: limits.bytes,
+            max_response_bytes: limits.bytes,
         };
-        let content = ClusterClient::begin(access).await?.ask(&question).await?;
+        let content = ClusterClient::acquire(access).await?.send(&question).await?;
         let part = part.clone();
         // Parsing some megabytes would block other requests on this thread for too long.
         let reading = tokio::task::spawn_blocking(move || read(&part, &content, limits));
         reading.await.map_err(|_| EndpointError::Answer)?
     };
-    match timeout(limits.within, asking).await {
+    match timeout(limits.timeout, asking).await {
         Ok(answer) => answer,
-        Err(_) => Err(EndpointError::Time(limits.within)),
+        Err(_) => Err(EndpointError::Time(limits.timeout)),
     }
 }
 
@@ -228,13 +228,13 @@ fn aggregated(part: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (Discove
     for group in list.items {
         let name = group.metadata.and_then(|metadata| metadata.name).unwrap_or_default();
         // SECURITY: each document speaks of its own groups only.
-        if DiscoveryEndpoint::top(&name) != *part {
+        if DiscoveryEndpoint::of_group(&name) != *part {
             continue;
         }
         for version in group.versions {
             let Some(version_name) = version.version else { continue };
             count = count.saturating_add(version.resources.len());
-            let found = version.resources.into_iter().filter_map(of_aggregated).collect();
+            let found = version.resources.into_iter().filter_map(parse_resource).collect();
             kinds.add((&name, &version_name), found);
         }
     }
@@ -242,7 +242,7 @@ fn aggregated(part: &DiscoveryEndpoint, list: APIGroupDiscoveryList) -> (Discove
 }
 
 /// `None` for a parent of which only subresources were listed, because it has no kind.
-fn of_aggregated(resource: APIResourceDiscovery) -> Option<(String, String, ResourceScope)> {
+fn parse_resource(resource: APIResourceDiscovery) -> Option<(String, String, ResourceScope)> {
     let scope = match resource.scope.as_deref() {
         Some("Namespaced") => ResourceScope::Namespaced,
         Some("Cluster") => ResourceScope::Cluster,

@@ -21,7 +21,7 @@ pub const PROJECT_HEADER: &str = "argocd-project-name";
 #[derive(Clone, Debug)]
 pub struct Call {
     /// What the caller asks for.
-    pub asked: ExtensionAttributes,
+    pub attributes: ExtensionAttributes,
     /// The extension, when registered.
     pub extension: Option<Arc<Extension>>,
     /// `namespace:name` of the application the caller names.
@@ -200,13 +200,13 @@ impl Call {
     /// # Errors
     /// As [`read`].
     pub fn read(path: &ExtensionPath<'_>, head: &request::Parts, registry: &Registry) -> Result<Self, Error> {
-        let (asked, extension) = read(path.name, registry, &head.headers)?;
-        let application = asked
+        let (attributes, extension) = read(path.name, registry, &head.headers)?;
+        let application = attributes
             .subject
             .application()
             .map(|app| format!("{}:{}", app.namespace, app.name));
         Ok(Self {
-            asked,
+            attributes,
             extension,
             application,
             method: head.method.clone(),

@@ -40,7 +40,7 @@ pub struct CallTarget {
     prepared: ExtensionFacts,
     /// The same as headers for backends, or why they cannot express it.
     pub(crate) headers: Result<headers::Subject, headers::Error>,
-    weight: u32,
+    heap_size: u32,
 }
 
 /// Everything looked up about one caller and what they ask for. It is valid as long as the
@@ -53,14 +53,14 @@ pub(crate) struct Facts {
     pub(crate) target: Arc<CallTarget>,
     /// The lookups as policies see them.
     verdicts: RbacFacts,
-    weight: u32,
+    heap_size: u32,
 }
 
 impl Facts {
     /// Looks up everything in the request's snapshot.
-    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, asked: &ExtensionAttributes) -> Self {
+    pub(crate) fn gather(snapshot: &Snapshot, caller: &Caller, attributes: &ExtensionAttributes) -> Self {
         let look = |resource, action, object| Lookup::of(&snapshot.rbac, caller, [resource, action], object);
-        let read = match &asked.subject {
+        let read = match &attributes.subject {
             Subject::Application { application, project } => Some(look(
                 "applications",
                 "get",
@@ -69,7 +69,7 @@ impl Facts {
             Subject::Project { project } => Some(look("projects", "get", project.clone())),
             Subject::Global => None,
         };
-        let invoke = look("extensions", "invoke", asked.name.to_string());
+        let invoke = look("extensions", "invoke", attributes.name.to_string());
         let rows = if snapshot.policy.reads().candidates {
             candidates(snapshot, caller, read.iter().chain([&invoke]))
         } else {
@@ -92,11 +92,11 @@ impl Facts {
             .map(|check| check.object.len() + check.rule.as_ref().map_or(0, String::len));
         let kibibytes = texts.sum::<usize>() / 1_024 + rows.len() + 1;
         Self {
-            weight: u32::try_from(kibibytes).unwrap_or(u32::MAX),
+            heap_size: u32::try_from(kibibytes).unwrap_or(u32::MAX),
             checks,
             target: snapshot
                 .targets
-                .get_with_by_ref(asked, || Arc::new(CallTarget::of(snapshot, asked))),
+                .get_with_by_ref(attributes, || Arc::new(CallTarget::of(snapshot, attributes))),
             verdicts,
         }
     }
@@ -109,7 +109,7 @@ impl Facts {
                 method: call.method.as_str(),
                 path: &call.rest,
                 query: call.query.as_deref(),
-                project: call.asked.subject.project(),
+                project: call.attributes.subject.project(),
             },
             prepared: &self.target.prepared,
             verdicts: &self.verdicts,
@@ -118,8 +118,8 @@ impl Facts {
     }
 
     /// Memory it holds, approximately, in KiB.
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
+    pub(crate) fn heap_size(&self) -> u32 {
+        self.heap_size
     }
 }
 
@@ -242,35 +242,35 @@ pub(crate) fn why(why: VerdictReason) -> &'static str {
 impl CallTarget {
     /// Memory it holds, in entries of lists: a project's may be long, and each application asked
     /// for, existing or not, holds a copy.
-    pub(crate) fn weight(&self) -> u32 {
-        self.weight
+    pub(crate) fn heap_size(&self) -> u32 {
+        self.heap_size
     }
 
-    fn of(snapshot: &Snapshot, asked: &ExtensionAttributes) -> Self {
+    fn of(snapshot: &Snapshot, attributes: &ExtensionAttributes) -> Self {
         let scope = snapshot
             .extensions
-            .find(&asked.name)
+            .find(&attributes.name)
             .map_or(Scope::Application, |found| found.spec().scope);
-        let prepared = ExtensionFacts::new(&asked.name, scope.as_str());
-        let project = asked
+        let prepared = ExtensionFacts::new(&attributes.name, scope.as_str());
+        let project = attributes
             .subject
             .project()
             .and_then(|name| snapshot.resources.projects.get(name));
         let application = project
-            .zip(asked.subject.application())
+            .zip(attributes.subject.application())
             .and_then(|(project, name)| application(snapshot, project, name));
         let prepared = match project {
             Some(project) => prepared.with_project(project),
             None => prepared,
         };
-        let weight = weigh(project, application);
+        let heap_size = estimate_heap_size(project, application);
         let (Some(project), Some(application)) = (project, application) else {
             return Self {
                 literal: None,
                 destination: None,
                 prepared,
-                headers: subject(snapshot, asked, None),
-                weight,
+                headers: subject(snapshot, attributes, None),
+                heap_size,
             };
         };
         let clusters = &snapshot.resources.clusters;
@@ -288,44 +288,48 @@ impl CallTarget {
             literal: Some(application.destination.clone()),
             headers: subject(
                 snapshot,
-                asked,
+                attributes,
                 destination
                     .as_ref()
-                    .map(|cluster| told(snapshot, cluster, &application.destination)),
+                    .map(|cluster| cluster_header_values(snapshot, cluster, &application.destination)),
             ),
             destination: destination.map(Arc::new),
             prepared,
-            weight,
+            heap_size,
         }
     }
 }
 
 fn subject(
     snapshot: &Snapshot,
-    asked: &ExtensionAttributes,
+    attributes: &ExtensionAttributes,
     cluster: Option<(&str, &str)>,
 ) -> Result<headers::Subject, headers::Error> {
     headers::Subject::new(&headers::ResourceNames {
         namespace: &snapshot.config.control_plane_namespace,
-        application: asked
+        application: attributes
             .subject
             .application()
             .map(|app| (app.namespace.as_str(), app.name.as_str())),
-        project: asked.subject.project(),
+        project: attributes.subject.project(),
         cluster,
     })
 }
 
 /// Name and server to tell the backend. An empty one is not sent. Argo CD tells what the
 /// application's destination says, which is one of the two.
-fn told<'a>(snapshot: &Snapshot, cluster: &'a Cluster, literal: &'a Destination) -> (&'a str, &'a str) {
+fn cluster_header_values<'a>(
+    snapshot: &Snapshot,
+    cluster: &'a Cluster,
+    literal: &'a Destination,
+) -> (&'a str, &'a str) {
     match snapshot.config.extensions.compatibility {
         Compatibility::None => (&cluster.name, &cluster.server),
         Compatibility::Argocd => (&literal.name, &literal.server),
     }
 }
 
-fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
+fn estimate_heap_size(project: Option<&Arc<Project>>, application: Option<&Application>) -> u32 {
     let lists = project.map_or(0, |project| {
         project.destinations.len() + project.source_namespaces.len()
     });
@@ -337,17 +341,20 @@ fn weigh(project: Option<&Arc<Project>>, application: Option<&Application>) -> u
 /// from its namespace. Any other counts as missing, because the caller must not learn of it.
 fn application<'a>(snapshot: &'a Snapshot, project: &Project, name: &ObjectName) -> Option<&'a Application> {
     let application = snapshot.resources.applications.get(name)?;
-    (application.project == project.name && takes_from(snapshot, project, &name.namespace)).then_some(&**application)
+    (application.project == project.name && is_app_namespace_permitted(snapshot, project, &name.namespace))
+        .then_some(&**application)
 }
 
 /// Whether the project accepts applications of the namespace: always the control plane's own,
 /// others if `sourceNamespaces` lists them. Argo CD does not check it here.
-fn takes_from(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
+fn is_app_namespace_permitted(snapshot: &Snapshot, project: &Project, namespace: &str) -> bool {
     match snapshot.config.extensions.compatibility {
         Compatibility::Argocd => true,
-        Compatibility::None => {
-            tollgate_policy::applications::takes_from(project, &snapshot.config.control_plane_namespace, namespace)
-        }
+        Compatibility::None => tollgate_policy::applications::is_app_namespace_permitted(
+            project,
+            &snapshot.config.control_plane_namespace,
+            namespace,
+        ),
     }
 }
 

@@ -16,7 +16,7 @@ use tollgate_proxy::headers;
 use tollgate_proxy::record::Open;
 use tollgate_state::Cluster;
 
-use crate::extensions::judgment::ExtensionEvaluation;
+use crate::extensions::evaluation::ExtensionEvaluation;
 
 /// Proof that policy allowed one call.
 ///
@@ -30,7 +30,7 @@ use crate::extensions::judgment::ExtensionEvaluation;
 /// ```
 #[derive(Debug)]
 pub struct ExtensionPermit {
-    judgment: Arc<ExtensionEvaluation>,
+    evaluation: Arc<ExtensionEvaluation>,
     extension: Arc<Extension>,
     backend: Arc<Backend>,
     call: Call,
@@ -98,40 +98,40 @@ pub fn authorize(
     call: Call,
     record: &mut Open,
 ) -> Result<ExtensionPermit, Error> {
-    let judgment = snapshot.judgments.of(snapshot, caller, &call);
-    let target = &judgment.facts.target;
+    let evaluation = snapshot.judgments.of(snapshot, caller, &call);
+    let target = &evaluation.facts.target;
     record.note(|record| {
-        record.checks = Arc::clone(&judgment.facts.checks);
+        record.checks = Arc::clone(&evaluation.facts.checks);
         record.destination.clone_from(&target.destination);
         record.policy = Some(Arc::clone(&snapshot.policy_digest));
     });
-    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
+    let decision = evaluation.decide(snapshot, &call).map_err(Error::Policy)?;
     record.note(|record| record.notes.clone_from(&decision.log));
-    permit(snapshot, (judgment, decision), call)
+    permit(snapshot, (evaluation, decision), call)
 }
 
 /// Judges again a call that another snapshot permitted, without a record.
 ///
 /// # Errors
 /// As [`authorize`].
-pub fn authorize_again(
+pub fn reauthorize(
     snapshot: &Snapshot,
     caller: &Arc<Caller>,
     before: &ExtensionPermit,
 ) -> Result<ExtensionPermit, Error> {
     let mut call = before.call.clone();
-    call.extension = snapshot.extensions.find(&call.asked.name);
-    let judgment = snapshot.judgments.of(snapshot, caller, &call);
-    let decision = judgment.decide(snapshot, &call).map_err(Error::Policy)?;
-    permit(snapshot, (judgment, decision), call)
+    call.extension = snapshot.extensions.find(&call.attributes.name);
+    let evaluation = snapshot.judgments.of(snapshot, caller, &call);
+    let decision = evaluation.decide(snapshot, &call).map_err(Error::Policy)?;
+    permit(snapshot, (evaluation, decision), call)
 }
 
 fn permit(
     snapshot: &Snapshot,
-    (judgment, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
+    (evaluation, decision): (Arc<ExtensionEvaluation>, Arc<rego::Decision>),
     call: Call,
 ) -> Result<ExtensionPermit, Error> {
-    let target = &judgment.facts.target;
+    let target = &evaluation.facts.target;
     if !decision.allow {
         return Err(Error::Denied {
             reason: decision.reason.clone(),
@@ -140,7 +140,9 @@ fn permit(
     // This comes after the policy: only callers who could call an extension of that name learn
     // that it does not exist, as in Argo CD.
     let Some(extension) = call.extension.clone() else {
-        return Err(Error::UnknownExtension { name: call.asked.name });
+        return Err(Error::UnknownExtension {
+            name: call.attributes.name,
+        });
     };
     let compatibility = snapshot.config.extensions.compatibility;
     let backend = extension
@@ -150,7 +152,7 @@ fn permit(
             name: Arc::clone(extension.name()),
         })?;
     Ok(ExtensionPermit {
-        judgment,
+        evaluation,
         extension,
         backend,
         call,
@@ -161,7 +163,7 @@ fn permit(
 impl ExtensionPermit {
     /// Who was allowed.
     pub fn caller(&self) -> &Arc<Caller> {
-        self.judgment.caller()
+        self.evaluation.caller()
     }
 
     /// Which extension.
@@ -181,12 +183,12 @@ impl ExtensionPermit {
 
     /// The application's cluster, when the call is about an application.
     pub fn destination(&self) -> Option<&Cluster> {
-        self.judgment.facts.target.destination.as_deref()
+        self.evaluation.facts.target.destination.as_deref()
     }
 
     /// What the backend is told about the call, or why that cannot be expressed.
     pub fn subject(&self) -> &Result<headers::Subject, headers::Error> {
-        &self.judgment.facts.target.headers
+        &self.evaluation.facts.target.headers
     }
 
     /// The policy's decision, with its obligations for the host.

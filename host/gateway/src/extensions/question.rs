@@ -4,7 +4,7 @@
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use crate::extensions::permit::{ExtensionPermit, authorize_again};
+use crate::extensions::permit::{ExtensionPermit, reauthorize};
 use crate::snapshot::Snapshot;
 
 /// A call that was permitted.
@@ -17,14 +17,14 @@ impl ExtensionReauthorization {
     }
 
     /// Whether it would be permitted, to the same backend with the same fields.
-    pub(crate) fn passes(&self, now: &Snapshot) -> bool {
+    pub(crate) fn is_still_allowed(&self, now: &Snapshot) -> bool {
         let before = &*self.0;
         let principal = &before.caller().principal;
         if !now.authenticator.still(principal) || !now.plugins.missing_required().is_empty() {
             return false;
         }
         let caller = now.callers.of(principal, &now.rbac);
-        let again = authorize_again(now, &caller, before);
+        let again = reauthorize(now, &caller, before);
         again.is_ok_and(|again| {
             let is_same_scope = again.extension().spec().scope == before.extension().spec().scope;
             is_same_scope && is_same_way(&again, before)
@@ -35,7 +35,7 @@ impl ExtensionReauthorization {
 /// Whether two permits lead to the same URL, with the same fields about the caller.
 fn is_same_way(one: &ExtensionPermit, other: &ExtensionPermit) -> bool {
     let (of_one, of_other) = (one.decision(), other.decision());
-    one.backend().upstream().is_at(other.backend().upstream())
+    one.backend().upstream().has_same_url(other.backend().upstream())
         && one.subject() == other.subject()
         && one.extension().spec().identity == other.extension().spec().identity
         && of_one.set_headers == of_other.set_headers
@@ -47,7 +47,7 @@ impl PartialEq for ExtensionReauthorization {
         let (one, other) = (&*self.0, &*other.0);
         let (call, others) = (one.call(), other.call());
         Arc::ptr_eq(&one.caller().principal, &other.caller().principal)
-            && call.asked == others.asked
+            && call.attributes == others.attributes
             && call.method == others.method
             && call.rest == others.rest
             && call.query == others.query
@@ -60,7 +60,7 @@ impl Eq for ExtensionReauthorization {}
 impl Hash for ExtensionReauthorization {
     fn hash<H: Hasher>(&self, state: &mut H) {
         Arc::as_ptr(&self.0.caller().principal).hash(state);
-        self.0.call().asked.hash(state);
+        self.0.call().attributes.hash(state);
         self.0.call().rest.hash(state);
     }
 }

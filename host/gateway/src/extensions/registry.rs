@@ -72,7 +72,7 @@ impl Registry {
 
 impl Extension {
     fn build(spec: ExtensionSpec, kept: Option<&Self>) -> Result<Self, Vec<Diagnostic>> {
-        let backends = match kept.filter(|kept| is_same_elsewhere(&kept.spec, &spec)) {
+        let backends = match kept.filter(|kept| differs_only_in_location(&kept.spec, &spec)) {
             Some(kept) => kept.backends.clone(),
             None => backends(&spec)?,
         };
@@ -117,7 +117,7 @@ impl Extension {
             return Some(only);
         }
         let literal = match compatibility {
-            Compatibility::Argocd => literal.and_then(|to| self.said(to)),
+            Compatibility::Argocd => literal.and_then(|to| self.position_by_destination(to)),
             Compatibility::None => None,
         };
         let at = literal.or_else(|| {
@@ -129,7 +129,7 @@ impl Extension {
 
     /// The service registered under the literal text of a destination: name and server, or the one
     /// that is given.
-    fn said(&self, to: &Destination) -> Option<usize> {
+    fn position_by_destination(&self, to: &Destination) -> Option<usize> {
         let same = |wanted: &str, known: &str| wanted.is_empty() || wanted == known;
         self.spec.services.iter().position(|service| {
             let named = !to.name.is_empty() || !to.server.is_empty();
@@ -142,7 +142,7 @@ impl Extension {
 }
 
 /// Whether two specs differ only in their positions in the files.
-fn is_same_elsewhere(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
+fn differs_only_in_location(old: &ExtensionSpec, new: &ExtensionSpec) -> bool {
     let mut moved = new.clone();
     moved.location = old.location.clone();
     for (service, old) in moved.services.iter_mut().zip(&old.services) {

@@ -15,7 +15,7 @@ use tollgate_identity::access::AccessGrant;
 use tollgate_policy::impersonate::{self, AccessInput, Impersonation, ImpersonationMapping};
 use tollgate_policy::rego::{self, Bundle, Checker, Front, KubernetesFacts, KubernetesInput};
 
-pub(crate) mod words;
+pub(crate) mod status_message;
 
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ pub struct KubernetesPolicy {
     mapping: ImpersonationMapping,
     digest: Arc<str>,
     /// By the address of their access.
-    standings: moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>,
+    identities: moka::sync::Cache<usize, Arc<CachedIdentity>, rustc_hash::FxBuildHasher>,
 }
 
 /// What follows from an access alone.
@@ -108,8 +108,8 @@ impl KubernetesPolicy {
             digest: bundle.digest().into(),
             bundle,
             mapping,
-            standings: moka::sync::Cache::builder()
-                .weigher(|_, remembered: &Arc<CachedIdentity>| remembered.weight())
+            identities: moka::sync::Cache::builder()
+                .weigher(|_, cached_identity: &Arc<CachedIdentity>| cached_identity.heap_size())
                 .max_capacity(CACHE_KIB)
                 .time_to_live(CACHE_TTL)
                 .build_with_hasher(rustc_hash::FxBuildHasher),
@@ -128,13 +128,17 @@ impl KubernetesPolicy {
         access: &Arc<AccessGrant>,
         attributes: &Arc<Attributes>,
     ) -> Result<KubernetesPermit, Error> {
-        let remembered = self.remembered(access);
-        let (impersonation, standing) = match &remembered.outcome {
+        let cached_identity = self.cached_identity(access);
+        let (impersonation, facts) = match &cached_identity.outcome {
             Ok(made) => made,
             Err(source) => {
                 let user = &access.user().username;
                 return Err(Error::Identity {
-                    message: words::forbidden(user, attributes, "the user's identity cannot be used in the cluster"),
+                    message: status_message::forbidden(
+                        user,
+                        attributes,
+                        "the user's identity cannot be used in the cluster",
+                    ),
                     source: source.clone(),
                 });
             }
@@ -143,14 +147,14 @@ impl KubernetesPolicy {
             Impersonation::Nobody => access.user().username.as_str(),
             Impersonation::As(identity) => identity.username.as_str(),
         };
-        let input = KubernetesInput { standing, attributes };
+        let input = KubernetesInput { facts, attributes };
         let decision = self.bundle.decide(input.to_value()).map_err(|source| Error::Policy {
-            message: words::forbidden(user, attributes, "the policy could not be evaluated"),
+            message: status_message::forbidden(user, attributes, "the policy could not be evaluated"),
             source,
         })?;
         if !decision.allow {
             return Err(Error::Denied {
-                message: words::forbidden(user, attributes, &decision.reason),
+                message: status_message::forbidden(user, attributes, &decision.reason),
                 notes: decision.log,
             });
         }
@@ -172,32 +176,35 @@ impl KubernetesPolicy {
         &self.digest
     }
 
-    fn remembered(&self, access: &Arc<AccessGrant>) -> Arc<CachedIdentity> {
+    fn cached_identity(&self, access: &Arc<AccessGrant>) -> Arc<CachedIdentity> {
         let key = Arc::as_ptr(access) as usize;
         // INVARIANT: an entry keeps its access alive, so no other access can have
         // the same address while the entry exists.
-        if let Some(remembered) = self.standings.get(&key)
-            && Arc::ptr_eq(&remembered.access, access)
+        if let Some(cached_identity) = self.identities.get(&key)
+            && Arc::ptr_eq(&cached_identity.access, access)
         {
-            return remembered;
+            return cached_identity;
         }
         let known = AccessInput::of(access.facts());
-        let outcome = self.mapping.apply_known(access.facts(), &known).map(|impersonation| {
-            let standing = KubernetesFacts::new(known, &impersonation);
-            (Arc::new(impersonation), standing)
-        });
-        let remembered = Arc::new(CachedIdentity {
+        let outcome = self
+            .mapping
+            .apply_with_input(access.facts(), &known)
+            .map(|impersonation| {
+                let facts = KubernetesFacts::new(known, &impersonation);
+                (Arc::new(impersonation), facts)
+            });
+        let cached_identity = Arc::new(CachedIdentity {
             access: Arc::clone(access),
             outcome,
         });
-        self.standings.insert(key, Arc::clone(&remembered));
-        remembered
+        self.identities.insert(key, Arc::clone(&cached_identity));
+        cached_identity
     }
 }
 
 impl CachedIdentity {
     /// Memory it holds, approximately, in KiB.
-    fn weight(&self) -> u32 {
+    fn heap_size(&self) -> u32 {
         let texts = match &self.outcome {
             Ok((impersonation, _)) => match &**impersonation {
                 Impersonation::Nobody => 0,

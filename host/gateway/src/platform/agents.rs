@@ -24,10 +24,12 @@ impl Desk<'_> {
     /// administers.
     pub(super) fn list_agents(&self, query: &Query, checks: &mut Vec<CheckRecord>) -> Result<Response<Body>, Error> {
         let url = self.settings.public_url.as_ref();
-        let (person, is_mine) = match &query.whose {
-            OwnerFilter::Mine => (Some(self.me()?), true),
-            OwnerFilter::All => (self.me().ok(), false),
-            OwnerFilter::User(name) if self.me().is_ok_and(|me| me.username == *name) => (self.me().ok(), true),
+        let (person, is_mine) = match &query.owner {
+            OwnerFilter::Mine => (Some(self.require_user()?), true),
+            OwnerFilter::All => (self.require_user().ok(), false),
+            OwnerFilter::User(name) if self.require_user().is_ok_and(|me| me.username == *name) => {
+                (self.require_user().ok(), true)
+            }
             OwnerFilter::User(name) => return self.list_agents_of(name, checks),
         };
         let shared = |id| person.and_then(|user| self.agents.share(id, user.id));

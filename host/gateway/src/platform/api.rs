@@ -177,7 +177,7 @@ impl AgentView {
     ///
     /// - `share`: how it is shared with them. `None` if it is not.
     pub fn of(agent: &Agent, share: Option<&AgentShare>, public_url: Option<&Url>) -> Self {
-        let access_as = share.map(|share| match share.share_as {
+        let access_as = share.map(|share| match share.access_mode {
             AccessMode::Agent => "agent",
             AccessMode::User => "user",
             AccessMode::Mapped(_) => "mapped",

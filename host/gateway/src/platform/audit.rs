@@ -20,7 +20,7 @@ impl Desk<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
         let agents = self.readable(wish, checks)?;
-        let named = match &wish.query.whose {
+        let named = match &wish.query.owner {
             // A person who is not in the directory has no number to search for.
             OwnerFilter::User(name) if wish.user.is_none() => return Err(Error::UnknownUser { user: name.clone() }),
             OwnerFilter::User(_) | OwnerFilter::Mine | OwnerFilter::All => wish.user,
@@ -30,7 +30,7 @@ impl Desk<'_> {
             agents,
             action: wish.query.action.clone(),
             before: wish.query.before,
-            limit: wish.query.events(),
+            limit: wish.query.event_limit(),
         };
         let events = self.services.store.audit(&filter).await?;
         let views: Vec<AuditView> = events.into_iter().map(|event| self.event(event)).collect();
@@ -43,7 +43,7 @@ impl Desk<'_> {
         if wish.is_mine {
             return Ok(asked);
         }
-        let user = match &wish.query.whose {
+        let user = match &wish.query.owner {
             OwnerFilter::User(name) => Some(name.as_str()),
             OwnerFilter::Mine | OwnerFilter::All => None,
         };

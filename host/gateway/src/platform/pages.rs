@@ -43,7 +43,7 @@ impl<T, P: Clone> PageBuilder<T, P> {
     }
 
     /// Whether to query the store once more.
-    pub(super) fn goes_on(&self) -> bool {
+    pub(super) fn needs_query(&self) -> bool {
         !self.is_complete && self.items.len() <= self.most && self.questions < MAX_QUERIES
     }
 
@@ -55,7 +55,7 @@ impl<T, P: Clone> PageBuilder<T, P> {
     /// Adds the items of one answer of the store that the caller may see.
     ///
     /// - `end`: last position of the answer. `None` if nothing follows.
-    pub(super) fn take(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
+    pub(super) fn add_rows(&mut self, visible: impl IntoIterator<Item = (P, T)>, end: Option<P>) {
         self.questions = self.questions.saturating_add(1);
         self.items.extend(visible);
         self.is_complete = end.is_none();
@@ -93,10 +93,10 @@ mod tests {
         let (mut pages, mut after) = (Vec::new(), None);
         loop {
             let mut page = PageBuilder::new(after, most);
-            while page.goes_on() {
+            while page.needs_query() {
                 let first = page.after().map_or(1, |after: u32| after + 1);
                 let rows = (first..first + 3).filter(|row| *row <= 11 && row % 2 == 0);
-                page.take(rows.map(|row| (row, row)), (first + 2 < 11).then_some(first + 2));
+                page.add_rows(rows.map(|row| (row, row)), (first + 2 < 11).then_some(first + 2));
             }
             let (items, next) = page.finish().unwrap();
             assert!(
@@ -126,9 +126,9 @@ mod tests {
         let page = |after| {
             let mut page = PageBuilder::new(after, 2);
             let mut asked = 0;
-            while page.goes_on() {
+            while page.needs_query() {
                 let row = page.after().map_or(1, |after| after + 1);
-                page.take((row == 5).then_some((row, row)), Some(row));
+                page.add_rows((row == 5).then_some((row, row)), Some(row));
                 asked += 1;
             }
             assert_eq!(asked, MAX_QUERIES);

@@ -30,7 +30,7 @@ pub enum PlatformPermission {
 
 impl PlatformPermission {
     /// RBAC resource and action.
-    pub fn names(self) -> [&'static str; 2] {
+    pub fn resource_and_action(self) -> [&'static str; 2] {
         match self {
             Self::GetTokens => ["tokens", "get"],
             Self::CreateTokens => ["tokens", "create"],
@@ -52,18 +52,18 @@ pub fn object(agent: Option<&str>, user: Option<&str>) -> String {
 
 /// Looks up one right.
 pub fn check(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, object: String) -> CheckRecord {
-    Lookup::of(&snapshot.rbac, caller, right.names(), object).into_check()
+    Lookup::of(&snapshot.rbac, caller, right.resource_and_action(), object).into_check()
 }
 
 /// Whether the caller could have the right to any object with this prefix. It may return true if
 /// they have none, but never false if they have one.
 pub fn could(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, prefix: &str) -> bool {
-    snapshot.rbac.could(&caller.roles, right.names(), prefix)
+    snapshot.rbac.could(&caller.roles, right.resource_and_action(), prefix)
 }
 
 /// For each object, whether the caller has the right.
 pub fn each(snapshot: &Snapshot, caller: &Caller, right: PlatformPermission, objects: &[String]) -> Vec<bool> {
-    let [resource, action] = right.names();
+    let [resource, action] = right.resource_and_action();
     let texts = objects.iter().map(String::as_str);
     let verdicts = snapshot.rbac.decide_each(&caller.roles, resource, action, texts);
     verdicts.into_iter().map(|verdict| verdict.is_allowed()).collect()

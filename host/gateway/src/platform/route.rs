@@ -35,7 +35,7 @@ pub enum PlatformRoute {
 
 /// Whether pages of allowed origins may call this path. They create and end the session that their
 /// calls to clusters use.
-pub fn is_for_pages(path: &str) -> bool {
+pub fn allows_cors(path: &str) -> bool {
     let tail = path.strip_prefix("/api/v1/sessions");
     tail.is_some_and(|tail| tail.is_empty() || tail.starts_with('/'))
 }

@@ -11,7 +11,7 @@ use secrecy::ExposeSecret as _;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::platform::api::query::cursor;
+use crate::platform::api::query::encode_cursor;
 use crate::platform::api::{Error, SessionView, cookie};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::PlatformPermission;
@@ -48,7 +48,7 @@ impl Revoked {
         Self {
             revoked: session.to_string(),
             closed,
-            note: session.is_of_one_token().then_some(ONE_TOKEN),
+            note: session.is_single_token().then_some(ONE_TOKEN),
         }
     }
 }
@@ -68,12 +68,12 @@ impl Desk<'_> {
         wish: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let owned = self.owned(PlatformPermission::GetSessions, wish, checks)?;
+        let owned = self.row_filter(PlatformPermission::GetSessions, wish, checks)?;
         // Browser sessions that were not used are valid for all agents.
         let has_unused =
             wish.query.agent.is_none() && (wish.is_mine || self.could_see(PlatformPermission::GetSessions, None, wish));
-        let mut page = PageBuilder::new(wish.query.position(Position::is_sound)?, wish.query.rows());
-        while page.goes_on() {
+        let mut page = PageBuilder::new(wish.query.position(Position::is_sound)?, wish.query.row_limit());
+        while page.needs_query() {
             let (rows, end) = match page.after() {
                 None => self.at_work(&owned, None).await?,
                 Some(Position::AtWork(after)) => self.at_work(&owned, Some(after)).await?,
@@ -83,23 +83,23 @@ impl Desk<'_> {
             let of = rows.iter().map(|(_, view)| of_session(view));
             let visible = self.visible(PlatformPermission::GetSessions, wish, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
-            page.take(rows.map(|(row, _)| row), end);
+            page.add_rows(rows.map(|(row, _)| row), end);
         }
         let (mut views, next) = page.finish()?;
         if views.is_empty() {
-            self.nothing(PlatformPermission::GetSessions, wish, checks)?;
+            self.check_empty_list(PlatformPermission::GetSessions, wish, checks)?;
         }
         views.sort_by_key(|view| Reverse((view.last_at, view.first_at)));
         let listed = ListPage {
             items: &views,
-            next: next.as_ref().map(cursor),
+            next: next.as_ref().map(encode_cursor),
         };
         Ok(answer(StatusCode::OK, &listed))
     }
 
     pub(super) async fn create_session(&self) -> Result<Response<Body>, Error> {
-        self.here()?;
-        let me = self.me()?;
+        self.require_embedded_authorizer()?;
+        let me = self.require_user()?;
         let (value, csrf) = (secret::session()?, secret::session()?);
         let field = cookie::set_cookie(&value, self.settings, self.transport)?;
         let life = self.settings.cookie_lifetime;
@@ -181,7 +181,7 @@ impl Desk<'_> {
             // SECURITY: later requests are identified by this spelling of the number. Revoking
             // another spelling would lock nobody out.
             Some((id, about)) => Ok((SessionId::new(session.access_type(), id.to_string()), vec![about])),
-            None => Ok((session.clone(), services.sessions.used(session).await?)),
+            None => Ok((session.clone(), services.sessions.owners_of(session).await?)),
         }
     }
 
@@ -262,7 +262,7 @@ mod tests {
         let told = |session: &SessionId| serde_json::to_value(Revoked::of(session, 2)).unwrap();
         let sign_in = told(&SessionId::new(AccessType::OidcIdToken, "ab"));
         assert_eq!(sign_in, json!({"revoked": "oidc:ab", "closed": 2}));
-        let one = told(&SessionId::of_one_token("ab"));
+        let one = told(&SessionId::for_single_token("ab"));
         assert_eq!(one["revoked"], "oidc:token-ab");
         let note = one["note"].as_str().unwrap();
         assert!(

@@ -12,7 +12,7 @@ use uuid::Uuid;
 use zeroize::Zeroizing;
 
 use crate::platform::api::content::NewToken;
-use crate::platform::api::query::cursor;
+use crate::platform::api::query::encode_cursor;
 use crate::platform::api::{Error, TokenView};
 use crate::platform::pages::{PageBuilder, ROWS, last_of_full};
 use crate::platform::permit::{PlatformPermission, object};
@@ -44,9 +44,9 @@ impl Desk<'_> {
         wish: &ListRequest,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        let owned = self.owned(PlatformPermission::GetTokens, wish, checks)?;
-        let mut page = PageBuilder::new(wish.query.position(|_| true)?, wish.query.rows());
-        while page.goes_on() {
+        let owned = self.row_filter(PlatformPermission::GetTokens, wish, checks)?;
+        let mut page = PageBuilder::new(wish.query.position(|_| true)?, wish.query.row_limit());
+        while page.needs_query() {
             let wanted = Page {
                 after: page.after(),
                 limit: ROWS,
@@ -56,16 +56,16 @@ impl Desk<'_> {
             let of = rows.iter().map(|token| (Some(token.agent_id), &token.user));
             let visible = self.visible(PlatformPermission::GetTokens, wish, of);
             let rows = rows.into_iter().zip(visible).filter(|(_, is_visible)| *is_visible);
-            page.take(rows.map(|(token, _)| (position(&token), token)), end);
+            page.add_rows(rows.map(|(token, _)| (position(&token), token)), end);
         }
         let (tokens, next) = page.finish()?;
         if tokens.is_empty() {
-            self.nothing(PlatformPermission::GetTokens, wish, checks)?;
+            self.check_empty_list(PlatformPermission::GetTokens, wish, checks)?;
         }
         let views: Vec<TokenView> = tokens.into_iter().map(|token| self.view(token)).collect();
         let listed = ListPage {
             items: &views,
-            next: next.as_ref().map(cursor),
+            next: next.as_ref().map(encode_cursor),
         };
         Ok(answer(StatusCode::OK, &listed))
     }
@@ -75,9 +75,9 @@ impl Desk<'_> {
         asked: &NewToken,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<Response<Body>, Error> {
-        self.here()?;
+        self.require_embedded_authorizer()?;
         let name = asked.name()?.to_owned();
-        let expires_at = asked.end(self.now, self.settings.longest_token)?;
+        let expires_at = asked.expiry(self.now, self.settings.longest_token)?;
         let wanted = asked.agent.to_string();
         let user = self.owner(asked, &wanted, checks)?;
         let agent = self.shared(&wanted, &user)?;
@@ -126,11 +126,11 @@ impl Desk<'_> {
     /// The person a token is made for: the caller, or somebody they may make it for.
     fn owner(&self, asked: &NewToken, agent: &str, checks: &mut Vec<CheckRecord>) -> Result<User, Error> {
         let name = match (&asked.user, &self.person) {
-            (None, _) => return self.me().cloned(),
+            (None, _) => return self.require_user().cloned(),
             (Some(name), Person::Linked(me)) if me.username == *name => return Ok(me.clone()),
             (Some(name), Person::Linked(_) | Person::Unlinked) => name,
         };
-        let agent = self.named(agent).map_or(agent, |agent| agent.name.as_str());
+        let agent = self.find_agent(agent).map_or(agent, |agent| agent.name.as_str());
         self.require(
             PlatformPermission::CreateTokens,
             object(Some(agent), Some(name)),
@@ -143,9 +143,9 @@ impl Desk<'_> {
 
     /// Returns the agent if a token of this person would be accepted there.
     fn shared(&self, agent: &str, user: &User) -> Result<Arc<Agent>, Error> {
-        let found = self.named(agent);
+        let found = self.find_agent(agent);
         let share = found.and_then(|found| self.agents.share(found.id, user.id));
-        match (found, share.map(|share| share.share_as)) {
+        match (found, share.map(|share| share.access_mode)) {
             (Some(found), Some(AccessMode::Agent | AccessMode::User)) => Ok(Arc::clone(found)),
             (Some(found), Some(AccessMode::Mapped(_))) => Err(Error::IdTokensOnly {
                 agent: found.name.clone(),

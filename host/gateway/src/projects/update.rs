@@ -59,7 +59,7 @@ impl Update {
     ///
     /// # Errors
     /// [`Error::NoVersion`].
-    pub fn based_on(&self) -> Result<ResourceVersion, Error> {
+    pub fn base_version(&self) -> Result<ResourceVersion, Error> {
         let version = self
             .project
             .pointer("/metadata/resourceVersion")
@@ -72,13 +72,13 @@ impl Update {
     ///
     /// # Errors
     /// [`Error::State`] when another version is stored, then [`Error::Change`].
-    pub fn onto(
+    pub fn apply_to(
         &self,
         stored: &StoredObject,
         key: &write::ObjectKey,
         semantics: ServiceAccountSemantics,
     ) -> Result<Value, Error> {
-        let based_on = self.based_on()?;
+        let based_on = self.base_version()?;
         if based_on != stored.version {
             return Err(Error::State(write::Error::Conflict {
                 key: key.clone(),
@@ -86,7 +86,7 @@ impl Update {
                 found: stored.version.as_str().to_owned(),
             }));
         }
-        let wanted = change::with_entries_of(&stored.object, &self.project)?;
+        let wanted = change::with_replaced_entries(&stored.object, &self.project)?;
         change::validate(&wanted, semantics)?;
         Ok(wanted)
     }

@@ -42,14 +42,14 @@ impl Question<'static> {
             path: "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews",
             accept: "application/json",
             content: Some(Bytes::from(review.to_string())),
-            longest: MAX_REVIEW_BYTES,
+            max_response_bytes: MAX_REVIEW_BYTES,
         }
     }
 }
 
 impl ReviewStatus {
     /// Parses an answer. `None` if it is something else.
-    pub(crate) fn read(content: &[u8]) -> Option<Self> {
+    pub(crate) fn parse(content: &[u8]) -> Option<Self> {
         let answer: ReviewResponse = serde_json::from_slice(content).ok()?;
         Some(answer.status)
     }
@@ -72,7 +72,7 @@ mod tests {
 
     #[test]
     fn nothing_but_a_yes_is_a_yes() {
-        let allowed = |content: &[u8]| ReviewStatus::read(content).map(|review| review.allowed);
+        let allowed = |content: &[u8]| ReviewStatus::parse(content).map(|review| review.allowed);
         assert_eq!(
             allowed(br#"{"status": {"allowed": true, "reason": "RBAC"}}"#),
             Some(true)

@@ -14,7 +14,7 @@ use tollgate_identity::sessions::EndReason;
 /// The text of every 401.
 const UNAUTHORIZED: &str = "Unauthorized";
 
-pub(super) fn unpresented(error: &agent::Error) -> ErrorResponse {
+pub(super) fn agent_credential_error(error: &agent::Error) -> ErrorResponse {
     use agent::Error;
     match error {
         Error::None => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "no_credential", UNAUTHORIZED),
@@ -25,7 +25,7 @@ pub(super) fn unpresented(error: &agent::Error) -> ErrorResponse {
     }
 }
 
-pub(super) fn no_access(error: &access::Error) -> ErrorResponse {
+pub(super) fn access_error(error: &access::Error) -> ErrorResponse {
     use access::Error;
     match error {
         Error::Refused { .. } => ErrorResponse::denied(StatusCode::UNAUTHORIZED, "access_refused", UNAUTHORIZED),
@@ -38,7 +38,7 @@ pub(super) fn no_access(error: &access::Error) -> ErrorResponse {
     }
 }
 
-pub(super) fn unpermitted(error: &kubernetes::permit::Error) -> ErrorResponse {
+pub(super) fn kubernetes_error(error: &kubernetes::permit::Error) -> ErrorResponse {
     use kubernetes::permit::Error;
     let text = error.to_string();
     match error {
@@ -48,7 +48,7 @@ pub(super) fn unpermitted(error: &kubernetes::permit::Error) -> ErrorResponse {
     }
 }
 
-pub(super) fn unpermitted_application(error: &applications::permit::Error) -> ErrorResponse {
+pub(super) fn application_error(error: &applications::permit::Error) -> ErrorResponse {
     use applications::permit::Error;
     let text = error.to_string();
     match error {
@@ -65,7 +65,7 @@ pub(super) fn unpermitted_application(error: &applications::permit::Error) -> Er
     }
 }
 
-pub(super) fn undiscovered(error: &discovery::Error) -> ErrorResponse {
+pub(super) fn discovery_error(error: &discovery::Error) -> ErrorResponse {
     use discovery::Error;
     match error {
         Error::Unknown { .. } => ErrorResponse::denied(StatusCode::NOT_FOUND, "resource_unknown", error.to_string()),

@@ -14,7 +14,7 @@ use futures_util::StreamExt as _;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, timeout};
 
-use super::entered::ClusterReviewer;
+use super::cluster_reviewer::ClusterReviewer;
 use super::extras::{Accounts, ExtraGrants, ForbiddenExtra, Granted};
 use super::grants::ImpersonationKind;
 use super::review::CheckError;
@@ -77,7 +77,7 @@ pub(super) async fn run(current: CurrentSnapshot, mut doubts: mpsc::Receiver<For
         tokio::select! {
             () = sleep(POLL_INTERVAL) => {}
             Some(doubt) = doubts.recv() => {
-                if watch.look_into(&doubt).await {
+                if watch.recheck(&doubt).await {
                     due = Instant::now();
                 }
             }
@@ -124,14 +124,14 @@ impl AccountChecker {
 
     /// Asks what is due, publishes the results, and returns when to continue.
     async fn round(&mut self, plan: AccountPlan) -> Duration {
-        self.adopt(plan);
+        self.replace_plan(plan);
         let now = Instant::now();
         let asking: Vec<_> = self
             .plan
             .clusters
             .iter()
             .filter_map(|(server, asked)| {
-                let turn = asked.turn(self.known.get(server), &self.plan.keys, now)?;
+                let turn = asked.due_accounts(self.known.get(server), &self.plan.keys, now)?;
                 Some((server, asked, turn, self.known.get(server).cloned()))
             })
             .collect();
@@ -144,26 +144,26 @@ impl AccountChecker {
             futures_util::stream::iter(answers.collect::<Vec<_>>()).buffer_unordered(MAX_CONCURRENT_CLUSTERS);
         // Publish once before any answer, so that requests do not rely on grants that are gone.
         // Then publish as each cluster answers, so that a slow one does not delay the others.
-        self.tell();
+        self.publish();
         while let Some((server, known)) = answers.next().await {
             self.known.insert(server, known);
-            self.tell();
+            self.publish();
         }
         let nothing = SurveyResult::default();
         let mut clusters = self.plan.clusters.iter();
         let is_short = clusters.any(|(server, asked)| {
             let known = self.known.get(server).unwrap_or(&nothing);
-            known.problem.is_none() && asked.left(known) > 0
+            known.problem.is_none() && asked.unasked(known) > 0
         });
         if is_short { NEXT_ROUND_DELAY } else { RETRY_INTERVAL }
     }
 
     /// Drops what is known of clusters that no longer exist or are accessed differently.
-    fn adopt(&mut self, plan: AccountPlan) {
+    fn replace_plan(&mut self, plan: AccountPlan) {
         let before = std::mem::replace(&mut self.plan, plan);
         let clusters = &self.plan.clusters;
         let is_same = |server: &str| match (before.clusters.get(server), clusters.get(server)) {
-            (Some(before), Some(now)) => before.is_same_way(now),
+            (Some(before), Some(now)) => before.has_same_connection(now),
             (_, _) => false,
         };
         self.known.retain(|server, _| is_same(server));
@@ -178,7 +178,7 @@ impl AccountChecker {
     }
 
     /// Publishes to the board, metrics, log and requests.
-    fn tell(&mut self) {
+    fn publish(&mut self) {
         let Self {
             results,
             plan,
@@ -196,7 +196,7 @@ impl AccountChecker {
                 Counts::of_existence(asked, known),
                 Counts::of_extra(&plan.keys, known),
             ];
-            (&*asked.label, counts.map(Counts::list))
+            (&*asked.label, counts.map(Counts::to_array))
         });
         results.metrics.application_grants.set(counts);
         let granted = known.iter().map(|(server, known)| (server.clone(), granted(known)));
@@ -204,7 +204,7 @@ impl AccountChecker {
         for (server, asked) in &plan.clusters {
             let Some(known) = known.get(server) else { continue };
             // An incomplete answer would be logged again with each round.
-            if known.problem.is_some() || asked.left(known) == 0 {
+            if known.problem.is_some() || asked.unasked(known) == 0 {
                 let now = ClusterWarnings::of(asked, known);
                 now.say(asked, said.get(server));
                 said.insert(server.clone(), now);
@@ -214,7 +214,7 @@ impl AccountChecker {
 
     /// Whether a cluster that forbade a request no longer accepts what was sent. Then nothing more
     /// is sent, and the cluster is asked anew.
-    async fn look_into(&mut self, ForbiddenExtra { server, account }: &ForbiddenExtra) -> bool {
+    async fn recheck(&mut self, ForbiddenExtra { server, account }: &ForbiddenExtra) -> bool {
         let Some(granted) = self.results.extras.of(server) else {
             return false;
         };
@@ -226,7 +226,7 @@ impl AccountChecker {
         let Some(access) = access else { return false };
         let taken = timeout(
             MIN_RECHECK_INTERVAL,
-            still_takes(&ClusterReviewer(&access), &granted, account),
+            still_granted(&ClusterReviewer(&access), &granted, account),
         )
         .await;
         self.doubted.insert(server.clone(), Instant::now());
@@ -240,7 +240,11 @@ impl AccountChecker {
     }
 }
 
-async fn still_takes(cluster: &impl AccessReviewer, granted: &Granted, account: &Account) -> Result<bool, CheckError> {
+async fn still_granted(
+    cluster: &impl AccessReviewer,
+    granted: &Granted,
+    account: &Account,
+) -> Result<bool, CheckError> {
     let acts = Question::Accounts(
         AccountRight::Impersonate(ImpersonationKind::Classic),
         AccountScope::One(account),

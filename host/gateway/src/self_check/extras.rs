@@ -58,7 +58,7 @@ impl Granted {
         self.keys.contains(key)
     }
 
-    fn takes(&self, account: &Account) -> bool {
+    fn covers(&self, account: &Account) -> bool {
         !self.keys.is_empty()
             && match &self.accounts {
                 Accounts::All => true,
@@ -84,7 +84,7 @@ impl ExtraGrants {
     pub fn granted(&self, server: &str, account: &Account) -> Option<Arc<Granted>> {
         let known = self.by_server.load();
         let granted = known.get(server.trim_end_matches('/'))?;
-        granted.takes(account).then(|| Arc::clone(granted))
+        granted.covers(account).then(|| Arc::clone(granted))
     }
 
     /// Reports that a cluster answered 403 to a request with `extra`. It may no longer accept
@@ -92,7 +92,7 @@ impl ExtraGrants {
     /// force until then, and the cluster is asked at most now and then.
     ///
     /// Takes no lock and does not wait.
-    pub fn doubt(&self, server: &str, account: &Account) {
+    pub fn report_forbidden(&self, server: &str, account: &Account) {
         let server = server.trim_end_matches('/');
         if self.by_server.load().contains_key(server) {
             // If there is no room, other doubts are checked first, and the next 403 reports this
@@ -168,12 +168,12 @@ mod tests {
     #[test]
     fn doubts_are_of_clusters_that_are_believed_and_bounded() {
         let (grants, mut doubted) = ExtraGrants::new();
-        grants.doubt(SERVER, &account("a"));
+        grants.report_forbidden(SERVER, &account("a"));
         assert!(doubted.try_recv().is_err(), "nothing was sent there");
 
         grants.set([granted(&["t/user"], Accounts::All)]);
         for _ in 0..1_000 {
-            grants.doubt(SERVER, &account("a"));
+            grants.report_forbidden(SERVER, &account("a"));
         }
         let mut count = 0;
         while let Ok(doubt) = doubted.try_recv() {

@@ -115,10 +115,10 @@ impl ImpersonationGrants {
             // The agent's configuration on the remote platform is not known here.
             (Authorizer::Remote { .. }, _) => Self::of_people(&names.mapping.names()),
             (Authorizer::Embedded, Sharing::Nobody) => Self::default(),
-            (Authorizer::Embedded, Sharing::Broken) => Self::of_people(&names.mapping.names_of_people()),
-            (Authorizer::Embedded, Sharing::People(access)) => match access.share_as {
+            (Authorizer::Embedded, Sharing::Broken) => Self::of_people(&names.mapping.names_for_users()),
+            (Authorizer::Embedded, Sharing::People(access)) => match access.access_mode {
                 AccessMode::Agent => Self::default(),
-                AccessMode::User => Self::of_people(&names.mapping.names_of_people()),
+                AccessMode::User => Self::of_people(&names.mapping.names_for_users()),
                 AccessMode::Mapped(_) => Self::of_issuers(&names.settings.issuers),
             },
         }
@@ -153,7 +153,7 @@ impl ImpersonationGrants {
 
     /// The union with `other`.
     #[must_use]
-    pub fn and(mut self, other: Self) -> Self {
+    pub fn union(mut self, other: Self) -> Self {
         self.0.extend(other.0);
         self
     }

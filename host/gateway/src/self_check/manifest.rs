@@ -66,7 +66,7 @@ pub fn classic(grants: &ImpersonationGrants, subject: &Subject) -> Vec<Value> {
 /// Role and binding for constrained impersonation.
 pub fn constrained(grants: &ImpersonationGrants, reach: &ConstrainedPermissions, subject: &Subject) -> Vec<Value> {
     let mut rules = name_rules(grants, ImpersonationKind::Constrained);
-    rules.extend(reach_rules(reach, "user-info"));
+    rules.extend(constrained_rules(reach, "user-info"));
     vec![
         cluster_role(CONSTRAINED_ROLE, &rules),
         cluster_role_binding(CONSTRAINED_ROLE, subject),
@@ -76,7 +76,7 @@ pub fn constrained(grants: &ImpersonationGrants, reach: &ConstrainedPermissions,
 /// Rules for what may be done as others.
 ///
 /// - `kind`: kind of constrained impersonation, `user-info` or `serviceaccount`.
-fn reach_rules(reach: &ConstrainedPermissions, kind: &str) -> Vec<Value> {
+fn constrained_rules(reach: &ConstrainedPermissions, kind: &str) -> Vec<Value> {
     let on = |verb: &String| format!("impersonate-on:{kind}:{verb}");
     let verbs: Vec<String> = reach.verbs.iter().map(on).collect();
     let mut groups: Vec<(&str, Vec<&str>)> = Vec::new();

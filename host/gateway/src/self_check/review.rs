@@ -59,7 +59,7 @@ pub(super) async fn review(access: &ClusterAccess, grants: &ImpersonationGrants)
 }
 
 async fn ask_all(access: &ClusterAccess, grants: &ImpersonationGrants) -> Result<ImpersonationVerdict, CheckError> {
-    let mut asking = ClusterClient::begin(access).await?;
+    let mut asking = ClusterClient::acquire(access).await?;
     let mut fewest: Option<(ImpersonationKind, Vec<ImpersonationGrant>)> = None;
     for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
         let mut missing = Vec::new();
@@ -91,11 +91,11 @@ async fn is_allowed(
         "subresource": subresource.unwrap_or_default(),
         "verb": mode.verb(),
     }});
-    is_yes(&asking.ask(&Question::review(&spec)).await?)
+    parse_allowed(&asking.send(&Question::review(&spec)).await?)
 }
 
 /// Whether the review says yes.
-pub(super) fn is_yes(content: &[u8]) -> Result<bool, CheckError> {
-    let review = ReviewStatus::read(content).ok_or(CheckError::Answer)?;
+pub(super) fn parse_allowed(content: &[u8]) -> Result<bool, CheckError> {
+    let review = ReviewStatus::parse(content).ok_or(CheckError::Answer)?;
     Ok(review.allowed)
 }

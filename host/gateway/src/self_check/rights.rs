@@ -54,7 +54,7 @@ pub(super) trait AccessReviewer: Sync {
     ///
     /// # Errors
     /// [`CheckError`]: the cluster did not answer.
-    fn is_there(&self, account: &Account) -> impl Future<Output = Result<bool, CheckError>> + Send;
+    fn exists(&self, account: &Account) -> impl Future<Output = Result<bool, CheckError>> + Send;
 }
 
 impl AccountRight {

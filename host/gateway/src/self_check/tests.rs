@@ -98,7 +98,7 @@ fn a_plan_changes_with_its_agents_and_what_they_need() {
     assert_ne!(renamed, plan());
     let mut more = plan();
     for asked in more.clusters.values_mut() {
-        asked.grants = std::mem::take(&mut asked.grants).and([ImpersonationGrant::Uids].into_iter().collect());
+        asked.grants = std::mem::take(&mut asked.grants).union([ImpersonationGrant::Uids].into_iter().collect());
     }
     assert_ne!(more, plan());
 }

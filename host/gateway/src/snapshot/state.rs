@@ -93,17 +93,17 @@ impl StateLoader {
         let mut last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
         let readable = narrower.or(earlier);
         let Some(resources) = loaded else {
-            let parts = self.source.mended().map(|resources| {
+            let parts = self.source.last_known_good().map(|resources| {
                 let known = (last.as_ref(), earlier);
                 // The load itself reports them.
-                make((config, &resources), known, &mut Vec::new()).or_as_in(readable, resources)
+                make((config, &resources), known, &mut Vec::new()).or_earlier(readable, resources)
             });
             return StateLoad::Refused(parts.flatten());
         };
         let parts = make((config, &resources), (last.as_ref(), earlier), findings);
         match parts.whole(resources) {
             Ok(made) => StateLoad::Good(last.insert(*made).made.clone()),
-            Err((parts, resources)) => StateLoad::Refused(parts.or_as_in(readable, resources)),
+            Err((parts, resources)) => StateLoad::Refused(parts.or_earlier(readable, resources)),
         }
     }
 }
@@ -136,7 +136,7 @@ impl PartResults {
     }
 
     /// Replaces the parts that could not be made by their earlier versions.
-    fn or_as_in(self, earlier: Option<&StateParts>, resources: Arc<Resources>) -> Option<StateParts> {
+    fn or_earlier(self, earlier: Option<&StateParts>, resources: Arc<Resources>) -> Option<StateParts> {
         let earlier = earlier?.clone();
         Some(StateParts {
             resources,
@@ -255,16 +255,16 @@ impl Unchanged {
         Self {
             argocd_cm: old.argocd_cm == new.argocd_cm,
             rbac_cm: old.rbac_cm == new.rbac_cm,
-            secrets: pointers(&old.secrets, &new.secrets),
-            projects: pointers(&old.projects, &new.projects),
-            extensions: pointers(&old.extensions, &new.extensions),
+            secrets: same_pointers(&old.secrets, &new.secrets),
+            projects: same_pointers(&old.projects, &new.projects),
+            extensions: same_pointers(&old.extensions, &new.extensions),
             clusters: old.clusters == new.clusters,
         }
     }
 }
 
 /// Whether two maps hold the same pointers under the same keys.
-pub(super) fn pointers<K: Ord, V>(old: &BTreeMap<K, Arc<V>>, new: &BTreeMap<K, Arc<V>>) -> bool {
+pub(super) fn same_pointers<K: Ord, V>(old: &BTreeMap<K, Arc<V>>, new: &BTreeMap<K, Arc<V>>) -> bool {
     let mut pairs = old.iter().zip(new);
     old.len() == new.len() && pairs.all(|((a, old), (b, new))| a == b && Arc::ptr_eq(old, new))
 }

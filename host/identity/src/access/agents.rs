@@ -19,7 +19,7 @@ use super::{AccessDenyReason, AccessGrant};
 use tollgate_config::{UserClaimMapping, UserLookupKey};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
-use tollgate_core::claims::{EMAIL, email_may_count};
+use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::session::SessionId;
 use tollgate_core::user::{AccessAs, Identity, Membership, User};
@@ -37,7 +37,7 @@ static NEXT_GENERATION: AtomicU64 = AtomicU64::new(0);
 /// The agents by number, with the user directory. Immutable.
 #[derive(Debug)]
 pub struct Agents {
-    number: u64,
+    generation: u64,
     agents: BTreeMap<AgentId, AgentEntry>,
     people: Arc<UserDirectory>,
     findings: Vec<Diagnostic>,
@@ -47,7 +47,7 @@ pub struct Agents {
 struct AgentEntry {
     agent: Arc<Agent>,
     /// The last good `user_access`, which the next state may need.
-    good: Option<Arc<UserAccess>>,
+    last_good: Option<Arc<UserAccess>>,
     configuration: ConfigurationStatus,
     shared: SharingState,
 }
@@ -66,7 +66,7 @@ pub enum ConfigurationStatus {
 enum SharingState {
     Closed(&'static str),
     Open {
-        share_as: AccessMode,
+        access_mode: AccessMode,
         lists: ListedNamespaces,
     },
 }
@@ -75,7 +75,7 @@ enum SharingState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AgentShare {
     /// The identity the cluster sees.
-    pub share_as: AccessMode,
+    pub access_mode: AccessMode,
     /// Listed projects in which they are at least a developer.
     pub projects: Vec<Membership>,
     /// Listed groups in which they are at least a developer.
@@ -107,7 +107,7 @@ impl Agents {
     /// once.
     pub fn build(resources: &Resources, previous: Option<&Self>) -> Arc<Self> {
         let mut made = Self {
-            number: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
+            generation: NEXT_GENERATION.fetch_add(1, Ordering::Relaxed),
             agents: BTreeMap::new(),
             people: Arc::clone(&resources.people),
             findings: Vec::new(),
@@ -137,15 +137,15 @@ impl Agents {
             cluster,
         } = binding;
         let name = object.name.as_str();
-        let good = match &object.sharing {
+        let last_good = match &object.sharing {
             Sharing::Nobody => None,
             Sharing::People(access) => Some(Arc::clone(access)),
             Sharing::Broken => before
                 .filter(|entry| entry.agent.id == id)
-                .and_then(|entry| entry.good.clone()),
+                .and_then(|entry| entry.last_good.clone()),
         };
         if object.sharing == Sharing::Broken {
-            let follows = match good {
+            let follows = match last_good {
                 Some(_) => "its last good configuration stays in force",
                 None => "it is closed",
             };
@@ -153,9 +153,9 @@ impl Agents {
             self.findings
                 .push(Diagnostic::warning(object.location.clone(), message));
         }
-        let shared = match (&good, &object.sharing) {
+        let shared = match (&last_good, &object.sharing) {
             (Some(access), _) => SharingState::Open {
-                share_as: access.share_as,
+                access_mode: access.access_mode,
                 lists: ListedNamespaces::resolve(access, (name, &self.people), &mut self.findings),
             },
             (None, Sharing::Broken) => SharingState::Closed(BROKEN),
@@ -173,7 +173,7 @@ impl Agents {
         };
         let entry = AgentEntry {
             agent,
-            good,
+            last_good,
             configuration,
             shared,
         };
@@ -220,9 +220,9 @@ impl Agents {
         let Some(person) = person else { return Vec::new() };
         let shared = self.agents.values().filter(|entry| match &entry.shared {
             SharingState::Closed(_) => false,
-            SharingState::Open { share_as, lists } => match share_as {
+            SharingState::Open { access_mode, lists } => match access_mode {
                 AccessMode::Agent | AccessMode::User | AccessMode::Mapped(MappedAuthorization::Membership) => {
-                    lists.has(person.user.id)
+                    lists.has_member(person.user.id)
                 }
                 AccessMode::Mapped(MappedAuthorization::Claim) => false,
             },
@@ -233,13 +233,13 @@ impl Agents {
     /// Returns how an agent is shared with a person; `None` if it is not. Unlike
     /// [`Agents::shared_with`], this ignores whether the person is blocked.
     pub fn share(&self, id: AgentId, user_id: i64) -> Option<AgentShare> {
-        let SharingState::Open { share_as, lists } = &self.agents.get(&id)?.shared else {
+        let SharingState::Open { access_mode, lists } = &self.agents.get(&id)?.shared else {
             return None;
         };
-        let (projects, groups) = lists.of(user_id);
+        let (projects, groups) = lists.memberships_of(user_id);
         let member = !projects.is_empty() || !groups.is_empty();
         member.then_some(AgentShare {
-            share_as: *share_as,
+            access_mode: *access_mode,
             projects,
             groups,
         })
@@ -257,7 +257,7 @@ impl Agents {
 
     /// Returns a person by name, compared byte for byte, including blocked ones.
     pub fn user_named(&self, username: &str) -> Option<&Person> {
-        self.people.person_named(username)
+        self.people.person_by_username(username)
     }
 
     /// Returns the person an issuer's claims stand for, found by the first of the issuer's links
@@ -270,7 +270,7 @@ impl Agents {
         links.find_map(|link| {
             let claim = claims.get(&link.claim)?;
             // SECURITY: anyone who can sign up may enter somebody else's address.
-            if link.claim == EMAIL && !email_may_count(claims) {
+            if link.claim == EMAIL && !is_email_usable(claims) {
                 return None;
             }
             match link.key {
@@ -285,14 +285,14 @@ impl Agents {
     }
 
     /// Tells one value from another within the process.
-    pub(super) fn number(&self) -> u64 {
-        self.number
+    pub(super) fn generation(&self) -> u64 {
+        self.generation
     }
 
     /// Whether the issuer's agent claim alone grants this agent.
     pub(super) fn is_granted_by_claim(&self, id: AgentId) -> bool {
         let open = self.agents.get(&id).map(|entry| &entry.shared);
-        matches!(open, Some(SharingState::Open { share_as, .. }) if *share_as == AccessMode::Mapped(MappedAuthorization::Claim))
+        matches!(open, Some(SharingState::Open { access_mode, .. }) if *access_mode == AccessMode::Mapped(MappedAuthorization::Claim))
     }
 
     /// Decides what access an agent gives a claimant, who need not be in the directory.
@@ -302,20 +302,20 @@ impl Agents {
             return Err(AccessDenyReason::Blocked);
         }
         let entry = self.agents.get(&id).ok_or(AccessDenyReason::UnknownAgent)?;
-        let (share_as, lists) = match &entry.shared {
+        let (access_mode, lists) = match &entry.shared {
             SharingState::Closed(why) => return Err(AccessDenyReason::NotShared(why)),
-            SharingState::Open { share_as, lists } => (*share_as, lists),
+            SharingState::Open { access_mode, lists } => (*access_mode, lists),
         };
         let member = || {
             let person = person.ok_or(AccessDenyReason::UnknownUser)?;
-            let (projects, groups) = lists.of(person.user.id);
+            let (projects, groups) = lists.memberships_of(person.user.id);
             let none = projects.is_empty() && groups.is_empty();
             if none {
                 return Err(AccessDenyReason::NotMember);
             }
             Ok((person.user.clone(), projects, groups))
         };
-        let (user, access_as) = match share_as {
+        let (user, access_as) = match access_mode {
             AccessMode::Agent => (member()?.0, AccessAs::Agent),
             AccessMode::User => {
                 let (user, projects, groups) = member()?;
@@ -326,7 +326,7 @@ impl Agents {
                 let user = match grant {
                     MappedAuthorization::Membership => member()?.0,
                     MappedAuthorization::Claim => {
-                        person.map_or_else(|| stranger(identity), |person| person.user.clone())
+                        person.map_or_else(|| issuer_only_user(identity), |person| person.user.clone())
                     }
                 };
                 (user, AccessAs::Mapped(identity.clone()))
@@ -365,7 +365,7 @@ impl AgentGrant {
 
     /// Completes the access for somebody who was let in as `before`, if agent and person are the
     /// same; their identity in the cluster may differ.
-    pub(super) fn again(self, before: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
+    pub(super) fn reauthorize(self, before: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         if *self.agent != **before.agent() || self.user != *before.user() {
             return None;
         }
@@ -391,7 +391,7 @@ impl AgentEntry {
 }
 
 /// A user whom only the issuer knows.
-pub(super) fn stranger(identity: &Identity) -> User {
+pub(super) fn issuer_only_user(identity: &Identity) -> User {
     User {
         id: 0,
         username: identity.username.clone(),

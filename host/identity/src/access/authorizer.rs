@@ -8,11 +8,11 @@ use std::sync::Arc;
 use secrecy::ExposeSecret as _;
 
 use super::agents::Agents;
-use super::asked::OwnedAccessQuery;
+use super::cache::{AccessCache, AccessResult};
 use super::embedded::Embedded;
-use super::memory::{AccessCache, AccessResult};
+use super::owned_query::OwnedAccessQuery;
 use super::remote::{Remote, SetupError};
-use super::secret::is_no_token;
+use super::secret::is_malformed_token;
 use super::{AccessDenyReason, AccessGrant, AccessKey, CredentialOwner, Error, Question};
 use crate::clock::Clock;
 use crate::sessions::SessionRegistry;
@@ -22,7 +22,7 @@ use crate::store::Store;
 #[derive(Debug)]
 pub struct Authorizer {
     platform: Platform,
-    memory: AccessCache,
+    cache: AccessCache,
     sessions: Arc<SessionRegistry>,
     clock: Clock,
 }
@@ -64,10 +64,10 @@ impl Authorizer {
                 (Platform::Remote(Arc::new(remote)), success)
             }
         };
-        let memory = AccessCache::new(clock.clone(), (success, config.refusal_ttl));
+        let cache = AccessCache::new(clock.clone(), (success, config.refusal_ttl));
         Ok(Self {
             platform,
-            memory: memory.map_err(|_| SetupError::Randomness)?,
+            cache: cache.map_err(|_| SetupError::Randomness)?,
             sessions,
             clock,
         })
@@ -83,46 +83,46 @@ impl Authorizer {
     /// `Unavailable`.
     pub async fn authorize(&self, agents: &Arc<Agents>, question: &Question<'_>) -> AccessResult {
         if let (Platform::Embedded(_), AccessKey::PersonalAccessToken(token)) = (&self.platform, &question.key)
-            && is_no_token(token.expose_secret())
+            && is_malformed_token(token.expose_secret())
         {
             // The answer is that for any unknown token, but neither the store nor the memory is
             // used for it.
             return Err(AccessDenyReason::UnknownKey.into());
         }
         // INVARIANT: no remembered answer lets anybody in while revocations are unknown.
-        if self.sessions.is_cut_off() {
+        if self.sessions.is_store_unavailable() {
             return Err(Error::Unavailable {
                 detail: "the store is unavailable".to_owned(),
             });
         }
         let key = match &self.platform {
-            Platform::Embedded(_) => self.memory.key(question, &[&agents.number().to_le_bytes()]),
+            Platform::Embedded(_) => self.cache.key(question, &[&agents.generation().to_le_bytes()]),
             // The key includes the agent's state, so that a reload counts at once.
             Platform::Remote(_) => match agents.agent(question.agent) {
                 Some(agent) => {
                     let project = agent.config_project.to_le_bytes();
                     let by_claim = [u8::from(agents.is_granted_by_claim(agent.id))];
                     let world: [&[u8]; 4] = [agent.name.as_bytes(), agent.cluster.as_bytes(), &project, &by_claim];
-                    self.memory.key(question, &world)
+                    self.cache.key(question, &world)
                 }
-                None => self.memory.key(question, &[]),
+                None => self.cache.key(question, &[]),
             },
         };
         let ask = || {
-            let (platform, agents, asked) = (
+            let (platform, agents, owned_query) = (
                 self.platform.clone(),
                 Arc::clone(agents),
                 OwnedAccessQuery::from(question),
             );
             async move {
                 let access = match &platform {
-                    Platform::Embedded(embedded) => embedded.judge(&agents, &asked).await,
-                    Platform::Remote(remote) => remote.judge(&agents, &asked).await,
+                    Platform::Embedded(embedded) => embedded.evaluate(&agents, &owned_query).await,
+                    Platform::Remote(remote) => remote.evaluate(&agents, &owned_query).await,
                 };
                 access.map(Arc::new)
             }
         };
-        let access = self.memory.answer(key, ask).await?;
+        let access = self.cache.answer(key, ask).await?;
         // INVARIANT: this is checked on every request, so that no remembered answer outlives a
         // revocation.
         let refusal = if self.sessions.is_revoked(access.session()) {
@@ -143,21 +143,21 @@ impl Authorizer {
     ///
     /// For access a remote platform gave, this only checks that the agent is unchanged: the
     /// platform is asked again when its answer ends.
-    pub fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
+    pub fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         match &self.platform {
-            Platform::Embedded(embedded) => embedded.again(agents, access),
-            Platform::Remote(remote) => remote.again(agents, access),
+            Platform::Embedded(embedded) => embedded.reauthorize(agents, access),
+            Platform::Remote(remote) => remote.reauthorize(agents, access),
         }
     }
 
     /// Whether the gateway is its own platform.
     pub fn is_embedded(&self) -> bool {
-        !self.takes_ci_tokens()
+        !self.supports_ci_tokens()
     }
 
     /// Whether the platform knows tokens of CI jobs. If not, they are an unknown kind of
     /// credential.
-    pub fn takes_ci_tokens(&self) -> bool {
+    pub fn supports_ci_tokens(&self) -> bool {
         match self.platform {
             Platform::Embedded(_) => false,
             Platform::Remote(_) => true,

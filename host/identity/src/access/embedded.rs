@@ -13,8 +13,8 @@ use aws_lc_rs::constant_time::verify_slices_are_equal;
 use jiff::Timestamp;
 use secrecy::SecretString;
 
-use super::agents::{Agents, CredentialSubject, stranger};
-use super::asked::{OwnedAccessKey, OwnedAccessQuery};
+use super::agents::{Agents, CredentialSubject, issuer_only_user};
+use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
 use super::{AccessDenyReason, AccessGrant, CredentialOwner, Error, IdToken, LinkedClaims};
 use crate::clock::Clock;
 use crate::store::{SecretHash, Store, Token};
@@ -55,13 +55,13 @@ impl Embedded {
     }
 
     /// Answers one question.
-    pub(super) async fn judge(&self, agents: &Agents, asked: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
-        match &asked.key {
-            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, asked.agent, secret).await,
+    pub(super) async fn evaluate(&self, agents: &Agents, owned_query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+        match &owned_query.key {
+            OwnedAccessKey::PersonalAccessToken(secret) => self.token(agents, owned_query.agent, secret).await,
             OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
-                self.cookie(agents, asked.agent, (cookie, csrf_token)).await
+                self.cookie(agents, owned_query.agent, (cookie, csrf_token)).await
             }
-            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, asked.agent, token),
+            OwnedAccessKey::OidcIdToken(token) => self.id_token(agents, owned_query.agent, token),
             // Only a platform that runs jobs knows them.
             OwnedAccessKey::CiJobToken(_) => Err(AccessDenyReason::UnknownKey.into()),
         }
@@ -78,7 +78,7 @@ impl Embedded {
             revoked_at: token.revoked_at,
             expires_at: token.expires_at,
         };
-        let access = self.enter((agents, agent), found, || {
+        let access = self.grant_to_owner((agents, agent), found, || {
             if token.scopes != [SCOPE] {
                 return Err(AccessDenyReason::Scope);
             }
@@ -93,7 +93,7 @@ impl Embedded {
             }
             Ok(())
         })?;
-        self.note_use(&token);
+        self.record_use(&token);
         Ok(access)
     }
 
@@ -113,7 +113,7 @@ impl Embedded {
             revoked_at: session.revoked_at,
             expires_at: session.expires_at,
         };
-        self.enter((agents, agent), found, || {
+        self.grant_to_owner((agents, agent), found, || {
             // SECURITY: hashes are compared, in constant time, so that the time reveals nothing
             // of the token.
             let presented = SecretHash::of(csrf_token);
@@ -125,7 +125,7 @@ impl Embedded {
     /// Gives access to the holder of a credential of the store.
     ///
     /// - `more`: further checks for this kind of credential.
-    fn enter(
+    fn grant_to_owner(
         &self,
         (agents, agent): (&Agents, AgentId),
         found: StoredCredential,
@@ -163,7 +163,7 @@ impl Embedded {
         });
         let session = token.session.clone();
         let user = claimant.person.map(|person| person.user.clone());
-        let user = user.or_else(|| claimant.mapped.map(stranger));
+        let user = user.or_else(|| claimant.mapped.map(issuer_only_user));
         match (judged, user) {
             (Ok(granted), _) => {
                 let access = granted.access(session, token.expires_at);
@@ -191,7 +191,7 @@ impl Embedded {
     /// Returns the access that agents and people now give to somebody who was let in before;
     /// `None` if agent or person is no longer the same. Does not check whether the credential was
     /// revoked or has expired.
-    pub(super) fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
+    pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let person = match (access.access_type(), &access.linked) {
             (AccessType::PersonalAccessToken | AccessType::SessionCookie, _) => Some(agents.user(access.user().id)?),
             (AccessType::OidcIdToken, Some(linked)) => agents.user_of(&self.links, &linked.issuer, &linked.claims),
@@ -202,7 +202,7 @@ impl Embedded {
             AccessAs::Agent | AccessAs::User { .. } | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => None,
         };
         let granted = agents.grant(access.agent().id, CredentialSubject { person, mapped });
-        granted.ok()?.again(access)
+        granted.ok()?.reauthorize(access)
     }
 
     fn check(&self, revoked_at: Option<Timestamp>, expires_at: Timestamp) -> Result<(), AccessDenyReason> {
@@ -216,7 +216,7 @@ impl Embedded {
     }
 
     /// Records that a token was used, without delaying the request.
-    fn note_use(&self, token: &Token) {
+    fn record_use(&self, token: &Token) {
         let now = self.clock.now();
         let lately = token.last_used_at.is_some_and(|last| {
             let since = Duration::try_from(now.duration_since(last)).unwrap_or_default();
@@ -227,7 +227,7 @@ impl Embedded {
         }
         let (store, id) = (Arc::clone(&self.store), token.id);
         tokio::spawn(async move {
-            if let Err(error) = store.used_token(id, now).await {
+            if let Err(error) = store.record_token_use(id, now).await {
                 tracing::warn!(%error, token = %id, "the last use of a token could not be written");
             }
         });

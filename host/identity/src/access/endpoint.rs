@@ -94,7 +94,7 @@ impl PlatformEndpoint {
         F: Future<Output = Result<Arc<IdToken>, Error>>,
     {
         // SECURITY: this check comes first, so that nobody else learns of credentials.
-        if !field.is_some_and(|proof| self.secret.is_proof(proof, self.clock.seconds())) {
+        if !field.is_some_and(|proof| self.secret.is_valid_token(proof, self.clock.unix_seconds())) {
             return message(
                 StatusCode::UNAUTHORIZED,
                 "the gateway's own token is missing or not valid",

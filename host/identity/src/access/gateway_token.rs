@@ -107,7 +107,7 @@ impl SharedSecret {
     /// Whether a gateway that has the secret made the token.
     ///
     /// - `now`: seconds since 1970.
-    pub(super) fn is_proof(&self, token: &HeaderValue, now: i64) -> bool {
+    pub(super) fn is_valid_token(&self, token: &HeaderValue, now: i64) -> bool {
         let mut rules = Validation::new(Algorithm::HS256);
         // Times are checked below, by our own clock.
         rules.validate_exp = false;

@@ -59,13 +59,13 @@ impl ListedNamespaces {
     }
 
     /// Projects and groups in which a person is at least a developer.
-    pub(super) fn of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
+    pub(super) fn memberships_of(&self, user: i64) -> (Vec<Membership>, Vec<Membership>) {
         let of = |listed: &[ListedNamespace]| listed.iter().filter_map(|listed| listed.membership(user)).collect();
         (of(&self.projects), of(&self.groups))
     }
 
     /// Whether a person is at least a developer in any of them.
-    pub(super) fn has(&self, user: i64) -> bool {
+    pub(super) fn has_member(&self, user: i64) -> bool {
         let mut all = self.projects.iter().chain(&self.groups);
         all.any(|listed| listed.effective(user).is_some())
     }
@@ -73,7 +73,7 @@ impl ListedNamespaces {
 
 impl ListedNamespace {
     fn new(space: &GitLabNamespace, people: &UserDirectory) -> Self {
-        let above = people.groups_above(&space.path);
+        let above = people.ancestor_groups(&space.path);
         let members = std::iter::once(space).chain(above);
         Self {
             id: space.id,
@@ -93,13 +93,13 @@ impl ListedNamespace {
         Some(Membership {
             id: self.id,
             path: self.path.as_ref().to_owned(),
-            roles: emitted(effective),
+            roles: reported_roles(effective),
         })
     }
 }
 
 /// The roles reported for an effective role: from reporter up to it.
-fn emitted(effective: Role) -> Vec<Role> {
+fn reported_roles(effective: Role) -> Vec<Role> {
     let told = |role: &Role| (Role::Reporter..=effective).contains(role);
     Role::ALL.into_iter().filter(told).collect()
 }

@@ -21,9 +21,9 @@ use url::Url;
 use zeroize::Zeroizing;
 
 use super::agents::Agents;
-use super::asked::{OwnedAccessKey, OwnedAccessQuery};
 use super::embedded::Embedded;
 use super::gateway_token::{self, SharedSecret};
+use super::owned_query::{OwnedAccessKey, OwnedAccessQuery};
 use super::{AccessDenyReason, AccessGrant, Error, IdToken};
 use crate::clock::Clock;
 use tollgate_core::access::AccessFacts;
@@ -75,7 +75,7 @@ pub(super) struct Remote {
     job_url: Url,
     secret: SharedSecret,
     /// For access that the issuer alone grants; no platform is asked.
-    own: Embedded,
+    embedded: Embedded,
     clock: Clock,
     /// How long an answer counts for open exchanges.
     stream_lifetime: Duration,
@@ -89,15 +89,15 @@ impl Remote {
     pub(super) fn new(
         (base, authority): (&Url, Option<&str>),
         secret: &Path,
-        own: Embedded,
+        embedded: Embedded,
         (clock, stream_lifetime): (Clock, Duration),
     ) -> Result<Self, SetupError> {
         Ok(Self {
             http: client(authority)?,
-            person_url: below(base, &["internal", "kubernetes", "authorize_proxy_user"])?,
-            job_url: below(base, &["job", "allowed_agents"])?,
+            person_url: api_url(base, &["internal", "kubernetes", "authorize_proxy_user"])?,
+            job_url: api_url(base, &["job", "allowed_agents"])?,
             secret: SharedSecret::read(secret)?,
-            own,
+            embedded,
             clock,
             stream_lifetime,
         })
@@ -111,24 +111,27 @@ impl Remote {
     /// The platform reports neither when a credential expires nor revocations. Access by its
     /// answer, and everything open by it, therefore ends after `stream_lifetime`; whoever
     /// continues asks again.
-    pub(super) async fn judge(&self, agents: &Agents, asked: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
-        let access = match &asked.key {
+    pub(super) async fn evaluate(&self, agents: &Agents, owned_query: &OwnedAccessQuery) -> Result<AccessGrant, Error> {
+        let access = match &owned_query.key {
             OwnedAccessKey::PersonalAccessToken(token) => {
                 let person = PersonCredential::new(AccessType::PersonalAccessToken, token, None);
-                self.person(agents, asked.agent, person).await
+                self.person(agents, owned_query.agent, person).await
             }
             OwnedAccessKey::SessionCookie { cookie, csrf_token } => {
                 let person = PersonCredential::new(AccessType::SessionCookie, cookie, Some(csrf_token));
-                self.person(agents, asked.agent, person).await
+                self.person(agents, owned_query.agent, person).await
             }
-            OwnedAccessKey::OidcIdToken(token) if token.agent != asked.agent => {
+            OwnedAccessKey::OidcIdToken(token) if token.agent != owned_query.agent => {
                 Err(AccessDenyReason::OtherAgent.into())
             }
-            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(asked.agent) => {
-                return self.own.judge(agents, asked).await;
+            OwnedAccessKey::OidcIdToken(_) if agents.is_granted_by_claim(owned_query.agent) => {
+                return self.embedded.evaluate(agents, owned_query).await;
             }
-            OwnedAccessKey::OidcIdToken(token) => self.person(agents, asked.agent, PersonCredential::of(token)).await,
-            OwnedAccessKey::CiJobToken(token) => self.job(agents, asked.agent, token).await,
+            OwnedAccessKey::OidcIdToken(token) => {
+                self.person(agents, owned_query.agent, PersonCredential::of(token))
+                    .await
+            }
+            OwnedAccessKey::CiJobToken(token) => self.job(agents, owned_query.agent, token).await,
         }?;
         let latest = self.clock.now().checked_add(self.stream_lifetime);
         let latest = latest.unwrap_or(Timestamp::MAX);
@@ -138,14 +141,14 @@ impl Remote {
         })
     }
 
-    /// As [`Embedded::again`]. For access the platform gave, checks that the agent still has the
+    /// As [`Embedded::reauthorize`]. For access the platform gave, checks that the agent still has the
     /// same name and cluster.
-    pub(super) fn again(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
+    pub(super) fn reauthorize(&self, agents: &Agents, access: &Arc<AccessGrant>) -> Option<Arc<AccessGrant>> {
         let by_claim = access.linked.is_some();
         let is_by_claim =
             access.access_type() == AccessType::OidcIdToken && agents.is_granted_by_claim(access.agent().id);
         match (by_claim, is_by_claim) {
-            (true, true) => self.own.again(agents, access),
+            (true, true) => self.embedded.reauthorize(agents, access),
             (false, false) => {
                 let agent = agents.agent(access.agent().id)?;
                 let same = agent.name == access.agent().name && agent.cluster == access.agent().cluster;
@@ -164,7 +167,7 @@ impl Remote {
         };
         let body = serde_json::to_vec(&question).map(Zeroizing::new);
         let body = body.map_err(|_| unavailable("the question cannot be written as JSON"))?;
-        let proof = self.secret.token(self.clock.seconds());
+        let proof = self.secret.token(self.clock.unix_seconds());
         let proof = proof.ok_or_else(|| unavailable("no token for the platform can be signed"))?;
         let request = self.http.post(self.person_url.clone());
         let request = request
@@ -179,7 +182,7 @@ impl Remote {
             StatusCode::BAD_REQUEST | StatusCode::FORBIDDEN | StatusCode::NOT_FOUND => {
                 return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
-            StatusCode::UNAUTHORIZED if is_about_the_key(&body) => {
+            StatusCode::UNAUTHORIZED if is_invalid_access_key(&body) => {
                 return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
             StatusCode::UNAUTHORIZED => {
@@ -187,7 +190,7 @@ impl Remote {
                     "the platform does not believe this gateway: `authorizer.remote.secretFile` is not its secret",
                 ));
             }
-            other => return Err(answered(other)),
+            other => return Err(unexpected_status(other)),
         }
         let agent = agents.agent(id);
         let access = person::read(&body, (agents, id), person)?;
@@ -207,13 +210,13 @@ impl Remote {
             StatusCode::BAD_REQUEST | StatusCode::UNAUTHORIZED | StatusCode::NOT_FOUND => {
                 return Err(AccessDenyReason::Platform(status.as_u16()).into());
             }
-            other => return Err(answered(other)),
+            other => return Err(unexpected_status(other)),
         }
         let granted = job::read(&body, id)?;
         let agent = agents.agent(id).ok_or(AccessDenyReason::UnknownAgent)?;
         Ok(AccessGrant {
             facts: AccessFacts {
-                agent: as_told(agent, granted.config_project),
+                agent: with_reported_project(agent, granted.config_project),
                 user: granted.user,
                 access_as: granted.access_as,
                 session: session(AccessType::CiJobToken, token),
@@ -323,7 +326,7 @@ fn session(access_type: AccessType, credential: &SecretString) -> SessionId {
 }
 
 /// Our agent, with the project the platform reports.
-fn as_told(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
+fn with_reported_project(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     if agent.config_project == config_project {
         return Arc::clone(agent);
     }
@@ -333,11 +336,11 @@ fn as_told(agent: &Arc<Agent>, config_project: i64) -> Arc<Agent> {
     })
 }
 
-pub(super) fn is_about_the_key(body: &[u8]) -> bool {
+pub(super) fn is_invalid_access_key(body: &[u8]) -> bool {
     memchr::memmem::find(body, INVALID_KEY.as_bytes()).is_some()
 }
 
-fn below(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
+fn api_url(base: &Url, path: &[&str]) -> Result<Url, SetupError> {
     let mut url = base.clone();
     url.path_segments_mut()
         .map_err(|()| SetupError::Url(base.to_string()))?
@@ -365,7 +368,7 @@ fn client(authority: Option<&str>) -> Result<Client, SetupError> {
     builder.build().map_err(|error| unusable(with_causes(&error)))
 }
 
-fn answered(status: StatusCode) -> Error {
+fn unexpected_status(status: StatusCode) -> Error {
     unavailable(&format!("the platform answered {}", status.as_u16()))
 }
 

@@ -39,7 +39,7 @@ pub fn is_token(text: &str) -> bool {
 
 /// Whether a text has the prefix of tokens but cannot be one. Imported tokens have other
 /// prefixes.
-pub(super) fn is_no_token(text: &str) -> bool {
+pub(super) fn is_malformed_token(text: &str) -> bool {
     text.starts_with(TOKEN_PREFIX) && !is_token(text)
 }
 

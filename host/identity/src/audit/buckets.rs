@@ -37,7 +37,7 @@ pub(super) struct AggregationKey {
 pub(super) struct KeyLimits {
     pub(super) all: usize,
     /// For one owner.
-    pub(super) each: usize,
+    pub(super) per_owner: usize,
 }
 
 /// The most keys are open already.
@@ -58,7 +58,7 @@ struct Bucket {
     /// The event in its current state.
     event: AuditEvent,
     /// The count that was given out last.
-    given: u64,
+    emitted_count: u64,
     ends: Timestamp,
     opened: Arc<OnceCell<()>>,
 }
@@ -67,7 +67,7 @@ struct Bucket {
 struct Shard {
     buckets: HashMap<AggregationKey, Bucket>,
     /// Open keys of each owner.
-    held: HashMap<String, usize>,
+    open_keys: HashMap<String, usize>,
     /// Buckets that ended, with counts that were not given out.
     ended: Vec<AuditEvent>,
 }
@@ -78,18 +78,18 @@ pub(super) struct Buckets {
     shards: [Mutex<Shard>; SHARDS],
     hasher: RandomState,
     open: AtomicUsize,
-    most: KeyLimits,
+    limits: KeyLimits,
     length: Duration,
 }
 
 impl Buckets {
     /// - `length`: how long entries are counted together, from the first one on.
-    pub(super) fn new(length: Duration, most: KeyLimits) -> Self {
+    pub(super) fn new(length: Duration, limits: KeyLimits) -> Self {
         Self {
             shards: Default::default(),
             hasher: RandomState::new(),
             open: AtomicUsize::new(0),
-            most,
+            limits,
             length,
         }
     }
@@ -103,24 +103,28 @@ impl Buckets {
     ) -> Result<BucketEntry, TooManyKeys> {
         {
             let shard = self.shard(&key.owner);
-            let held = shard.held.get(&key.owner).copied().unwrap_or_default();
-            let is_full = held >= self.most.each || self.open.load(Ordering::Relaxed) >= self.most.all;
+            let open_keys = shard.open_keys.get(&key.owner).copied().unwrap_or_default();
+            let is_full = open_keys >= self.limits.per_owner || self.open.load(Ordering::Relaxed) >= self.limits.all;
             if is_full && !shard.buckets.contains_key(&key) {
                 return Err(TooManyKeys);
             }
         }
-        Ok(self.count_always(key, now, first))
+        Ok(self.count_unlimited(key, now, first))
     }
 
     /// As [`Buckets::count`] without a limit, for keys of which there are few.
-    pub(super) fn count_always(
+    pub(super) fn count_unlimited(
         &self,
         key: AggregationKey,
         now: Timestamp,
         first: impl FnOnce() -> AuditEvent,
     ) -> BucketEntry {
         let mut shard = self.shard(&key.owner);
-        let Shard { buckets, held, ended } = &mut *shard;
+        let Shard {
+            buckets,
+            open_keys,
+            ended,
+        } = &mut *shard;
         if let Some(bucket) = buckets.get_mut(&key) {
             // A bucket that is not in the store yet takes every entry.
             if !bucket.is_over(now, self.length) || !bucket.opened.initialized() {
@@ -129,20 +133,20 @@ impl Buckets {
                 return bucket.ticket(key);
             }
             if let Some(bucket) = buckets.remove(&key) {
-                self.closed(held, &key.owner);
-                ended.extend((bucket.event.count > bucket.given).then_some(bucket.event));
+                self.closed(open_keys, &key.owner);
+                ended.extend((bucket.event.count > bucket.emitted_count).then_some(bucket.event));
             }
         }
         let bucket = Bucket {
             event: first(),
-            given: 0,
+            emitted_count: 0,
             ends: now.checked_add(self.length).unwrap_or(Timestamp::MAX),
             opened: Arc::default(),
         };
         let ticket = bucket.ticket(key.clone());
-        match held.get_mut(&key.owner) {
-            Some(held) => *held = held.saturating_add(1),
-            None => drop(held.insert(key.owner.clone(), 1)),
+        match open_keys.get_mut(&key.owner) {
+            Some(open_keys) => *open_keys = open_keys.saturating_add(1),
+            None => drop(open_keys.insert(key.owner.clone(), 1)),
         }
         buckets.insert(key, bucket);
         self.open.fetch_add(1, Ordering::Relaxed);
@@ -150,12 +154,12 @@ impl Buckets {
     }
 
     /// Counts one bucket less as open.
-    fn closed(&self, held: &mut HashMap<String, usize>, owner: &str) {
+    fn closed(&self, open_keys: &mut HashMap<String, usize>, owner: &str) {
         self.open.fetch_sub(1, Ordering::Relaxed);
-        if let Some(left) = held.get_mut(owner) {
+        if let Some(left) = open_keys.get_mut(owner) {
             *left = left.saturating_sub(1);
             if *left == 0 {
-                held.remove(owner);
+                open_keys.remove(owner);
             }
         }
     }
@@ -165,25 +169,25 @@ impl Buckets {
         let mut shard = self.shard(&ticket.key.owner);
         let bucket = shard.buckets.get_mut(&ticket.key);
         let bucket = bucket.filter(|bucket| bucket.event.id == ticket.id)?;
-        bucket.given = bucket.event.count;
+        bucket.emitted_count = bucket.event.count;
         Some(bucket.event.clone())
     }
 
     /// Takes an entry back, because the store did not take the bucket's row.
-    pub(super) fn take_back(&self, ticket: &BucketEntry) {
+    pub(super) fn undo_count(&self, ticket: &BucketEntry) {
         let mut shard = self.shard(&ticket.key.owner);
-        let Shard { buckets, held, .. } = &mut *shard;
+        let Shard { buckets, open_keys, .. } = &mut *shard;
         let bucket = buckets.get_mut(&ticket.key);
         let Some(bucket) = bucket.filter(|bucket| bucket.event.id == ticket.id) else {
             return;
         };
         bucket.event.count = bucket.event.count.saturating_sub(1);
         if !bucket.opened.initialized() {
-            bucket.given = 0;
+            bucket.emitted_count = 0;
         }
         if bucket.event.count == 0 {
             buckets.remove(&ticket.key);
-            self.closed(held, &ticket.key.owner);
+            self.closed(open_keys, &ticket.key.owner);
         }
     }
 
@@ -192,7 +196,11 @@ impl Buckets {
         let mut events = Vec::new();
         for shard in &self.shards {
             let mut shard = lock(shard);
-            let Shard { buckets, held, ended } = &mut *shard;
+            let Shard {
+                buckets,
+                open_keys,
+                ended,
+            } = &mut *shard;
             events.append(ended);
             buckets.retain(|key, bucket| {
                 let is_over = bucket.is_over(now, self.length);
@@ -204,14 +212,14 @@ impl Buckets {
                     }
                     // The callers who waited went away, perhaps before the store had the row, and
                     // no others will come.
-                    bucket.given = 0;
+                    bucket.emitted_count = 0;
                 }
-                if bucket.event.count > bucket.given {
-                    bucket.given = bucket.event.count;
+                if bucket.event.count > bucket.emitted_count {
+                    bucket.emitted_count = bucket.event.count;
                     events.push(bucket.event.clone());
                 }
                 if is_over {
-                    self.closed(held, &key.owner);
+                    self.closed(open_keys, &key.owner);
                 }
                 !is_over
             });

@@ -35,9 +35,9 @@ pub(super) enum Counting {
 }
 
 /// How often an entry is written, by its kind.
-pub(super) fn counting(entry: &AccessEntry<'_>) -> Counting {
+pub(super) fn aggregation(entry: &AccessEntry<'_>) -> Counting {
     match (&entry.holder, entry.outcome, entry.attributes) {
-        (None, _, _) => Counting::UnknownCaller(stranger_key(entry)),
+        (None, _, _) => Counting::UnknownCaller(unknown_caller_key(entry)),
         (Some(holder), AccessOutcome::Denied, _) => Counting::Refusal(refusal_key(holder, entry.reason)),
         (Some(holder), AccessOutcome::Allowed, Some(attributes)) if is_read(attributes) => {
             Counting::Read(read_key(holder, entry, attributes))
@@ -62,13 +62,13 @@ fn read_key(holder: &SessionHolder<'_>, entry: &AccessEntry<'_>, attributes: &At
     let mut what = String::with_capacity(192);
     // Writing to a string cannot fail.
     let _written = write!(what, "{}@{}", holder.user.id, holder.agent);
-    piece(&mut what, entry.impersonated);
-    piece(&mut what, Some(&attributes.verb));
-    piece(&mut what, Some(&attributes.api_group));
-    piece(&mut what, attributes.resource.as_deref());
-    piece(&mut what, attributes.subresource.as_deref());
-    piece(&mut what, attributes.namespace.as_deref());
-    piece(&mut what, Some(entry.reason));
+    push_component(&mut what, entry.impersonated);
+    push_component(&mut what, Some(&attributes.verb));
+    push_component(&mut what, Some(&attributes.api_group));
+    push_component(&mut what, attributes.resource.as_deref());
+    push_component(&mut what, attributes.subresource.as_deref());
+    push_component(&mut what, attributes.namespace.as_deref());
+    push_component(&mut what, Some(entry.reason));
     AggregationKey {
         owner: holder.session.to_string(),
         what,
@@ -83,7 +83,7 @@ fn refusal_key(holder: &SessionHolder<'_>, reason: &str) -> AggregationKey {
 }
 
 /// The agent is not part of the key, since unknown callers may name any.
-fn stranger_key(entry: &AccessEntry<'_>) -> AggregationKey {
+fn unknown_caller_key(entry: &AccessEntry<'_>) -> AggregationKey {
     AggregationKey {
         owner: entry.client.to_canonical().to_string(),
         what: format!("{:?} {}", entry.outcome, entry.reason),
@@ -92,8 +92,8 @@ fn stranger_key(entry: &AccessEntry<'_>) -> AggregationKey {
 
 /// The key of entries beyond those counted separately: one for each session and agent it may use,
 /// each session and reason of a refusal, or each reason unknown callers are refused for.
-pub(super) fn rest_key(entry: &AccessEntry<'_>) -> AggregationKey {
-    let agent = rest_agent(entry).map_or(0, AgentId::get);
+pub(super) fn overflow_key(entry: &AccessEntry<'_>) -> AggregationKey {
+    let agent = overflow_agent(entry).map_or(0, AgentId::get);
     AggregationKey {
         owner: entry
             .holder
@@ -104,7 +104,7 @@ pub(super) fn rest_key(entry: &AccessEntry<'_>) -> AggregationKey {
 }
 
 /// The agent, if access to it was granted; a refused caller may name any.
-fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
+fn overflow_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
     match entry.outcome {
         AccessOutcome::Allowed => entry.holder.map(|holder| holder.agent),
         AccessOutcome::Denied => None,
@@ -113,7 +113,7 @@ fn rest_agent(entry: &AccessEntry<'_>) -> Option<AgentId> {
 
 /// Appends a piece preceded by its length, so that pieces cannot run together. A long piece is
 /// replaced by a digest, so that keys stay short.
-fn piece(key: &mut String, text: Option<&str>) {
+fn push_component(key: &mut String, text: Option<&str>) {
     let Some(text) = text else {
         key.push('-');
         return;
@@ -128,10 +128,10 @@ fn piece(key: &mut String, text: Option<&str>) {
 
 /// A row of its own.
 pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
-    let mut event = bare(entry, now);
+    let mut event = base_event(entry, now);
     let details = &mut event.details;
     if let Some(attributes) = entry.attributes {
-        put_target(details, &attributes.into());
+        put_attributes(details, &attributes.into());
         if !attributes.resource_request {
             put(details, "path", Some(&attributes.path));
         }
@@ -143,11 +143,11 @@ pub(super) fn alone(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 
 /// The event for the first of the entries that are counted together.
 pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
-    let mut event = bare(entry, now);
+    let mut event = base_event(entry, now);
     match (&entry.holder, entry.outcome) {
         (Some(_), AccessOutcome::Allowed) => {
             if let Some(attributes) = entry.attributes {
-                put_target(&mut event.details, &attributes.into());
+                put_attributes(&mut event.details, &attributes.into());
                 event.details.remove("name");
             }
         }
@@ -161,9 +161,9 @@ pub(super) fn counted(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 }
 
 /// The event for the first of the entries beyond those counted separately.
-pub(super) fn rest(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
-    let mut event = bare(entry, now);
-    event.agent_id = rest_agent(entry);
+pub(super) fn overflow_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+    let mut event = base_event(entry, now);
+    event.agent_id = overflow_agent(entry);
     let kept = ["reason", "audit_id", "enforced"];
     event.details.retain(|key, _| kept.contains(&key.as_str()));
     event.details.insert("counted".to_owned(), Value::Bool(true));
@@ -179,7 +179,7 @@ pub(super) fn rest(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
 }
 
 /// An event with who, from where and why, but not what they request.
-fn bare(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
+fn base_event(entry: &AccessEntry<'_>, now: Timestamp) -> AuditEvent {
     let mut details = Map::new();
     let holder = entry.holder.as_ref();
     let access_type = holder.map(|holder| holder.session.access_type()).or(entry.access_type);
@@ -217,7 +217,7 @@ pub(super) fn closed(closed: &ClosedStream) -> AuditEvent {
         ending,
     } = closed;
     let mut details = Map::new();
-    put_target(&mut details, target);
+    put_attributes(&mut details, target);
     put(&mut details, "reason", Some(ending.as_str()));
     put(&mut details, "kind", Some(kind.as_str()));
     put(&mut details, "access_type", Some(session.access_type().as_str()));
@@ -237,7 +237,7 @@ pub(super) fn closed(closed: &ClosedStream) -> AuditEvent {
     }
 }
 
-fn put_target(details: &mut Map<String, Value>, target: &ResourceAttributes) {
+fn put_attributes(details: &mut Map<String, Value>, target: &ResourceAttributes) {
     let ResourceAttributes {
         verb,
         api_group,

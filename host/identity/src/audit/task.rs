@@ -40,13 +40,13 @@ pub(super) enum Error {
 pub(super) fn spawn(audit: &Arc<Audit>) {
     let (clock, wake) = (audit.clock.clone(), audit.wake.clone());
     tokio::spawn(write(Arc::downgrade(audit), clock.clone(), wake));
-    tokio::spawn(forget(Arc::downgrade(audit), clock));
+    tokio::spawn(run_retention(Arc::downgrade(audit), clock));
 }
 
 async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
     let mut good = true;
     // In running time, when the last flush began that left nothing waiting.
-    let mut written_at = clock.running();
+    let mut written_at = clock.uptime();
     loop {
         if good {
             tokio::select! {
@@ -57,12 +57,12 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
             clock.sleep(FLUSH_INTERVAL).await;
         }
         let Some(audit) = audit.upgrade() else { return };
-        let begun = clock.running();
+        let begun = clock.uptime();
         let written = audit.flush().await;
         if written.is_ok() {
             written_at = begun;
         }
-        let waited = clock.running().saturating_sub(written_at);
+        let waited = clock.uptime().saturating_sub(written_at);
         let is_stuck = written.is_err() && waited >= audit.times.grace;
         audit.is_stuck.store(is_stuck, Ordering::Relaxed);
         match &written {
@@ -79,10 +79,10 @@ async fn write(audit: Weak<Audit>, clock: Clock, wake: Arc<Notify>) {
 /// Removes events that are too old.
 ///
 /// - `ran`: how long this process has run since the last time.
-pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> Result<(), Error> {
-    agree(now, audit.store.time().await?)?;
-    let reached = audit.store.reached_time().await?.unwrap_or(now);
-    let time = credible(now, reached, ran);
+pub(super) async fn apply_retention(audit: &Audit, now: Timestamp, ran: Duration) -> Result<(), Error> {
+    check_clock_skew(now, audit.store.time().await?)?;
+    let reached = audit.store.time_watermark().await?.unwrap_or(now);
+    let time = plausible_time(now, reached, ran);
     if time < now {
         let behind = now.duration_since(time).unsigned_abs();
         tracing::warn!(
@@ -91,14 +91,14 @@ pub(super) async fn forget_old(audit: &Audit, now: Timestamp, ran: Duration) -> 
         );
     }
     let oldest = time.checked_sub(audit.times.keep).unwrap_or(Timestamp::MIN);
-    audit.store.forget_before(oldest, time).await?;
-    Ok(audit.store.reach_time(time.max(reached)).await?)
+    audit.store.delete_expired(oldest, time).await?;
+    Ok(audit.store.advance_time_watermark(time.max(reached)).await?)
 }
 
 /// The time to assume for removals. Removed rows do not come back when a clock that was years
 /// ahead is corrected, so a leap is not believed: the assumed time then advances twice as fast as
 /// the process runs, until it has caught up.
-fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
+fn plausible_time(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
     let near = reached.checked_add(LEAP).unwrap_or(Timestamp::MAX);
     if now <= near {
         return now;
@@ -110,7 +110,7 @@ fn credible(now: Timestamp, reached: Timestamp, ran: Duration) -> Timestamp {
 /// Checks that the clocks agree, so that time may decide what is removed.
 ///
 /// - `theirs`: the database's time, if it has a clock of its own.
-fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
+fn check_clock_skew(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     let apart = theirs.map_or(Duration::ZERO, |theirs| theirs.duration_since(ours).unsigned_abs());
     if apart > APART {
         return Err(Error::ClockSkew { apart });
@@ -118,21 +118,21 @@ fn agree(ours: Timestamp, theirs: Option<Timestamp>) -> Result<(), Error> {
     Ok(())
 }
 
-async fn forget(audit: Weak<Audit>, clock: Clock) {
-    let mut last = clock.running();
+async fn run_retention(audit: Weak<Audit>, clock: Clock) {
+    let mut last = clock.uptime();
     loop {
         // The time that the removal takes counts, too.
-        let begun = clock.running();
+        let begun = clock.uptime();
         let next = begun.saturating_add(RETENTION_INTERVAL);
         {
             let Some(audit) = audit.upgrade() else { return };
-            if let Err(error) = forget_old(&audit, clock.now(), begun.saturating_sub(last)).await {
+            if let Err(error) = apply_retention(&audit, clock.now(), begun.saturating_sub(last)).await {
                 audit.metrics.store_failed("forget");
                 tracing::error!(%error, "what is too old cannot be removed from the store");
             }
         }
         last = begun;
-        clock.sleep(next.saturating_sub(clock.running())).await;
+        clock.sleep(next.saturating_sub(clock.uptime())).await;
     }
 }
 
@@ -145,10 +145,13 @@ mod tests {
         let now = Timestamp::UNIX_EPOCH;
         let (near, far) = (Duration::from_mins(5), Duration::from_mins(6));
         for theirs in [None, Some(now), Some(now + near), Some(now - near)] {
-            assert_eq!(agree(now, theirs), Ok(()));
+            assert_eq!(check_clock_skew(now, theirs), Ok(()));
         }
         for theirs in [now + far, now - far] {
-            assert_eq!(agree(now, Some(theirs)), Err(Error::ClockSkew { apart: far }));
+            assert_eq!(
+                check_clock_skew(now, Some(theirs)),
+                Err(Error::ClockSkew { apart: far })
+            );
         }
     }
 
@@ -165,7 +168,7 @@ mod tests {
             (years, hour, reached + 2 * hour),
             (reached + 30 * hour, 20 * hour, reached + 30 * hour),
         ] {
-            assert_eq!(credible(now, reached, ran), time, "{now} after {ran:?}");
+            assert_eq!(plausible_time(now, reached, ran), time, "{now} after {ran:?}");
         }
     }
 }

@@ -390,7 +390,7 @@ async fn strangers_are_counted_and_never_dropped() {
 
 #[tokio::test]
 async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
-    let most = KeyLimits { all: 3, each: 2 };
+    let most = KeyLimits { all: 3, per_owner: 2 };
     let buckets = Buckets::new(MINUTE, most);
     let world = World::start().await;
     let now = world.clock.now();
@@ -408,14 +408,14 @@ async fn kinds_beyond_what_can_be_told_apart_are_one_row() {
 #[tokio::test]
 async fn one_session_cannot_fill_the_disk_with_reads() {
     let world = World::start().await;
-    for number in 0..READS.each + 30 {
+    for number in 0..READS.per_owner + 30 {
         let mut attributes = pods("list");
         attributes.namespace = Some(format!("{number}-{}", "n".repeat(4_000)));
         world.audit.access(world.entry(&attributes)).await.unwrap();
     }
     world.audit.flush().await.unwrap();
     let rows = world.rows().await;
-    assert_eq!(rows.len(), READS.each + 1);
+    assert_eq!(rows.len(), READS.per_owner + 1);
     let rest = rows.last().unwrap();
     assert_eq!((rest.count, &rest.details["counted"]), (30, &json!(true)));
     assert_eq!(
@@ -524,7 +524,7 @@ async fn a_session_that_names_many_agents_is_counted_too() {
     );
     assert_eq!(
         rows.len(),
-        usize::try_from(REFUSAL_ROWS_PER_SESSION).unwrap() + REFUSALS.each + 1
+        usize::try_from(REFUSAL_ROWS_PER_SESSION).unwrap() + REFUSALS.per_owner + 1
     );
     let rest = rows.last().unwrap();
     assert_eq!((rest.count, rest.agent_id), (50, None));
@@ -697,13 +697,13 @@ async fn streams_that_sessions_end_are_written_once_each() {
     let sessions = SessionRegistry::start(world.store.clone(), (clock, MINUTE), world.metrics.clone())
         .await
         .unwrap();
-    world.audit.listen(&sessions);
+    world.audit.record_closed_streams(&sessions);
     let mut exec = pods("create");
     exec.upgrade = Some("websocket");
     let holder = world.entry(&exec).holder.unwrap();
     let entered = [exec.clone(), pods("watch"), pods("get")].map(|attributes| {
         let what = crate::sessions::NewExchange::new(&attributes, ID, Ipv4Addr::LOCALHOST.into());
-        sessions.enter_as(holder, what).unwrap()
+        sessions.register_as(holder, what).unwrap()
     });
     let about = store::SessionOwner {
         user: world.bob.clone(),
@@ -756,13 +756,15 @@ async fn a_clock_that_is_years_ahead_removes_nothing() {
     let years = now + 3_650 * day;
     // A start, then another one, and what is written meanwhile is believed no more.
     for rows in [1, 2] {
-        task::forget_old(&world.audit, years, Duration::ZERO).await.unwrap();
+        task::apply_retention(&world.audit, years, Duration::ZERO)
+            .await
+            .unwrap();
         assert_eq!(world.rows().await.len(), rows);
         world.store.record(&[event(years)]).await.unwrap();
     }
     // Time that passes does remove.
     let later = now + 40 * day;
-    task::forget_old(&world.audit, later, 40 * day).await.unwrap();
+    task::apply_retention(&world.audit, later, 40 * day).await.unwrap();
     let rows = world.rows().await;
     assert_eq!(rows.len(), 2);
     assert!(rows.iter().all(|row| row.last_at > later), "{rows:?}");

@@ -89,7 +89,7 @@ impl PresentedCredential {
 
 impl std::fmt::Debug for PresentedCredential {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Presented")
+        f.debug_struct("PresentedCredential")
             .field("access_type", &self.access_type())
             .field("agent", &self.agent())
             .finish_non_exhaustive()

@@ -84,7 +84,7 @@ impl Builder<'_> {
             sessions,
             issuers: self.issuers,
             trusted_origins: config.trusted_origins.clone(),
-            anonymous: config.anonymous.then(|| Arc::new(nobody())),
+            anonymous: config.anonymous.then(|| Arc::new(anonymous_principal())),
             remembered: Cache::builder()
                 .weigher(|_, remembered: &super::CachedPrincipal| remembered.token_bytes)
                 .max_capacity(VERIFIED_TOKEN_CACHE_BYTES)
@@ -146,7 +146,7 @@ impl Builder<'_> {
         let name = verifier.name.clone();
         let issuer = Issuer {
             verifier,
-            reading: ClaimInterpretation::Mapped(Box::new(mapping)),
+            interpretation: ClaimInterpretation::Mapped(Box::new(mapping)),
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         };
@@ -200,7 +200,7 @@ impl Builder<'_> {
                 keys,
                 rules: ValidationProfile::OpenIdConnect,
             },
-            reading: ClaimInterpretation::Argocd { userinfo },
+            interpretation: ClaimInterpretation::Argocd { userinfo },
             scopes: self.scopes.to_vec(),
             accounts: self.accounts.clone(),
         })
@@ -288,7 +288,7 @@ fn discovery_url(issuer: &str) -> String {
 }
 
 /// The anonymous caller, who may do only what everybody may.
-fn nobody() -> Principal {
+fn anonymous_principal() -> Principal {
     let identity = VerifiedIdentity {
         kind: Kind::Anonymous,
         issuer: String::new(),

@@ -42,7 +42,7 @@ const NON_GROUP_CLAIMS: [&str; 7] = ["iss", "aud", "iat", "exp", "jti", "sub", "
 #[derive(Debug)]
 pub(super) struct Issuer {
     pub(super) verifier: Verifier,
-    pub(super) reading: ClaimInterpretation,
+    pub(super) interpretation: ClaimInterpretation,
     /// Claims that hold groups.
     pub(super) scopes: Vec<String>,
     /// Names of Argo CD's local accounts.
@@ -114,10 +114,10 @@ impl Verifier {
             }
         };
         let key_id = token.key_id().map(str::to_owned);
-        let claims = token.verified(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
+        let claims = token.into_verified_claims(keys.candidates(key_id.as_deref(), algorithm), algorithm)?;
         // Checked after the signature, so that only the bearer of a genuine token learns that it
         // has expired.
-        let times = TokenTimes::check(&claims, clock.seconds(), self.rules.leeway_seconds())?;
+        let times = TokenTimes::check(&claims, clock.unix_seconds(), self.rules.leeway_seconds())?;
         if times.expires_at.is_none() {
             return Err(InvalidTokenReason::MissingClaim {
                 claim: "exp".to_owned(),
@@ -165,7 +165,7 @@ impl Issuer {
         clock: &Clock,
     ) -> Result<Verified, Error> {
         let (claims, times) = self.verifier.claims(token, clock).await?;
-        match &self.reading {
+        match &self.interpretation {
             ClaimInterpretation::Mapped(mapping) => {
                 let identity = self.mapped(mapping, claims, times.expires_at)?;
                 Ok(Verified {
@@ -181,7 +181,7 @@ impl Issuer {
     /// Its signature and times are not checked.
     pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
         let expires_at = known.expires_at;
-        let again = match &self.reading {
+        let again = match &self.interpretation {
             ClaimInterpretation::Mapped(mapping) => {
                 let Some(Value::Object(token)) = known.claims.get("token") else {
                     return false;

@@ -55,7 +55,7 @@ pub(super) struct KeyCache {
 struct KeyCacheState {
     keys: Option<Arc<KeySet>>,
     /// Closed when the running fetch ends.
-    flight: Option<watch::Receiver<()>>,
+    in_flight: Option<watch::Receiver<()>>,
     /// When the last fetch failed, if it did.
     failed_at: Option<Duration>,
     /// When an unknown `kid` last caused a fetch.
@@ -119,10 +119,10 @@ impl KeyCache {
         if keys.candidates(kid, algorithm).next().is_some() {
             return Ok(keys);
         }
-        let Some(flight) = self.start(Trigger::UnknownKey) else {
+        let Some(in_flight) = self.start_fetch(Trigger::UnknownKey) else {
             return Err(KeyError::Unknown);
         };
-        ended(flight).await;
+        ended(in_flight).await;
         let fetched = self.lock().keys.clone().ok_or(KeyError::Unavailable)?;
         if fetched.candidates(kid, algorithm).next().is_some() {
             return Ok(fetched);
@@ -143,12 +143,12 @@ impl KeyCache {
             && age < self.source.max_age
         {
             if age >= self.source.max_age.mul_f32(0.75) {
-                drop(self.start(Trigger::Age));
+                drop(self.start_fetch(Trigger::Age));
             }
             return Ok(keys.clone());
         }
-        if let Some(flight) = self.start(Trigger::Age) {
-            ended(flight).await;
+        if let Some(in_flight) = self.start_fetch(Trigger::Age) {
+            ended(in_flight).await;
         }
         let bound = self.source.max_age.saturating_add(OUTAGE_GRACE);
         let keys = self.lock().keys.clone();
@@ -157,12 +157,16 @@ impl KeyCache {
 
     /// Joins the running fetch, or starts one if it is due. The fetch is a separate task, so a
     /// caller who goes away does not stop it.
-    fn start(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
-        let now = self.clock.running();
+    fn start_fetch(self: &Arc<Self>, trigger: Trigger) -> Option<watch::Receiver<()>> {
+        let now = self.clock.uptime();
         let too_soon = |last: Option<Duration>| last.is_some_and(|last| now.saturating_sub(last) < REFETCH_INTERVAL);
         let mut state = self.lock();
-        if let Some(flight) = state.flight.as_ref().filter(|flight| flight.has_changed().is_ok()) {
-            return Some(flight.clone());
+        if let Some(in_flight) = state
+            .in_flight
+            .as_ref()
+            .filter(|in_flight| in_flight.has_changed().is_ok())
+        {
+            return Some(in_flight.clone());
         }
         let refused = match trigger {
             Trigger::Age => too_soon(state.failed_at),
@@ -174,15 +178,15 @@ impl KeyCache {
         if trigger == Trigger::UnknownKey {
             state.forced_at = Some(now);
         }
-        let (landed, flight) = watch::channel(());
-        state.flight = Some(flight.clone());
+        let (landed, in_flight) = watch::channel(());
+        state.in_flight = Some(in_flight.clone());
         drop(state);
         let cache = self.clone();
         tokio::spawn(async move {
             cache.refresh().await;
             drop(landed);
         });
-        Some(flight)
+        Some(in_flight)
     }
 
     async fn refresh(&self) {
@@ -192,7 +196,7 @@ impl KeyCache {
                 seconds: FETCH_TIMEOUT.as_secs(),
             }),
         };
-        let now = self.clock.running();
+        let now = self.clock.uptime();
         let mut state = self.lock();
         match outcome {
             Ok(keys) => {
@@ -232,7 +236,7 @@ impl KeyCache {
     }
 
     fn age(&self, keys: &KeySet) -> Duration {
-        self.clock.running().saturating_sub(keys.fetched_at)
+        self.clock.uptime().saturating_sub(keys.fetched_at)
     }
 
     fn lock(&self) -> MutexGuard<'_, KeyCacheState> {
@@ -241,8 +245,8 @@ impl KeyCache {
 }
 
 /// Waits until a fetch has ended, successfully or not; it then drops its sender.
-async fn ended(mut flight: watch::Receiver<()>) {
-    while flight.changed().await.is_ok() {}
+async fn ended(mut in_flight: watch::Receiver<()>) {
+    while in_flight.changed().await.is_ok() {}
 }
 
 impl KeySet {

@@ -8,7 +8,7 @@ use serde_json::{Map, Value, json};
 use super::error::{Error, IdentityField, InvalidTokenReason, Malformed};
 use super::principal::text;
 use tollgate_config::{ClaimMapping, ClaimRule};
-use tollgate_core::claims::{EMAIL, email_may_count};
+use tollgate_core::claims::{EMAIL, is_email_usable};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_policy::cel::Expression;
 
@@ -318,7 +318,7 @@ impl ReservedNames {
 /// As in Kubernetes: if the username is `email`, `email_verified` must be `true` if the token has
 /// it.
 pub(super) fn check_email_verified(claims: &Map<String, Value>) -> Result<(), InvalidTokenReason> {
-    if email_may_count(claims) {
+    if is_email_usable(claims) {
         Ok(())
     } else {
         Err(InvalidTokenReason::EmailNotVerified)

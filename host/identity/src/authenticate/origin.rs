@@ -35,7 +35,7 @@ pub(super) fn check(head: &Parts, safety: Safety, trusted: &[String]) -> Result<
     let site = head.headers.get_all("sec-fetch-site").iter().count();
     let (passes, seen) = match (site, sole(&head.headers, "sec-fetch-site"), origin) {
         (1, Some(site), _) => (site == "same-origin", format!("`Sec-Fetch-Site: {}`", shorten(site))),
-        (0, _, Some(origin)) => (own_origin(head, origin), format!("`Origin: {}`", shorten(origin))),
+        (0, _, Some(origin)) => (is_same_origin(head, origin), format!("`Origin: {}`", shorten(origin))),
         (0, _, None) if !head.headers.contains_key(ORIGIN) => {
             (false, "neither `Origin` nor `Sec-Fetch-Site`".to_owned())
         }
@@ -81,7 +81,7 @@ fn is_safe(head: &Parts, safety: Safety) -> bool {
 }
 
 /// Whether `origin` has the host and port the request was sent to.
-fn own_origin(head: &Parts, origin: &str) -> bool {
+fn is_same_origin(head: &Parts, origin: &str) -> bool {
     let Some((scheme, authority)) = origin.split_once("://") else {
         return false;
     };

@@ -119,7 +119,7 @@ impl Principal {
     }
 
     /// How the credential was sent.
-    pub fn presented(&self) -> CredentialTransport {
+    pub fn transport(&self) -> CredentialTransport {
         self.presented
     }
 

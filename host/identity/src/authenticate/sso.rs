@@ -150,7 +150,9 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     let Some(reference) = value.strip_prefix('$') else {
         return Ok(value.to_owned());
     };
-    let (name, key) = reference.split_once(':').unwrap_or((super::session::SECRET, reference));
+    let (name, key) = reference
+        .split_once(':')
+        .unwrap_or((super::argocd_token::SECRET, reference));
     let part_of_argocd = |labels: &std::collections::BTreeMap<String, String>| {
         labels
             .get("app.kubernetes.io/part-of")
@@ -159,7 +161,7 @@ fn resolved(resources: &Resources, value: &str) -> Result<String, String> {
     resources
         .secrets
         .get(name)
-        .filter(|secret| name == super::session::SECRET || part_of_argocd(&secret.labels))
+        .filter(|secret| name == super::argocd_token::SECRET || part_of_argocd(&secret.labels))
         .and_then(|secret| secret.values.get(key))
         .map(|value| value.expose_secret().trim().to_owned())
         .ok_or_else(|| value.to_owned())

@@ -95,7 +95,7 @@ impl<'a> UnverifiedToken<'a> {
     }
 
     /// Returns the claims if one of `keys` signed the token.
-    pub(super) fn verified<'k>(
+    pub(super) fn into_verified_claims<'k>(
         self,
         keys: impl IntoIterator<Item = &'k DecodingKey>,
         algorithm: Algorithm,

@@ -21,7 +21,7 @@ pub(super) struct ReportedUse {
 /// A session as it is in this process, and as this process last stored it.
 pub(super) struct LocalSession {
     pub(super) row: ActiveSession,
-    pub(super) told: ReportedUse,
+    pub(super) reported: ReportedUse,
 }
 
 /// Merges the rows.
@@ -32,25 +32,32 @@ pub(super) fn merge(seen: Vec<ActiveSession>, here: Vec<LocalSession>, silent: T
     for row in seen {
         rows.insert((row.session.clone(), row.agent_id), row);
     }
-    for LocalSession { row, told } in here {
+    for LocalSession { row, reported } in here {
         match rows.entry((row.session.clone(), row.agent_id)) {
             Entry::Vacant(vacant) => {
                 vacant.insert(row);
             }
-            Entry::Occupied(mut occupied) => renew(occupied.get_mut(), row, told, silent),
+            Entry::Occupied(mut occupied) => replace_reported(occupied.get_mut(), row, reported, silent),
         }
     }
     rows.into_values().collect()
 }
 
 /// Replaces what this process stored in a row by its current state.
-fn renew(row: &mut ActiveSession, here: ActiveSession, told: ReportedUse, silent: Timestamp) {
-    let told_open = if told.at >= silent { told.open_streams } else { 0 };
+fn replace_reported(row: &mut ActiveSession, here: ActiveSession, reported: ReportedUse, silent: Timestamp) {
+    let told_open = if reported.at >= silent {
+        reported.open_streams
+    } else {
+        0
+    };
     row.open_streams = row
         .open_streams
         .saturating_sub(told_open)
         .saturating_add(here.open_streams);
-    row.requests = row.requests.saturating_sub(told.requests).saturating_add(here.requests);
+    row.requests = row
+        .requests
+        .saturating_sub(reported.requests)
+        .saturating_add(here.requests);
     row.first_at = row.first_at.min(here.first_at);
     row.expires_at = row.expires_at.max(here.expires_at);
     if here.last_at >= row.last_at {

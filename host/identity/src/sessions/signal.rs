@@ -38,7 +38,7 @@ pub struct EndTrigger {
 
 impl fmt::Debug for EndTrigger {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Switch").field(&self.ending()).finish()
+        f.debug_tuple("EndTrigger").field(&self.ending()).finish()
     }
 }
 
@@ -80,8 +80,8 @@ impl fmt::Debug for EndSignal {
 
 impl EndSignal {
     /// The signal of what `switch` ends.
-    pub fn new(switch: &Arc<EndTrigger>) -> Self {
-        Self(switch.clone())
+    pub fn new(end_trigger: &Arc<EndTrigger>) -> Self {
+        Self(end_trigger.clone())
     }
 
     /// Why the exchange must end; `None` until it must.
@@ -102,7 +102,7 @@ impl EndSignal {
 
     /// Sets the connection to close if the end cannot be sent on it because its client reads
     /// nothing.
-    pub fn close(&self, connection: Arc<dyn ClosableConnection>) {
+    pub fn close_on_end(&self, connection: Arc<dyn ClosableConnection>) {
         // One exchange has one connection.
         let connection = self.0.connection.get_or_init(|| connection);
         if self.ending().is_some() {
@@ -115,10 +115,10 @@ impl EndSignal {
     /// A signal and what ends it, for tests of later stages.
     #[cfg(any(test, feature = "unchecked"))]
     pub fn for_test() -> (impl FnOnce(EndReason) + Send + Sync + 'static, Self) {
-        let switch = Arc::new(EndTrigger::default());
-        let signal = Self::new(&switch);
+        let end_trigger = Arc::new(EndTrigger::default());
+        let signal = Self::new(&end_trigger);
         let end = move |ending| {
-            switch.end(ending);
+            end_trigger.end(ending);
         };
         (end, signal)
     }

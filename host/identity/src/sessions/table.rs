@@ -30,7 +30,7 @@ const SHARDS: usize = 64;
 /// An open exchange of a session.
 #[derive(Debug)]
 pub(super) struct OpenExchange {
-    pub(super) switch: Arc<EndTrigger>,
+    pub(super) end_trigger: Arc<EndTrigger>,
     pub(super) kind: ExchangeKind,
     pub(super) agent: AgentId,
     pub(super) expires_at: Option<Timestamp>,
@@ -53,7 +53,7 @@ struct SessionUse {
     expires_at: Option<Timestamp>,
     /// Whether it differs from what is in the store.
     changed: bool,
-    told: ReportedUse,
+    reported: ReportedUse,
 }
 
 #[derive(Debug, Default)]
@@ -80,7 +80,7 @@ pub(super) struct SessionTable {
     /// When credentials of sessions end, the next first.
     schedule: Mutex<BTreeSet<(Timestamp, SessionId)>>,
     /// Notified when something earlier than all else is put on the schedule.
-    pub(super) sooner: Arc<Notify>,
+    pub(super) earlier_expiry: Arc<Notify>,
 }
 
 /// An exchange that was open and must end, with its holder.
@@ -96,12 +96,12 @@ impl SessionTable {
             shards: (0..SHARDS).map(|_| Mutex::default()).collect(),
             hasher: RandomState::new(),
             schedule: Mutex::default(),
-            sooner: Arc::default(),
+            earlier_expiry: Arc::default(),
         }
     }
 
     /// Registers an exchange under `number`.
-    pub(super) fn enter(
+    pub(super) fn register(
         &self,
         holder: &SessionHolder<'_>,
         what: NewExchange,
@@ -120,15 +120,15 @@ impl SessionTable {
             Some(session) => session,
             None => sessions.entry(holder.session.clone()).or_default(),
         };
-        session.seen(holder, &what, now);
+        session.record_use(holder, &what, now);
         if let Some(end) = holder.expires_at
             && session.scheduled.insert(end)
         {
             self.schedule(end, holder.session);
         }
-        let switch = Arc::new(EndTrigger::default());
+        let end_trigger = Arc::new(EndTrigger::default());
         let open = OpenExchange {
-            switch: switch.clone(),
+            end_trigger: end_trigger.clone(),
             kind: what.kind,
             agent: holder.agent,
             expires_at: holder.expires_at,
@@ -137,11 +137,11 @@ impl SessionTable {
             target: what.target,
         };
         session.open.insert(number, Arc::new(open));
-        Ok(switch)
+        Ok(end_trigger)
     }
 
     /// Removes an exchange; `None` if the table already ended it.
-    pub(super) fn leave(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<OpenExchange>> {
+    pub(super) fn deregister(&self, session: &SessionId, number: u64, now: Timestamp) -> Option<Arc<OpenExchange>> {
         let mut shard = self.shard(session);
         let session = shard.sessions.get_mut(session)?;
         let open = session.open.remove(&number)?;
@@ -205,7 +205,7 @@ impl SessionTable {
     }
 
     /// Returns the rows that differ from those in the store.
-    pub(super) fn changed(&self, replica: Uuid, now: Timestamp) -> Vec<ActiveSession> {
+    pub(super) fn take_changed(&self, replica: Uuid, now: Timestamp) -> Vec<ActiveSession> {
         let mut rows = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
@@ -222,9 +222,9 @@ impl SessionTable {
     }
 
     /// Notes that the store has `rows`.
-    pub(super) fn told(&self, rows: &[ActiveSession]) {
-        self.of(rows, |one, row| {
-            one.told = ReportedUse {
+    pub(super) fn reported(&self, rows: &[ActiveSession]) {
+        self.update_uses(rows, |one, row| {
+            one.reported = ReportedUse {
                 at: row.last_at,
                 requests: row.requests,
                 open_streams: row.open_streams,
@@ -233,11 +233,11 @@ impl SessionTable {
     }
 
     /// Notes that the store did not take `rows`, so that they are sent again.
-    pub(super) fn keep(&self, rows: &[ActiveSession]) {
-        self.of(rows, |one, _| one.changed = true);
+    pub(super) fn mark_changed(&self, rows: &[ActiveSession]) {
+        self.update_uses(rows, |one, _| one.changed = true);
     }
 
-    fn of(&self, rows: &[ActiveSession], mut change: impl FnMut(&mut SessionUse, &ActiveSession)) {
+    fn update_uses(&self, rows: &[ActiveSession], mut change: impl FnMut(&mut SessionUse, &ActiveSession)) {
         for row in rows {
             let Some(id) = SessionId::parse(&row.session) else {
                 continue;
@@ -251,7 +251,7 @@ impl SessionTable {
     }
 
     /// Returns the sessions here that match the filter.
-    pub(super) fn here(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
+    pub(super) fn local_sessions(&self, owned: &Owned, replica: Uuid, now: Timestamp) -> Vec<LocalSession> {
         let mut here = Vec::new();
         self.each(|id, session| {
             for one in &mut session.uses {
@@ -262,7 +262,10 @@ impl SessionTable {
                         one.last_at = now;
                     }
                     let row = one.row(id, replica);
-                    here.push(LocalSession { row, told: one.told });
+                    here.push(LocalSession {
+                        row,
+                        reported: one.reported,
+                    });
                 }
             }
         });
@@ -270,7 +273,7 @@ impl SessionTable {
     }
 
     /// Returns the owner of a session, for each agent it was used for here.
-    pub(super) fn uses(&self, id: &SessionId) -> Vec<SessionOwner> {
+    pub(super) fn owners_here(&self, id: &SessionId) -> Vec<SessionOwner> {
         let shard = self.shard(id);
         let uses = shard.sessions.get(id).into_iter().flat_map(|session| &session.uses);
         uses.map(|one| SessionOwner {
@@ -324,7 +327,7 @@ impl SessionTable {
         schedule.insert((end, session.clone()));
         drop(schedule);
         if is_first {
-            self.sooner.notify_one();
+            self.earlier_expiry.notify_one();
         }
     }
 
@@ -340,7 +343,7 @@ impl SessionTable {
 }
 
 impl Session {
-    fn seen(&mut self, holder: &SessionHolder<'_>, what: &NewExchange, now: Timestamp) {
+    fn record_use(&mut self, holder: &SessionHolder<'_>, what: &NewExchange, now: Timestamp) {
         let found = self.uses.iter_mut().find(|one| one.agent == holder.agent);
         let streams = u32::from(what.kind != ExchangeKind::Request);
         let Some(one) = found else {
@@ -354,7 +357,7 @@ impl Session {
                 open_streams: streams,
                 expires_at: holder.expires_at,
                 changed: true,
-                told: ReportedUse::default(),
+                reported: ReportedUse::default(),
             });
             return;
         };

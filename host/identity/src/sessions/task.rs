@@ -37,24 +37,24 @@ pub(super) struct Cursor {
     sequence: i64,
     /// In running time, when they are read again from the first, since a store that was restored
     /// from an older copy may reuse numbers.
-    again: Duration,
+    reread_at: Duration,
 }
 
 impl SessionRegistry {
     /// Shuts out the sessions that were revoked since.
-    pub(super) async fn learn(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
-        let now = self.clock.running();
+    pub(super) async fn apply_new_revocations(&self, cursor: &mut Cursor) -> Result<(), store::Error> {
+        let now = self.clock.uptime();
         let is_older = async || Ok(self.store.latest_revocation().await? < cursor.sequence);
-        if now >= cursor.again || is_older().await? {
+        if now >= cursor.reread_at || is_older().await? {
             *cursor = Cursor {
                 sequence: 0,
-                again: now.saturating_add(REREAD_INTERVAL),
+                reread_at: now.saturating_add(REREAD_INTERVAL),
             };
         }
         loop {
             let page = self.store.revocations_after(cursor.sequence).await?;
             for one in &page {
-                self.shut_out(&one.session, one.until);
+                self.apply_revocation(&one.session, one.until);
                 cursor.sequence = one.sequence;
             }
             if page.len() < PAGE {
@@ -66,23 +66,23 @@ impl SessionRegistry {
 
 /// Starts the tasks; they end when only they hold the value.
 pub(super) fn spawn(sessions: &Arc<SessionRegistry>, cursor: Cursor, grace: Duration) {
-    tokio::spawn(follow(
+    tokio::spawn(follow_revocations(
         Arc::downgrade(sessions),
         sessions.clock.clone(),
         (cursor, grace),
     ));
     tokio::spawn(expire(Arc::downgrade(sessions), sessions.clock.clone()));
-    tokio::spawn(see(Arc::downgrade(sessions), sessions.clock.clone()));
+    tokio::spawn(report_active_sessions(Arc::downgrade(sessions), sessions.clock.clone()));
 }
 
-async fn follow(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
+async fn follow_revocations(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grace): (Cursor, Duration)) {
     let mut health = StoreHealth::new("revocations cannot be read");
     // In running time, up to when all revocations are known.
-    let mut known = clock.running();
+    let mut known = clock.uptime();
     loop {
         clock.sleep(POLL).await;
         let Some(sessions) = sessions.upgrade() else { return };
-        let asked = clock.running();
+        let asked = clock.uptime();
         let end = known.saturating_add(grace);
         // A query under way when the grace period ends is given up then. After the grace period,
         // and after the process was suspended, each has its full time.
@@ -92,20 +92,20 @@ async fn follow(sessions: Weak<SessionRegistry>, clock: Clock, (mut cursor, grac
         } else {
             left.min(STORE_TIMEOUT)
         };
-        let learned = answer(limit, sessions.learn(&mut cursor)).await;
+        let learned = with_timeout(limit, sessions.apply_new_revocations(&mut cursor)).await;
         match &learned {
             Ok(()) => {
                 known = asked;
-                sessions.caught_up();
+                sessions.resume();
             }
-            Err(_) if clock.running() >= end => {
-                if !sessions.is_cut_off() {
+            Err(_) if clock.uptime() >= end => {
+                if !sessions.is_store_unavailable() {
                     tracing::error!(
                         ?grace,
                         "the store is unavailable: streams are closed and nobody is let in"
                     );
                 }
-                sessions.cut_off();
+                sessions.fail_closed();
             }
             Err(_) => {}
         }
@@ -121,17 +121,17 @@ async fn expire(sessions: Weak<SessionRegistry>, clock: Clock) {
         here.close(ended, EndReason::Expired, now);
         let rest = now.checked_add(MAX_SLEEP).unwrap_or(Timestamp::MAX);
         let next = here.table.next_end().map_or(rest, |end| end.min(rest));
-        let sooner = here.table.sooner.clone();
+        let earlier_expiry = here.table.earlier_expiry.clone();
         // Others end when only this task is left.
         drop(here);
         tokio::select! {
             () = clock.sleep_until(next) => {}
-            () = sooner.notified() => {}
+            () = earlier_expiry.notified() => {}
         }
     }
 }
 
-async fn see(sessions: Weak<SessionRegistry>, clock: Clock) {
+async fn report_active_sessions(sessions: Weak<SessionRegistry>, clock: Clock) {
     let mut health = StoreHealth::new("active sessions cannot be written");
     loop {
         clock.sleep(REPORT_INTERVAL).await;
@@ -144,7 +144,7 @@ async fn see(sessions: Weak<SessionRegistry>, clock: Clock) {
 }
 
 /// Waits for the store's answer, with a time limit.
-pub(super) async fn answer(
+pub(super) async fn with_timeout(
     limit: Duration,
     asked: impl Future<Output = Result<(), store::Error>>,
 ) -> Result<(), store::Error> {

@@ -41,7 +41,7 @@ impl World {
         let sessions = SessionRegistry::start(store, (clock.clone(), GRACE), metrics.clone()).await?;
         let heard = Arc::new(Mutex::new(Vec::new()));
         let hear = heard.clone();
-        sessions.on_closed(move |closed| hear.lock().unwrap().push(closed));
+        sessions.on_stream_closed(move |closed| hear.lock().unwrap().push(closed));
         Ok(Self {
             dir: dir.clone(),
             clock,
@@ -51,7 +51,7 @@ impl World {
         })
     }
 
-    fn enter(&self, session: &SessionId, verb: &str) -> Result<ExchangeGuard, EndReason> {
+    fn register(&self, session: &SessionId, verb: &str) -> Result<ExchangeGuard, EndReason> {
         self.enter_until(session, verb, None)
     }
 
@@ -64,7 +64,7 @@ impl World {
             expires_at: left.map(|left| self.clock.now() + left),
         };
         self.sessions
-            .enter_as(holder, NewExchange::new(&asked(verb), Uuid::now_v7(), CLIENT))
+            .register_as(holder, NewExchange::new(&asked(verb), Uuid::now_v7(), CLIENT))
     }
 
     async fn revoke(&self, session: &SessionId) -> Result<u32, store::Error> {
@@ -136,8 +136,8 @@ async fn until(condition: impl AsyncFn() -> bool) {
 async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     let world = World::start().await;
     let (one, other) = (oidc("one"), oidc("other"));
-    let entered = ["create", "watch", "get"].map(|verb| world.enter(&one, verb).unwrap());
-    let stays = world.enter(&other, "watch").unwrap();
+    let entered = ["create", "watch", "get"].map(|verb| world.register(&one, verb).unwrap());
+    let stays = world.register(&other, "watch").unwrap();
     assert_eq!(world.open_streams(), 3);
     assert_eq!(world.sessions.open(&one).len(), 2);
 
@@ -149,8 +149,8 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
     assert_eq!(stays.ending().ending(), None);
     assert_eq!(world.open_streams(), 1);
     assert!(world.sessions.is_revoked(&one) && !world.sessions.is_revoked(&other));
-    assert_eq!(world.enter(&one, "get").unwrap_err(), EndReason::Revoked);
-    world.enter(&other, "get").unwrap();
+    assert_eq!(world.register(&one, "get").unwrap_err(), EndReason::Revoked);
+    world.register(&other, "get").unwrap();
 
     drop(entered);
     assert_eq!(world.open_streams(), 1, "what was ended is not counted twice");
@@ -174,7 +174,7 @@ async fn revoking_ends_everything_of_the_session_and_nothing_else() {
 async fn revoking_again_changes_nothing() {
     let world = World::start().await;
     let id = oidc("one");
-    let _watch = world.enter(&id, "watch").unwrap();
+    let _watch = world.register(&id, "watch").unwrap();
     assert_eq!(world.revoke(&id).await.unwrap(), 1);
     assert_eq!(world.revoke(&id).await.unwrap(), 0);
     assert_eq!(world.heard.lock().unwrap().len(), 1);
@@ -186,12 +186,12 @@ async fn a_revocation_takes_effect_in_every_process_within_a_second() {
     let here = World::start().await;
     let there = here.beside().await;
     let id = oidc("one");
-    let watch = there.enter(&id, "watch").unwrap();
-    let stays = there.enter(&oidc("other"), "watch").unwrap();
+    let watch = there.register(&id, "watch").unwrap();
+    let stays = there.register(&oidc("other"), "watch").unwrap();
     here.revoke(&id).await.unwrap();
     let ended = tokio::time::timeout(Duration::from_secs(1), watch.ending().ended()).await;
     assert_eq!(ended, Ok(EndReason::Revoked));
-    assert_eq!(there.enter(&id, "get").unwrap_err(), EndReason::Revoked);
+    assert_eq!(there.register(&id, "get").unwrap_err(), EndReason::Revoked);
     assert_eq!(there.heard.lock().unwrap().len(), 1);
     assert!(here.heard.lock().unwrap().is_empty(), "each process tells of its own");
     assert_eq!(stays.ending().ending(), None);
@@ -202,8 +202,8 @@ async fn what_was_revoked_before_the_start_is_known() {
     let before = World::start().await;
     before.revoke(&oidc("one")).await.unwrap();
     let after = before.beside().await;
-    assert_eq!(after.enter(&oidc("one"), "get").unwrap_err(), EndReason::Revoked);
-    after.enter(&oidc("other"), "get").unwrap();
+    assert_eq!(after.register(&oidc("one"), "get").unwrap_err(), EndReason::Revoked);
+    after.register(&oidc("other"), "get").unwrap();
 }
 
 #[tokio::test]
@@ -219,7 +219,7 @@ async fn nobody_is_served_when_revocations_cannot_be_read_at_the_start() {
 #[tokio::test]
 async fn a_revocation_the_store_does_not_take_has_no_effect() {
     let world = World::start().await;
-    let watch = world.enter(&oidc("one"), "watch").unwrap();
+    let watch = world.register(&oidc("one"), "watch").unwrap();
     world.sql("ALTER TABLE revocations RENAME TO away").await;
     assert!(world.revoke(&oidc("one")).await.is_err());
     assert_eq!(watch.ending().ending(), None);
@@ -230,7 +230,7 @@ async fn a_revocation_the_store_does_not_take_has_no_effect() {
 async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
     let here = World::start().await;
     let there = here.beside().await;
-    let watch = there.enter(&oidc("one"), "watch").unwrap();
+    let watch = there.register(&oidc("one"), "watch").unwrap();
     here.revoke(&oidc("before")).await.unwrap();
     until(async || there.sessions.is_revoked(&oidc("before"))).await;
     here.sql("ALTER TABLE revocations RENAME TO away").await;
@@ -252,21 +252,21 @@ async fn a_store_that_comes_back_is_asked_for_what_was_missed() {
 async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_answers() {
     let world = World::start().await;
     let (one, other) = (oidc("one"), oidc("other"));
-    let open = ["create", "watch", "get"].map(|verb| world.enter(&one, verb).unwrap());
+    let open = ["create", "watch", "get"].map(|verb| world.register(&one, verb).unwrap());
     world.sql("ALTER TABLE revocations RENAME TO away").await;
     let failed = || world.metrics.text().unwrap().contains("operation=\"revocations\"");
     until(async || failed()).await;
     world.clock.advance(GRACE / 2);
     tokio::task::yield_now().await;
-    world.enter(&other, "get").unwrap();
+    world.register(&other, "get").unwrap();
     assert_eq!(open[0].ending().ending(), None);
 
     world.clock.advance(GRACE / 2);
     for one in &open {
         assert_eq!(one.ending().ended().await, EndReason::StoreUnavailable);
     }
-    assert!(world.sessions.is_cut_off());
-    assert_eq!(world.enter(&other, "get").unwrap_err(), EndReason::StoreUnavailable);
+    assert!(world.sessions.is_store_unavailable());
+    assert_eq!(world.register(&other, "get").unwrap_err(), EndReason::StoreUnavailable);
     assert_eq!(world.open_streams(), 0);
     let heard = world.heard.lock().unwrap().clone();
     let reasons: Vec<_> = heard.iter().map(|closed| closed.ending.as_str()).collect();
@@ -276,21 +276,21 @@ async fn a_store_that_is_silent_for_the_grace_period_ends_everything_until_it_an
     world
         .sql("ALTER TABLE away RENAME TO revocations; INSERT INTO revocations VALUES (1, 'oidc:one', 9000000000000000)")
         .await;
-    until(async || !world.sessions.is_cut_off()).await;
-    assert_eq!(world.enter(&one, "get").unwrap_err(), EndReason::Revoked);
-    world.enter(&other, "get").unwrap();
+    until(async || !world.sessions.is_store_unavailable()).await;
+    assert_eq!(world.register(&one, "get").unwrap_err(), EndReason::Revoked);
+    world.register(&other, "get").unwrap();
 }
 
 #[tokio::test]
 async fn a_process_that_stood_still_asks_before_it_ends_anything() {
     let world = World::start().await;
-    let open = world.enter(&oidc("one"), "watch").unwrap();
+    let open = world.register(&oidc("one"), "watch").unwrap();
     world.clock.advance(GRACE * 100);
     let beside = world.beside().await;
     beside.revoke(&oidc("other")).await.unwrap();
     until(async || world.sessions.is_revoked(&oidc("other"))).await;
     assert_eq!(open.ending().ending(), None);
-    assert!(!world.sessions.is_cut_off());
+    assert!(!world.sessions.is_store_unavailable());
 }
 
 #[tokio::test]
@@ -301,7 +301,7 @@ async fn streams_end_with_their_credential_and_not_before() {
     let short = world.enter_until(&id, "watch", minutes(5)).unwrap();
     // The same session, renewed: another token that lives longer.
     let long = world.enter_until(&id, "watch", minutes(10)).unwrap();
-    let forever = world.enter(&oidc("other"), "watch").unwrap();
+    let forever = world.register(&oidc("other"), "watch").unwrap();
     world.clock.advance(Duration::from_secs(299));
     tokio::task::yield_now().await;
     assert_eq!(short.ending().ending(), None);
@@ -404,7 +404,7 @@ async fn nothing_slips_in_beside_a_revocation() {
             tokio::spawn(async move {
                 let mut entered = Vec::new();
                 loop {
-                    match world.enter(&oidc("one"), "watch") {
+                    match world.register(&oidc("one"), "watch") {
                         Ok(one) => entered.push(one),
                         Err(ending) => break (entered, ending),
                     }
@@ -488,7 +488,7 @@ async fn revocations_are_read_from_the_first_every_few_minutes() {
 async fn what_is_withdrawn_ends_alone_and_is_heard_of_once() {
     let world = World::start().await;
     let pat = SessionId::new(AccessType::PersonalAccessToken, Uuid::nil().to_string());
-    let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.enter(&pat, verb).unwrap());
+    let [tunnel, watch, get] = ["create", "watch", "get"].map(|verb| world.register(&pat, verb).unwrap());
     assert!(tunnel.end(EndReason::Withdrawn) && get.end(EndReason::Withdrawn));
     for one in [&tunnel, &get] {
         assert_eq!(one.ending().ended().await, EndReason::Withdrawn);

@@ -13,7 +13,7 @@ use sqlx::{AnyConnection, AssertSqlSafe};
 use uuid::Uuid;
 
 use super::database::{Database, Purpose};
-use super::read::{ROWS, ReadColumn, SelectQuery, all, time, uuid, wrong};
+use super::read::{ROWS, ReadColumn, SelectQuery, all, invalid_column, time, uuid};
 use super::{Actor, AuditEvent, AuditFilter, BrowserSession, Error, SessionOwner, Token, bounds};
 use tollgate_core::agent::AgentId;
 use tollgate_core::session::{AccessType, SessionId};
@@ -134,7 +134,7 @@ pub(super) async fn select(database: &Database, filter: &AuditFilter) -> Result<
     let limit = i64::from(filter.limit).clamp(1, ROWS);
     let question = question(filter, limit)?;
     all(
-        &question.ask((database, Purpose::List), "id DESC", limit).await?,
+        &question.fetch((database, Purpose::List), "id DESC", limit).await?,
         event_of,
     )
 }
@@ -145,7 +145,7 @@ fn question(filter: &AuditFilter, limit: i64) -> Result<SelectQuery, Error> {
         .and("action =", filter.action.as_deref())?
         .and("id <", filter.before.as_ref().map(|id| id.as_bytes().as_slice()))?;
     Ok(
-        question.within(filter.user_id.is_none(), |conditions| match filter.user_id {
+        question.wrap(filter.user_id.is_none(), |conditions| match filter.user_id {
             None => format!("{EVENTS}{conditions}"),
             // Each half stops after its first rows in an index. One condition with OR would make
             // the database scan everybody's events.
@@ -175,10 +175,10 @@ fn event_of(row: &AnyRow) -> Result<AuditEvent, Error> {
         user: row.read("username")?,
         user_id: row.read("user_id")?,
         agent_id: agent_id
-            .map(|id| AgentId::new(id).ok_or_else(|| wrong("agent_id")))
+            .map(|id| AgentId::new(id).ok_or_else(|| invalid_column("agent_id")))
             .transpose()?,
         session: row.read("session")?,
-        details: serde_json::from_str(&details).map_err(|_| wrong("details"))?,
+        details: serde_json::from_str(&details).map_err(|_| invalid_column("details"))?,
     })
 }
 
@@ -260,7 +260,10 @@ mod tests {
         let url = format!("sqlite:{}", folder.path().join("store.db").display());
         let database = Database::open(&SecretString::from(url)).await.unwrap();
         let question = question(filter, 100).unwrap().explained();
-        let steps = question.ask((&database, Purpose::List), "id DESC", 100).await.unwrap();
+        let steps = question
+            .fetch((&database, Purpose::List), "id DESC", 100)
+            .await
+            .unwrap();
         let steps = steps.iter().map(|step| step.get::<String, _>("detail"));
         steps.collect::<Vec<_>>().join("\n")
     }

@@ -143,7 +143,7 @@ impl Change {
     }
 
     /// The kind of thing that exists already when a unique constraint fails.
-    pub(super) fn what(&self) -> Option<&'static str> {
+    pub(super) fn entity(&self) -> Option<&'static str> {
         match self {
             Self::Token { .. } => Some("token"),
             Self::Session { .. } => Some("session"),
@@ -159,7 +159,7 @@ impl Change {
 
     /// Makes the change in a transaction; its audit events go to `events`, which
     /// the caller inserts before the commit.
-    pub(super) async fn make<'a>(
+    pub(super) async fn apply<'a>(
         &'a self,
         connection: &mut AnyConnection,
         kind: DatabaseKind,
@@ -169,7 +169,9 @@ impl Change {
             Self::Token { token, hash, event } => {
                 // Tokens of another platform were made under its own limits.
                 if event.is_some()
-                    && let Some(full) = TOKENS.look(connection, kind, (token.user.id, token.created_at)).await?
+                    && let Some(full) = TOKENS
+                        .check(connection, kind, (token.user.id, token.created_at))
+                        .await?
                 {
                     return Ok(ChangeOutcome::Full(full));
                 }
@@ -179,7 +181,7 @@ impl Change {
             Self::TokenUsed { id, at } => token_used(connection, *id, *at).await?,
             Self::Session { session, hash, event } => {
                 let whose = (session.user.id, session.created_at);
-                if let Some(full) = BROWSER_SESSIONS.look(connection, kind, whose).await? {
+                if let Some(full) = BROWSER_SESSIONS.check(connection, kind, whose).await? {
                     return Ok(ChangeOutcome::Full(full));
                 }
                 insert_session(connection, session, *hash).await?;
@@ -201,8 +203,8 @@ impl Change {
             Self::Bind { agent_id, identity } => {
                 return bind(connection, *agent_id, identity).await.map(ChangeOutcome::Rows);
             }
-            Self::TimeWatermark(time) => reach(connection, *time).await?,
-            Self::DeleteExpired(old) => return forget(connection, *old).await.map(ChangeOutcome::Rows),
+            Self::TimeWatermark(time) => advance_time_watermark(connection, *time).await?,
+            Self::DeleteExpired(old) => return delete_expired(connection, *old).await.map(ChangeOutcome::Rows),
         }
         Ok(ChangeOutcome::Done)
     }
@@ -229,7 +231,7 @@ const BROWSER_SESSIONS: PerUserLimit = PerUserLimit {
 
 impl PerUserLimit {
     /// Checks the limit within the transaction that adds one; returns the error if it is reached.
-    async fn look(
+    async fn check(
         &self,
         connection: &mut AnyConnection,
         kind: DatabaseKind,
@@ -386,7 +388,7 @@ async fn bind(connection: &mut AnyConnection, agent_id: AgentId, identity: &str)
     Ok(done.rows_affected())
 }
 
-async fn reach(connection: &mut AnyConnection, time: Timestamp) -> Result<(), sqlx::Error> {
+async fn advance_time_watermark(connection: &mut AnyConnection, time: Timestamp) -> Result<(), sqlx::Error> {
     sqlx::query(
         "INSERT INTO clock (id, reached) VALUES (1, $1) ON CONFLICT (id) DO UPDATE SET reached = excluded.reached",
     )
@@ -396,7 +398,7 @@ async fn reach(connection: &mut AnyConnection, time: Timestamp) -> Result<(), sq
     .map(drop)
 }
 
-async fn forget(connection: &mut AnyConnection, old: ExpiredRows) -> Result<u64, sqlx::Error> {
+async fn delete_expired(connection: &mut AnyConnection, old: ExpiredRows) -> Result<u64, sqlx::Error> {
     let (sql, before) = match old {
         ExpiredRows::Audit(before) => (
             "DELETE FROM audit WHERE id IN (SELECT id FROM audit WHERE last_at < $1 LIMIT $2)",

@@ -123,22 +123,22 @@ impl Database {
             Purpose::Lookup => &self.lookups,
             Purpose::List => &self.lists,
         };
-        let mut held = LeasedConnection::of(pool, Instant::now() + OPERATION_TIMEOUT).await?;
+        let mut held = LeasedConnection::acquire(pool, Instant::now() + OPERATION_TIMEOUT).await?;
         let deadline = held.deadline;
         let rows = timeout_at(deadline, query.fetch_all(held.connection()?)).await;
-        held.settle(rows)
+        held.finish(rows)
     }
 
     /// Returns a connection for a transaction that will write, within the deadline.
     pub(super) async fn writer(&self, deadline: Instant) -> Result<LeasedConnection, sqlx::Error> {
-        LeasedConnection::of(&self.writers, deadline).await
+        LeasedConnection::acquire(&self.writers, deadline).await
     }
 }
 
 impl LeasedConnection {
     /// Returns a connection that answers. sqlx can test idle connections, too, but waits as long
     /// as TCP for those that do not answer, and closes them gracefully.
-    async fn of(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
+    async fn acquire(pool: &AnyPool, deadline: Instant) -> Result<Self, sqlx::Error> {
         let late = |_| sqlx::Error::PoolTimedOut;
         loop {
             let mut connection = timeout_at(deadline, pool.acquire()).await.map_err(late)??;
@@ -178,7 +178,7 @@ impl LeasedConnection {
     }
 
     /// Returns the result of the work. A connection that did not answer in time is closed.
-    pub(super) fn settle<T>(mut self, done: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, sqlx::Error> {
+    pub(super) fn finish<T>(mut self, done: Result<Result<T, sqlx::Error>, Elapsed>) -> Result<T, sqlx::Error> {
         done.unwrap_or_else(|_| {
             drop(self.connection.take().map(PoolConnection::detach));
             Err(sqlx::Error::PoolTimedOut)
@@ -206,7 +206,7 @@ async fn migrate(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<(), 
     let late = || open_error(detail(&sqlx::Error::PoolTimedOut));
     let end = Instant::now() + OPERATION_TIMEOUT;
     loop {
-        let opened = timeout_at(end, unlimited(kind, options)).await;
+        let opened = timeout_at(end, connect_without_timeouts(kind, options)).await;
         let done = match opened.map_err(|_| late())? {
             Ok(connection) => try_migrate(kind, connection).await,
             Err(error) => Err(error.into()),
@@ -336,7 +336,7 @@ fn pool(kind: DatabaseKind, connections: u32) -> AnyPoolOptions {
         .after_connect(move |connection, _| {
             Box::pin(async move {
                 prepare(kind, connection).await?;
-                limit(kind, connection).await
+                set_server_timeouts(kind, connection).await
             })
         })
 }
@@ -360,7 +360,7 @@ async fn prepare(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(
 
 /// Makes the server abort after [`OPERATION_TIMEOUT`] what its client gave up: a replica that vanished in the
 /// middle of a transaction must not keep its locks. Stricter settings of the server are kept.
-async fn limit(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
+async fn set_server_timeouts(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(), sqlx::Error> {
     match kind {
         DatabaseKind::Sqlite => Ok(()),
         DatabaseKind::Postgres => {
@@ -373,7 +373,10 @@ async fn limit(kind: DatabaseKind, connection: &mut AnyConnection) -> Result<(),
 }
 
 /// A separate connection for migrations, without the server's time limits.
-async fn unlimited(kind: DatabaseKind, options: &AnyConnectOptions) -> Result<AnyConnection, sqlx::Error> {
+async fn connect_without_timeouts(
+    kind: DatabaseKind,
+    options: &AnyConnectOptions,
+) -> Result<AnyConnection, sqlx::Error> {
     let mut connection = AnyConnection::connect_with(options).await?;
     prepare(kind, &mut connection).await?;
     if kind == DatabaseKind::Postgres {
@@ -416,7 +419,7 @@ mod tests {
         let mut lists = Vec::new();
         for _ in 0..LISTS {
             lists.push(
-                LeasedConnection::of(&database.lists, Instant::now() + OPERATION_TIMEOUT)
+                LeasedConnection::acquire(&database.lists, Instant::now() + OPERATION_TIMEOUT)
                     .await
                     .unwrap(),
             );

@@ -30,7 +30,7 @@ pub(super) struct SelectQuery {
     sql: String,
     values: AnyArguments,
     /// Whether connections should keep it as a prepared statement.
-    is_kept: bool,
+    is_persistent: bool,
 }
 
 impl SelectQuery {
@@ -39,7 +39,7 @@ impl SelectQuery {
         Self {
             sql: format!("{from} WHERE TRUE"),
             values: AnyArguments::default(),
-            is_kept: true,
+            is_persistent: true,
         }
     }
 
@@ -61,7 +61,7 @@ impl SelectQuery {
     pub(super) fn and_one_of(mut self, column: &'static str, numbers: Option<&[AgentId]>) -> Self {
         if let Some(numbers) = numbers {
             // The numbers are written out, since there may be more than can be bound.
-            self.is_kept = false;
+            self.is_persistent = false;
             let numbers: Vec<_> = numbers.iter().map(ToString::to_string).collect();
             let _ = match numbers.as_slice() {
                 [] => write!(self.sql, " AND FALSE"),
@@ -74,7 +74,7 @@ impl SelectQuery {
     /// Adds the condition that a row comes after another one, if there is one.
     ///
     /// - `condition`: the text before the values, such as `(created_at, id) <`.
-    pub(super) fn and_behind<'v, A, B>(mut self, condition: &'static str, other: Option<(A, B)>) -> Result<Self, Error>
+    pub(super) fn and_after<'v, A, B>(mut self, condition: &'static str, other: Option<(A, B)>) -> Result<Self, Error>
     where
         A: Encode<'v, Any> + Type<Any>,
         B: Encode<'v, Any> + Type<Any>,
@@ -91,7 +91,7 @@ impl SelectQuery {
 
     /// Adds the condition that a text is one of these.
     pub(super) fn and_one_of_texts(mut self, column: &'static str, texts: &[String]) -> Result<Self, Error> {
-        self.is_kept = false;
+        self.is_persistent = false;
         let _ = write!(self.sql, " AND {column} IN (");
         for (place, text) in texts.iter().enumerate() {
             if place > 0 {
@@ -106,24 +106,24 @@ impl SelectQuery {
     /// Puts the conditions into a larger query.
     ///
     /// - `is_kept`: whether its text stays the same between uses.
-    pub(super) fn within(self, is_kept: bool, whole: impl FnOnce(&str) -> String) -> Self {
+    pub(super) fn wrap(self, is_persistent: bool, whole: impl FnOnce(&str) -> String) -> Self {
         Self {
             sql: whole(&self.sql),
             values: self.values,
-            is_kept: self.is_kept && is_kept,
+            is_persistent: self.is_persistent && is_persistent,
         }
     }
 
     /// The database's plan for the query.
     #[cfg(test)]
     pub(super) fn explained(self) -> Self {
-        self.within(false, |question| format!("EXPLAIN QUERY PLAN {question}"))
+        self.wrap(false, |question| format!("EXPLAIN QUERY PLAN {question}"))
     }
 
     /// Runs the query for a limited number of rows.
     ///
     /// - `order`: such as `id DESC`.
-    pub(super) async fn ask(
+    pub(super) async fn fetch(
         mut self,
         (database, purpose): (&Database, Purpose),
         order: &'static str,
@@ -132,7 +132,7 @@ impl SelectQuery {
         let _ = write!(self.sql, " ORDER BY {order} LIMIT ");
         self.value(limit)?;
         // SECURITY: the text contains only fixed parts and numbers.
-        let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_kept);
+        let query = sqlx::query_with(AssertSqlSafe(self.sql), self.values).persistent(self.is_persistent);
         database.rows(purpose, query).await.map_err(|error| failed(&error))
     }
 
@@ -150,12 +150,12 @@ impl SelectQuery {
 
 pub(super) async fn find_token(database: &Database, hash: SecretHash) -> Result<Option<Token>, Error> {
     let question = SelectQuery::new(TOKENS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
+    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn token(database: &Database, id: Uuid) -> Result<Option<Token>, Error> {
     let question = SelectQuery::new(TOKENS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, token_of)
+    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, token_of)
 }
 
 pub(super) async fn tokens(
@@ -164,7 +164,9 @@ pub(super) async fn tokens(
     page: &Page<CreationCursor>,
 ) -> Result<Vec<Token>, Error> {
     let question = tokens_of(owned, page)?;
-    let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
+    let rows = question
+        .fetch((database, Purpose::List), NEWEST, page_limit(page))
+        .await?;
     all(&rows, token_of)
 }
 
@@ -173,17 +175,17 @@ fn tokens_of(owned: &Owned, page: &Page<CreationCursor>) -> Result<SelectQuery, 
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
         .and_one_of("agent_id", owned.agents.as_deref())
-        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))
+        .and_after("(created_at, id) <", page.after.as_ref().map(made_at))
 }
 
 pub(super) async fn find_session(database: &Database, hash: SecretHash) -> Result<Option<BrowserSession>, Error> {
     let question = SelectQuery::new(SESSIONS).and("hash =", Some(hash.0.as_slice()))?;
-    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
+    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_session(database: &Database, id: Uuid) -> Result<Option<BrowserSession>, Error> {
     let question = SelectQuery::new(SESSIONS).and("id =", Some(id.as_bytes().as_slice()))?;
-    first(&question.ask((database, Purpose::Lookup), "id", 1).await?, session_of)
+    first(&question.fetch((database, Purpose::Lookup), "id", 1).await?, session_of)
 }
 
 pub(super) async fn browser_sessions(
@@ -193,7 +195,9 @@ pub(super) async fn browser_sessions(
     page: &Page<CreationCursor>,
 ) -> Result<Vec<BrowserSession>, Error> {
     let question = sessions_of(owned, open_at, page)?;
-    let rows = question.ask((database, Purpose::List), NEWEST, rows_of(page)).await?;
+    let rows = question
+        .fetch((database, Purpose::List), NEWEST, page_limit(page))
+        .await?;
     all(&rows, session_of)
 }
 
@@ -205,19 +209,19 @@ fn sessions_of(owned: &Owned, open_at: Option<Timestamp>, page: &Page<CreationCu
             "revoked_at IS NULL AND expires_at >",
             open_at.map(Timestamp::as_microsecond),
         )?
-        .and_behind("(created_at, id) <", page.after.as_ref().map(made_at))
+        .and_after("(created_at, id) <", page.after.as_ref().map(made_at))
 }
 
 pub(super) async fn revocations_after(database: &Database, sequence: i64) -> Result<Vec<Revocation>, Error> {
     let question =
         SelectQuery::new("SELECT sequence, session, until FROM revocations").and("sequence >", Some(sequence))?;
     all(
-        &question.ask((database, Purpose::Lookup), "sequence", ROWS).await?,
+        &question.fetch((database, Purpose::Lookup), "sequence", ROWS).await?,
         |row| {
             let session: String = row.read("session")?;
             Ok(Revocation {
                 sequence: row.read("sequence")?,
-                session: SessionId::parse(&session).ok_or_else(|| wrong("session"))?,
+                session: SessionId::parse(&session).ok_or_else(|| invalid_column("session"))?,
                 until: time(row, "until")?,
             })
         },
@@ -235,10 +239,12 @@ pub(super) async fn time_of(database: &Database) -> Result<Option<Timestamp>, Er
     }
     let now = "SELECT CAST(EXTRACT(EPOCH FROM clock_timestamp()) * 1000000 AS BIGINT) AS number";
     let now = number(database, now).await?;
-    Timestamp::from_microsecond(now).map(Some).map_err(|_| wrong("now"))
+    Timestamp::from_microsecond(now)
+        .map(Some)
+        .map_err(|_| invalid_column("now"))
 }
 
-pub(super) async fn reached_time(database: &Database) -> Result<Option<Timestamp>, Error> {
+pub(super) async fn time_watermark(database: &Database) -> Result<Option<Timestamp>, Error> {
     const REACHED: &str =
         "SELECT COALESCE((SELECT MAX(reached) FROM clock), (SELECT MAX(last_at) FROM audit), 0) AS number";
     let reached = number(database, REACHED).await?;
@@ -247,7 +253,7 @@ pub(super) async fn reached_time(database: &Database) -> Result<Option<Timestamp
     }
     Timestamp::from_microsecond(reached)
         .map(Some)
-        .map_err(|_| wrong("reached"))
+        .map_err(|_| invalid_column("reached"))
 }
 
 /// An agent that some tokens identify by its number alone.
@@ -263,7 +269,7 @@ async fn number(database: &Database, question: &'static str) -> Result<i64, Erro
         .rows(Purpose::Lookup, query)
         .await
         .map_err(|error| failed(&error))?;
-    rows.first().ok_or_else(|| wrong("number"))?.read("number")
+    rows.first().ok_or_else(|| invalid_column("number"))?.read("number")
 }
 
 fn token_of(row: &AnyRow) -> Result<Token, Error> {
@@ -287,7 +293,7 @@ fn session_of(row: &AnyRow) -> Result<BrowserSession, Error> {
     Ok(BrowserSession {
         id: uuid(row, "id")?,
         user: user(row)?,
-        csrf: SecretHash(csrf.try_into().map_err(|_| wrong("csrf"))?),
+        csrf: SecretHash(csrf.try_into().map_err(|_| invalid_column("csrf"))?),
         created_at: time(row, "created_at")?,
         expires_at: time(row, "expires_at")?,
         revoked_at: time_opt(row, "revoked_at")?,
@@ -299,7 +305,7 @@ fn made_at((at, id): &CreationCursor) -> (i64, Vec<u8>) {
 }
 
 /// The most rows of a page.
-pub(super) fn rows_of<P>(page: &Page<P>) -> i64 {
+pub(super) fn page_limit<P>(page: &Page<P>) -> i64 {
     i64::from(page.limit).clamp(1, ROWS)
 }
 
@@ -329,19 +335,19 @@ impl ReadColumn for AnyRow {
 }
 
 pub(super) fn time(row: &AnyRow, column: &'static str) -> Result<Timestamp, Error> {
-    time_opt(row, column)?.ok_or_else(|| wrong(column))
+    time_opt(row, column)?.ok_or_else(|| invalid_column(column))
 }
 
 pub(super) fn time_opt(row: &AnyRow, column: &'static str) -> Result<Option<Timestamp>, Error> {
     let number: Option<i64> = row.read(column)?;
     number
-        .map(|number| Timestamp::from_microsecond(number).map_err(|_| wrong(column)))
+        .map(|number| Timestamp::from_microsecond(number).map_err(|_| invalid_column(column)))
         .transpose()
 }
 
 pub(super) fn uuid(row: &AnyRow, column: &'static str) -> Result<Uuid, Error> {
     let bytes: Vec<u8> = row.read(column)?;
-    Uuid::from_slice(&bytes).map_err(|_| wrong(column))
+    Uuid::from_slice(&bytes).map_err(|_| invalid_column(column))
 }
 
 pub(super) fn user(row: &AnyRow) -> Result<User, Error> {
@@ -352,11 +358,11 @@ pub(super) fn user(row: &AnyRow) -> Result<User, Error> {
 }
 
 pub(super) fn agent(row: &AnyRow) -> Result<AgentId, Error> {
-    AgentId::new(row.read("agent_id")?).ok_or_else(|| wrong("agent_id"))
+    AgentId::new(row.read("agent_id")?).ok_or_else(|| invalid_column("agent_id"))
 }
 
 /// The error for a column with an impossible value.
-pub(super) fn wrong(column: &'static str) -> Error {
+pub(super) fn invalid_column(column: &'static str) -> Error {
     Error::Failed {
         detail: format!("column `{column}` has what cannot be there"),
     }
@@ -387,7 +393,7 @@ mod tests {
         for (question, index) in [(tokens, "tokens_created"), (sessions, "browser_sessions_created")] {
             let steps = question
                 .explained()
-                .ask((&database, Purpose::List), NEWEST, 100)
+                .fetch((&database, Purpose::List), NEWEST, 100)
                 .await
                 .unwrap();
             let steps: Vec<String> = steps.iter().map(|step| step.get("detail")).collect();

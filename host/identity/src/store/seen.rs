@@ -7,7 +7,7 @@ use sqlx::AnyConnection;
 use sqlx::any::AnyRow;
 
 use super::database::{Database, DatabaseKind, Purpose};
-use super::read::{ROWS, ReadColumn, SelectQuery, agent, rows_of, time, time_opt, user, uuid};
+use super::read::{ROWS, ReadColumn, SelectQuery, agent, page_limit, time, time_opt, user, uuid};
 use super::{ActiveSession, ActiveSessionCursor, Error, Owned, Page};
 use tollgate_core::session::SessionId;
 
@@ -57,10 +57,10 @@ pub(super) async fn active(
         .and("user_id =", owned.user_id)?
         .and("username =", owned.username.clone())?
         .and_one_of("agent_id", owned.agents.as_deref())
-        .and_behind(behind, after.map(|(session, agent)| (session.clone(), agent.get())))?;
+        .and_after(behind, after.map(|(session, agent)| (session.clone(), agent.get())))?;
     let silent = silent.as_microsecond();
     // Merges the rows of all replicas for each session and agent.
-    let question = question.within(false, |conditions| {
+    let question = question.wrap(false, |conditions| {
         format!(
             "SELECT * FROM (\
                 SELECT session, agent_id, replica, user_id, username, client, last_at, \
@@ -74,7 +74,9 @@ pub(super) async fn active(
             ) AS each_row WHERE place = 1"
         )
     });
-    let rows = question.ask((database, Purpose::List), order, rows_of(page)).await?;
+    let rows = question
+        .fetch((database, Purpose::List), order, page_limit(page))
+        .await?;
     rows.iter().map(session).collect()
 }
 
@@ -82,14 +84,14 @@ pub(super) async fn since(database: &Database, since: Timestamp, sessions: &[Str
     let question = SelectQuery::new("SELECT DISTINCT session FROM seen")
         .and("last_at >=", Some(since.as_microsecond()))?
         .and_one_of_texts("session", sessions)?;
-    let rows = question.ask((database, Purpose::List), "session", ROWS).await?;
+    let rows = question.fetch((database, Purpose::List), "session", ROWS).await?;
     rows.iter().map(|row| row.read("session")).collect()
 }
 
 pub(super) async fn of(database: &Database, id: &SessionId) -> Result<Vec<ActiveSession>, Error> {
     let question = SelectQuery::new(SEEN).and("session =", Some(id.to_string()))?;
     let rows = question
-        .ask((database, Purpose::List), "last_at DESC, agent_id, replica", ROWS)
+        .fetch((database, Purpose::List), "last_at DESC, agent_id, replica", ROWS)
         .await?;
     rows.iter().map(session).collect()
 }

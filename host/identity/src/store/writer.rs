@@ -23,7 +23,7 @@ struct QueuedChange {
     change: Change,
     /// When its caller is told that it failed; it is not begun after that.
     deadline: Instant,
-    done: oneshot::Sender<Result<ChangeOutcome, Error>>,
+    reply: oneshot::Sender<Result<ChangeOutcome, Error>>,
 }
 
 /// The sending side of the one task that writes. The task ends once this is dropped and all
@@ -45,16 +45,20 @@ impl Writer {
     /// turn.
     pub(super) async fn change(&self, change: Change) -> Result<ChangeOutcome, Error> {
         let deadline = Instant::now() + OPERATION_TIMEOUT;
-        let (done, outcome) = oneshot::channel();
+        let (reply, outcome) = oneshot::channel();
         let ended = |()| Error::Failed {
             detail: "its writer has ended".to_owned(),
         };
-        let job = QueuedChange { change, deadline, done };
+        let job = QueuedChange {
+            change,
+            deadline,
+            reply,
+        };
         let made = async {
             self.queue.send(job).await.map_err(|_| ended(()))?;
             outcome.await.map_err(|_| ended(()))?
         };
-        timeout_at(deadline, made).await.unwrap_or_else(|_| Err(late()))
+        timeout_at(deadline, made).await.unwrap_or_else(|_| Err(timed_out()))
     }
 }
 
@@ -67,37 +71,46 @@ async fn write(database: Database, mut jobs: mpsc::Receiver<QueuedChange>) {
 }
 
 async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
-    let jobs: Vec<_> = jobs.into_iter().filter_map(QueuedChange::in_time).collect();
+    let jobs: Vec<_> = jobs.into_iter().filter_map(QueuedChange::unless_expired).collect();
     let Some(deadline) = jobs.iter().map(|job| job.deadline).max() else {
         return;
     };
     let (changes, waiting): (Vec<_>, Vec<_>) = jobs
         .into_iter()
-        .map(|job| (job.change, (job.deadline, job.done)))
+        .map(|job| (job.change, (job.deadline, job.reply)))
         .unzip();
     match transaction(database, deadline, &changes).await {
         Ok(outcomes) => {
-            for ((_, done), outcome) in waiting.into_iter().zip(outcomes) {
-                answer(done, Ok(outcome));
+            for ((_, reply), outcome) in waiting.into_iter().zip(outcomes) {
+                answer(reply, Ok(outcome));
             }
         }
-        Err(error) if changes.len() > 1 && lies_in_a_change(&error) => {
+        Err(error) if changes.len() > 1 && is_caused_by_change(&error) => {
             let alone = changes.into_iter().zip(waiting);
-            let alone = alone.map(|(change, (deadline, done))| QueuedChange { change, deadline, done });
+            let alone = alone.map(|(change, (deadline, reply))| QueuedChange {
+                change,
+                deadline,
+                reply,
+            });
             for job in alone {
-                let Some(QueuedChange { change, deadline, done }) = job.in_time() else {
+                let Some(QueuedChange {
+                    change,
+                    deadline,
+                    reply,
+                }) = job.unless_expired()
+                else {
                     continue;
                 };
                 let outcome = transaction(database, deadline, std::slice::from_ref(&change)).await;
-                answer(done, outcome.map(first).map_err(|error| told(&change, &error)));
+                answer(reply, outcome.map(first).map_err(|error| change_error(&change, &error)));
             }
         }
         Err(error) => {
-            if !lies_in_a_change(&error) {
+            if !is_caused_by_change(&error) {
                 tracing::warn!(error = %failed(&error), changes = changes.len(), "the store could not be written");
             }
-            for (change, (_, done)) in changes.iter().zip(waiting) {
-                answer(done, Err(told(change, &error)));
+            for (change, (_, reply)) in changes.iter().zip(waiting) {
+                answer(reply, Err(change_error(change, &error)));
             }
         }
     }
@@ -105,11 +118,11 @@ async fn commit(database: &Database, jobs: Vec<QueuedChange>) {
 
 impl QueuedChange {
     /// Returns the job unless its caller was already told that it failed.
-    fn in_time(self) -> Option<Self> {
+    fn unless_expired(self) -> Option<Self> {
         if Instant::now() < self.deadline {
             return Some(self);
         }
-        answer(self.done, Err(late()));
+        answer(self.reply, Err(timed_out()));
         None
     }
 }
@@ -128,19 +141,19 @@ async fn transaction(
         let mut outcomes = Vec::with_capacity(changes.len());
         let mut events = Batch::default();
         for change in changes {
-            outcomes.push(change.make(&mut transaction, database.kind(), &mut events).await?);
+            outcomes.push(change.apply(&mut transaction, database.kind(), &mut events).await?);
         }
         events.insert(&mut transaction).await?;
         transaction.commit().await?;
         Ok(outcomes)
     };
     let made = timeout_at(deadline, made).await;
-    held.settle(made)
+    held.finish(made)
 }
 
 /// Whether another change, or a retry of this one, may succeed: the error is a violated
 /// constraint, a refused value or a conflict between replicas.
-fn lies_in_a_change(error: &sqlx::Error) -> bool {
+fn is_caused_by_change(error: &sqlx::Error) -> bool {
     let sqlx::Error::Database(error) = error else {
         return false;
     };
@@ -148,18 +161,18 @@ fn lies_in_a_change(error: &sqlx::Error) -> bool {
     !matches!(error.kind(), ErrorKind::Other) || ["22", "40"].iter().any(|class| code.starts_with(class))
 }
 
-fn told(change: &Change, error: &sqlx::Error) -> Error {
+fn change_error(change: &Change, error: &sqlx::Error) -> Error {
     let taken = error
         .as_database_error()
         .is_some_and(|error| error.is_unique_violation());
-    match change.what().filter(|_| taken) {
+    match change.entity().filter(|_| taken) {
         Some(what) => Error::Exists { what },
         None => failed(error),
     }
 }
 
 /// The error of a caller whose deadline has passed.
-fn late() -> Error {
+fn timed_out() -> Error {
     Error::Failed {
         detail: "no answer in time".to_owned(),
     }
@@ -169,7 +182,7 @@ fn first(outcomes: Vec<ChangeOutcome>) -> ChangeOutcome {
     outcomes.into_iter().next().unwrap_or(ChangeOutcome::Done)
 }
 
-fn answer(done: oneshot::Sender<Result<ChangeOutcome, Error>>, outcome: Result<ChangeOutcome, Error>) {
+fn answer(reply: oneshot::Sender<Result<ChangeOutcome, Error>>, outcome: Result<ChangeOutcome, Error>) {
     // If the caller was cancelled, nobody receives the outcome.
-    let _ = done.send(outcome);
+    let _ = reply.send(outcome);
 }

@@ -16,10 +16,10 @@
 
 pub mod backoff;
 pub mod clock;
-mod flight;
 pub mod health;
-mod home;
+mod in_flight;
 pub mod key;
+mod shared;
 mod slot;
 pub mod times;
 
@@ -37,8 +37,8 @@ use super::{Mint, MintError};
 use backoff::Jitter;
 use clock::Clock;
 use health::{Health, Totals};
-use home::SharedState;
 use key::CredentialKey;
+use shared::SharedState;
 
 pub use slot::{Lease, Slot};
 
@@ -66,14 +66,14 @@ pub struct Settings {
     /// How long one mint may take.
     pub mint_budget: Duration,
     /// How many mints run at once, over all slots.
-    pub mints_at_once: usize,
+    pub max_concurrent_mints: usize,
     /// How many credentials are kept; above it the one used longest ago goes.
-    pub most_live: usize,
+    pub max_live: usize,
     /// How long an unused credential is kept.
-    pub idle: Duration,
+    pub idle_timeout: Duration,
     /// How long revoking may take: one in the background, all together when
     /// the gateway stops.
-    pub revoke_within: Duration,
+    pub revoke_timeout: Duration,
     /// How long a credential is used before it is renewed, even if it would live longer. At most
     /// [`MAX_RENEW_AFTER`].
     pub renew_after: Duration,
@@ -85,10 +85,10 @@ impl Default for Settings {
     fn default() -> Self {
         Self {
             mint_budget: Duration::from_secs(10),
-            mints_at_once: 16,
-            most_live: 10_000,
-            idle: Duration::from_secs(3600),
-            revoke_within: Duration::from_secs(5),
+            max_concurrent_mints: 16,
+            max_live: 10_000,
+            idle_timeout: Duration::from_secs(3600),
+            revoke_timeout: Duration::from_secs(5),
             renew_after: MAX_RENEW_AFTER,
             jitter: Jitter::Random,
         }
@@ -99,26 +99,26 @@ impl Default for Settings {
 /// the slots whose key stays the same.
 #[derive(Debug)]
 pub struct Cache {
-    home: Arc<SharedState>,
+    shared: Arc<SharedState>,
 }
 
 impl Cache {
     /// An empty cache whose tasks run on a runtime.
     #[must_use]
     pub fn new(settings: Settings, clock: Arc<dyn Clock>, runtime: Handle) -> Self {
-        let home = Arc::new(SharedState::new(settings, clock, runtime));
-        let (weak, stop) = (Arc::downgrade(&home), home.stop.clone());
-        home.spawn(async move {
+        let shared = Arc::new(SharedState::new(settings, clock, runtime));
+        let (weak, stop) = (Arc::downgrade(&shared), shared.stop.clone());
+        shared.spawn(async move {
             loop {
                 tokio::select! {
                     () = stop.cancelled() => return,
                     () = tokio::time::sleep(SWEEP_EVERY) => {}
                 }
-                let Some(home) = weak.upgrade() else { return };
-                home.sweep();
+                let Some(shared) = weak.upgrade() else { return };
+                shared.sweep();
             }
         });
-        Self { home }
+        Self { shared }
     }
 
     /// The slot of a key, created if there is none. Call this once for each snapshot and keep the
@@ -127,13 +127,13 @@ impl Cache {
     /// An existing slot mints with `mint` from now on.
     #[must_use]
     pub fn slot(&self, key: CredentialKey, mint: Arc<dyn Mint>) -> Arc<Slot> {
-        let mut slots = locked(&self.home.slots);
+        let mut slots = locked(&self.shared.slots);
         if let Some(slot) = slots.get(&key) {
             slot.mint_with(mint);
             return Arc::clone(slot);
         }
-        let slot = Arc::new(Slot::new(key, mint, &self.home));
-        if self.home.stop.is_cancelled() {
+        let slot = Arc::new(Slot::new(key, mint, &self.shared));
+        if self.shared.stop.is_cancelled() {
             slot.close();
         } else {
             slots.insert(key, Arc::clone(&slot));
@@ -146,7 +146,7 @@ impl Cache {
     /// too. Call it after the new snapshot has become the current one.
     pub fn retain<S: BuildHasher>(&self, wanted: &HashSet<CredentialKey, S>) {
         let unwanted: Vec<_> = {
-            let mut slots = locked(&self.home.slots);
+            let mut slots = locked(&self.shared.slots);
             slots.extract_if(|key, _| !wanted.contains(key)).collect()
         };
         for (_, slot) in unwanted {
@@ -157,7 +157,7 @@ impl Cache {
     /// The state of every slot, in the order of keys.
     #[must_use]
     pub fn health(&self) -> Vec<(CredentialKey, Health)> {
-        let slots: Vec<_> = locked(&self.home.slots).values().cloned().collect();
+        let slots: Vec<_> = locked(&self.shared.slots).values().cloned().collect();
         let mut all: Vec<_> = slots.iter().map(|slot| (slot.key(), slot.health())).collect();
         all.sort_by_key(|(key, _)| *key);
         all
@@ -167,32 +167,32 @@ impl Cache {
     #[must_use]
     pub fn totals(&self) -> Totals {
         Totals {
-            slots: locked(&self.home.slots).len(),
-            live: self.home.live.load(Ordering::Relaxed),
-            free_mints: self.home.mints.available_permits(),
+            slots: locked(&self.shared.slots).len(),
+            live: self.shared.live.load(Ordering::Relaxed),
+            free_mints: self.shared.mints.available_permits(),
         }
     }
 
     /// Drops idle and expired credentials. The cache does so every minute.
     pub fn sweep(&self) {
-        self.home.sweep();
+        self.shared.sweep();
     }
 
     /// Cancels every mint, closes every slot and revokes the remaining credentials, all within
-    /// [`Settings::revoke_within`]. Returns whether all revocations completed.
+    /// [`Settings::revoke_timeout`]. Returns whether all revocations completed.
     pub async fn shutdown(&self) -> bool {
-        self.home.stop.cancel();
-        let slots: Vec<_> = locked(&self.home.slots).drain().collect();
+        self.shared.stop.cancel();
+        let slots: Vec<_> = locked(&self.shared.slots).drain().collect();
         for (_, slot) in slots {
             slot.close();
         }
-        self.home.finish(self.home.settings.revoke_within).await
+        self.shared.join_tasks(self.shared.settings.revoke_timeout).await
     }
 }
 
 impl Drop for Cache {
     fn drop(&mut self) {
-        self.home.stop.cancel();
+        self.shared.stop.cancel();
     }
 }
 

@@ -29,7 +29,7 @@ impl Mint for PodToken {
             })?;
             // The token's expiry is ignored: the kubelet renews the file at four fifths of the
             // token's lifetime, and a credential without a known expiry is used for 5 minutes.
-            Ok(Credential::of_token(token))
+            Ok(Credential::from_token(token))
         }
         .boxed()
     }

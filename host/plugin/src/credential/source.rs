@@ -78,25 +78,27 @@ pub enum SourceResolution {
 
 impl CredentialSourceFactory<'_> {
     /// Decides the supply of a cluster from its settings.
-    pub fn draft(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
+    pub fn resolve(&self, cluster: &Cluster, config: &ClusterConfig, label: &Arc<str>) -> SourceResolution {
         match &config.auth {
-            ClusterAuth::Anonymous => SourceResolution::Resolved(fixed(Credential::empty())),
+            ClusterAuth::Anonymous => SourceResolution::Resolved(static_source(Credential::anonymous())),
             ClusterAuth::InCluster => SourceResolution::Resolved(self.pod(cluster, label)),
             ClusterAuth::Bearer(token) => SourceResolution::Resolved(bearer(token)),
-            ClusterAuth::Basic { username, password } => SourceResolution::Resolved(fixed(Credential {
+            ClusterAuth::Basic { username, password } => SourceResolution::Resolved(static_source(Credential {
                 basic: Some(Basic {
                     username: username.expose_secret().to_owned(),
                     password: password.clone(),
                 }),
-                ..Credential::empty()
+                ..Credential::anonymous()
             })),
-            ClusterAuth::ClientCertificate { chain_pem, key_pem } => SourceResolution::Resolved(fixed(Credential {
-                certificate: Some(ClientCertificate {
-                    chain_pem: chain_pem.clone(),
-                    key_pem: key_pem.clone(),
-                }),
-                ..Credential::empty()
-            })),
+            ClusterAuth::ClientCertificate { chain_pem, key_pem } => {
+                SourceResolution::Resolved(static_source(Credential {
+                    certificate: Some(ClientCertificate {
+                        chain_pem: chain_pem.clone(),
+                        key_pem: key_pem.clone(),
+                    }),
+                    ..Credential::anonymous()
+                }))
+            }
             ClusterAuth::Provider {
                 name,
                 config: settings,
@@ -114,7 +116,7 @@ impl CredentialSourceFactory<'_> {
         warnings: Vec<String>,
         label: &Arc<str>,
     ) -> CredentialSource {
-        let mint = self.measured(Arc::new(source.clone()), label);
+        let mint = self.instrumented(Arc::new(source.clone()), label);
         CredentialSource::Minted(Minted {
             slot: self.cache.slot(key, mint),
             source: Some(source),
@@ -139,7 +141,7 @@ impl CredentialSourceFactory<'_> {
             file: api.token_file.clone(),
         };
         CredentialSource::Minted(Minted {
-            slot: self.cache.slot(key, self.measured(Arc::new(mint), label)),
+            slot: self.cache.slot(key, self.instrumented(Arc::new(mint), label)),
             source: None,
             warnings: Vec::new(),
         })
@@ -161,7 +163,7 @@ impl CredentialSourceFactory<'_> {
         } else {
             public.clone()
         };
-        let secrets: Vec<_> = config.values.iter().map(version).collect();
+        let secrets: Vec<_> = config.values.iter().map(secret_version).collect();
         let key = CredentialKey::of(&KeyInputs {
             abi: ABI,
             plugin: &provider.manifest().sha256,
@@ -184,7 +186,7 @@ impl CredentialSourceFactory<'_> {
         }
     }
 
-    fn measured(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
+    fn instrumented(&self, mint: Arc<dyn Mint>, label: &Arc<str>) -> Arc<dyn Mint> {
         Arc::new(InstrumentedMint {
             mint,
             label: Arc::clone(label),
@@ -195,14 +197,14 @@ impl CredentialSourceFactory<'_> {
 
 /// Identifies a value by its bytes. A `resourceVersion` would not do: in a file, it stays when a
 /// person edits the value, and in Kubernetes it changes when a label does.
-fn version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'a> {
+fn secret_version<'a>((name, value): (&'a String, &'a SecretString)) -> SecretVersion<'a> {
     SecretVersion::Bytes {
         name,
         bytes: value.expose_secret().as_bytes(),
     }
 }
 
-fn fixed(credential: Credential) -> CredentialSource {
+fn static_source(credential: Credential) -> CredentialSource {
     CredentialSource::Static(Lease {
         credential: Arc::new(credential),
         generation: 1,
@@ -211,7 +213,7 @@ fn fixed(credential: Credential) -> CredentialSource {
 
 fn bearer(token: &SecretString) -> CredentialSource {
     match Token::parse(token.expose_secret().to_owned()) {
-        Ok(token) => fixed(Credential::of_token(token)),
+        Ok(token) => static_source(Credential::from_token(token)),
         Err(error) => unusable("config.cluster", &error.to_string()),
     }
 }

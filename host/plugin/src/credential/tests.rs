@@ -7,7 +7,7 @@ use secrecy::SecretString;
 
 use super::{
     Basic, ClientCertificate, Credential, LONGEST_TOKEN, MAX_MESSAGE_BYTES, MintError, MintErrorClass, Token,
-    TokenError, is_refusal,
+    TokenError, is_unauthorized,
 };
 
 fn check(text: &str, expected: Option<&TokenError>) {
@@ -55,7 +55,7 @@ fn full() -> Credential {
             password: secret(),
         }),
         revocation: Some(secret()),
-        ..Credential::of_token(Token::parse("hidden".to_owned()).unwrap())
+        ..Credential::from_token(Token::parse("hidden".to_owned()).unwrap())
     }
 }
 
@@ -81,7 +81,7 @@ fn what_a_credential_shows_is_compared_and_nothing_else() {
     let check = |change: fn(&mut Credential), same: bool| {
         let mut other = full();
         change(&mut other);
-        assert_eq!(full().shows_the_same(&other), same);
+        assert_eq!(full().authenticates_like(&other), same);
     };
     check(|_| {}, true);
     check(|it| it.expires_at = Some(jiff::Timestamp::UNIX_EPOCH), true);
@@ -103,12 +103,12 @@ fn texts_of_errors_are_bounded() {
 
 #[test]
 fn only_401_speaks_against_a_credential() {
-    assert!(is_refusal(StatusCode::UNAUTHORIZED));
+    assert!(is_unauthorized(StatusCode::UNAUTHORIZED));
     for status in [
         StatusCode::OK,
         StatusCode::FORBIDDEN,
         StatusCode::PROXY_AUTHENTICATION_REQUIRED,
     ] {
-        assert!(!is_refusal(status));
+        assert!(!is_unauthorized(status));
     }
 }

@@ -22,7 +22,7 @@ pub enum AddressScope {
 /// # Errors
 /// The range that refuses it.
 pub(super) fn check(address: IpAddr, reach: AddressScope) -> Result<(), DenyCode> {
-    match (SpecialPurposeRange::of(address), reach) {
+    match (SpecialPurposeRange::classify(address), reach) {
         (None, _)
         | (Some(SpecialPurposeRange::Private), AddressScope::Private)
         | (Some(SpecialPurposeRange::Loopback), AddressScope::Loopback) => Ok(()),

@@ -198,16 +198,16 @@ impl fmt::Display for HostPortPattern {
 #[derive(Clone)]
 pub struct AllowedHost {
     pattern: HostPortPattern,
-    reach: AddressScope,
+    address_scope: AddressScope,
     /// `None`: the system's authorities.
     tls: Option<Arc<rustls::ClientConfig>>,
 }
 
 impl fmt::Debug for AllowedHost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Entry")
+        f.debug_struct("AllowedHost")
             .field("pattern", &self.pattern.to_string())
-            .field("reach", &self.reach)
+            .field("reach", &self.address_scope)
             .field("own_authorities", &self.tls.is_some())
             .finish()
     }
@@ -228,7 +228,7 @@ impl AllowedHost {
             (_, None) | (Some(_), Some(_)) => {}
         }
         let localhost = HostPattern::Exact(Host::Domain("localhost".to_owned()));
-        let reach = match (spec.private, spec.loopback) {
+        let address_scope = match (spec.private, spec.loopback) {
             (false, false) => AddressScope::Public,
             (true, false) => AddressScope::Private,
             (true, true) => return Err(EntryError::ConflictingScopes { entry: entry() }),
@@ -236,10 +236,14 @@ impl AllowedHost {
             (false, true) => return Err(EntryError::LoopbackName { entry: entry() }),
         };
         if let Some(address) = pattern.address() {
-            address::check(address, reach).map_err(|code| EntryError::Address { entry: entry(), code })?;
+            address::check(address, address_scope).map_err(|code| EntryError::Address { entry: entry(), code })?;
         }
         let tls = spec.ca.as_deref().map(|ca| authorities(&spec.host, ca)).transpose()?;
-        Ok(Self { pattern, reach, tls })
+        Ok(Self {
+            pattern,
+            address_scope,
+            tls,
+        })
     }
 
     /// What it allows.
@@ -248,8 +252,8 @@ impl AllowedHost {
     }
 
     /// How far beyond public addresses it goes.
-    pub fn reach(&self) -> AddressScope {
-        self.reach
+    pub fn address_scope(&self) -> AddressScope {
+        self.address_scope
     }
 
     /// The trusted authorities, if they are not the system's.

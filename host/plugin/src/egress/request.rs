@@ -120,7 +120,7 @@ impl Request {
 
 impl CheckedRequest {
     /// The message in the form of the HTTP version agreed on.
-    pub(super) fn message(self, version: http::Version) -> Result<http::Request<Full<Bytes>>, Error> {
+    pub(super) fn into_http(self, version: http::Version) -> Result<http::Request<Full<Bytes>>, Error> {
         let invalid = |error: &dyn fmt::Display| Error::InvalidRequest {
             reason: error.to_string(),
         };

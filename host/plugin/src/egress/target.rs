@@ -79,7 +79,7 @@ pub(super) struct ParsedUrl {
 /// The first rule it breaks. Source: RFC 3986 and the WHATWG URL standard,
 /// whose parser drops tabs and line ends, takes `\` for `/` and decodes
 /// percent signs in hosts.
-pub(super) fn read(text: &str) -> Result<ParsedUrl, Denied> {
+pub(super) fn parse_url(text: &str) -> Result<ParsedUrl, Denied> {
     let deny = |code, message: &str| Err(Denied::new(code, message));
     if text.len() > MAX_URL_BYTES {
         return deny(DenyCode::Malformed, "the URL is over 8192 bytes");

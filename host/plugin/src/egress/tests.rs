@@ -5,5 +5,5 @@ mod addresses;
 mod entries;
 mod exchange;
 mod failures;
+mod fake_network;
 mod urls;
-mod world;

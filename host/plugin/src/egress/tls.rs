@@ -8,11 +8,11 @@ use std::sync::{Arc, OnceLock};
 use rustls::client::Resumption;
 use rustls::{ClientConfig, RootCertStore};
 
-use crate::certificates::{Error, own_roots, system_roots};
+use crate::certificates::{Error, roots_from_pem, system_roots};
 
 /// A configuration that trusts only the authorities in `pem`.
 pub(super) fn with_authorities(pem: &str) -> Result<Arc<ClientConfig>, Error> {
-    with_roots(own_roots(pem)?)
+    with_roots(roots_from_pem(pem)?)
 }
 
 /// A configuration that trusts the system's authorities. Made once.

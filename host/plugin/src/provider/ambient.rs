@@ -11,7 +11,7 @@ use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
 use super::call::{CallState, Phase};
-use super::reach::EgressScope;
+use super::egress_scope::EgressScope;
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::ambient as wit;
 use crate::budget::HostState;
@@ -83,16 +83,16 @@ type AmbientResult<T> = wasmtime::Result<Result<T, wit::AmbientError>>;
 impl wit::Host for HostState {
     async fn service_account_token(&mut self, audience: String) -> AmbientResult<wit::Bearer> {
         let call = self.provider_call()?;
-        let reach = call.terms.audience(&audience).cloned();
-        let (Some(reach), true) = (reach, call.outside.audiences.contains(&audience)) else {
+        let egress_scope = call.permissions.audience_scope(&audience).cloned();
+        let (Some(egress_scope), true) = (egress_scope, call.services.audiences.contains(&audience)) else {
             return Ok(Err(wit::AmbientError::NotGranted));
         };
         if call.phase == Phase::Check {
             return Ok(Err(wit::AmbientError::NotGranted));
         }
-        let source = call.outside.ambient.clone();
+        let source = call.services.ambient.clone();
         let bearer = source.service_account_token(audience).await;
-        self.provider()?.bearer(bearer, &reach)
+        self.provider()?.bearer(bearer, &egress_scope)
     }
 
     async fn eks_pod_identity(&mut self) -> AmbientResult<wit::AwsCredentials> {
@@ -101,7 +101,7 @@ impl wit::Host for HostState {
         };
         let credentials = source.eks_pod_identity().await;
         let call = self.provider()?;
-        let reach = call.terms.everywhere();
+        let egress_scope = call.permissions.all_hosts_scope();
         let AwsCredentials {
             access_key_id,
             secret_access_key,
@@ -111,8 +111,10 @@ impl wit::Host for HostState {
             Ok(credentials) => credentials,
             Err(error) => return Ok(Err(error.into())),
         };
-        let key = call.hold(&secret_access_key, &reach)?;
-        let session = session_token.map(|token| call.hold(&token, &reach)).transpose()?;
+        let key = call.insert_pod_secret(&secret_access_key, &egress_scope)?;
+        let session = session_token
+            .map(|token| call.insert_pod_secret(&token, &egress_scope))
+            .transpose()?;
         Ok(Ok(wit::AwsCredentials {
             access_key_id,
             secret_access_key: key,
@@ -127,8 +129,8 @@ impl wit::Host for HostState {
         };
         let bearer = source.gce_metadata_token(scopes).await;
         let call = self.provider()?;
-        let reach = call.terms.everywhere();
-        call.bearer(bearer, &reach)
+        let egress_scope = call.permissions.all_hosts_scope();
+        call.bearer(bearer, &egress_scope)
     }
 
     async fn azure_imds_token(&mut self, application: String, client_id: Option<String>) -> AmbientResult<wit::Bearer> {
@@ -137,30 +139,38 @@ impl wit::Host for HostState {
         };
         let bearer = source.azure_imds_token(application, client_id).await;
         let call = self.provider()?;
-        let reach = call.terms.everywhere();
-        call.bearer(bearer, &reach)
+        let egress_scope = call.permissions.all_hosts_scope();
+        call.bearer(bearer, &egress_scope)
     }
 }
 
 impl CallState {
     /// The pod's identities. `None` during `check`.
     fn ambient(&self) -> Option<std::sync::Arc<dyn Ambient>> {
-        (self.phase != Phase::Check).then(|| self.outside.ambient.clone())
+        (self.phase != Phase::Check).then(|| self.services.ambient.clone())
     }
 
-    fn bearer(&mut self, bearer: Result<Bearer, AmbientError>, reach: &EgressScope) -> AmbientResult<wit::Bearer> {
+    fn bearer(
+        &mut self,
+        bearer: Result<Bearer, AmbientError>,
+        egress_scope: &EgressScope,
+    ) -> AmbientResult<wit::Bearer> {
         match bearer {
             Ok(Bearer { token, expires_at }) => Ok(Ok(wit::Bearer {
-                token: self.hold(&token, reach)?,
+                token: self.insert_pod_secret(&token, egress_scope)?,
                 expires_at: expires_at.and_then(milliseconds),
             })),
             Err(error) => Ok(Err(error.into())),
         }
     }
 
-    fn hold(&mut self, secret: &SecretString, reach: &EgressScope) -> wasmtime::Result<Resource<Secret>> {
+    fn insert_pod_secret(
+        &mut self,
+        secret: &SecretString,
+        egress_scope: &EgressScope,
+    ) -> wasmtime::Result<Resource<Secret>> {
         let bytes = Zeroizing::new(secret.expose_secret().as_bytes().to_vec());
-        let secret = Secret::new(bytes, reach.clone()).and_then(|secret| self.keep(secret));
+        let secret = Secret::new(bytes, egress_scope.clone()).and_then(|secret| self.insert_secret(secret));
         secret.map_err(|error| wasmtime::Error::msg(error.to_string()))
     }
 }

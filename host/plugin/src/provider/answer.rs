@@ -16,7 +16,7 @@ pub(crate) struct RedactedBody {
 
 impl std::fmt::Debug for RedactedBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Answer")
+        f.debug_struct("RedactedBody")
             .field("bytes", &self.body.len())
             .finish_non_exhaustive()
     }
@@ -33,7 +33,7 @@ pub(crate) enum VisibleStrings<'a> {
 
 /// Removes the hidden strings from the `body` of a 2xx response. A body that is not JSON stays in
 /// the host, unless the guest may see everything.
-pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: VisibleStrings<'_>) -> RedactedBody {
+pub(crate) fn redact_body(body: &[u8], capture: &[SingularPath], shown: VisibleStrings<'_>) -> RedactedBody {
     let Ok(mut document) = serde_json::from_slice::<serde_json::Value>(body) else {
         let body = match shown {
             VisibleStrings::All => body.to_vec(),
@@ -64,7 +64,7 @@ pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: VisibleSt
     let all = matches!(shown, VisibleStrings::All);
     // The document does not move between here and the looks above, so an
     // address still means the same node.
-    blank(&mut document, &|node| {
+    erase_hidden(&mut document, &|node| {
         (all || kept.contains(&node)) && !cut.contains(&node)
     });
     RedactedBody {
@@ -74,12 +74,12 @@ pub(crate) fn successful(body: &[u8], capture: &[SingularPath], shown: VisibleSt
 }
 
 /// Wipes every string that does not stay.
-fn blank(node: &mut serde_json::Value, stays: &impl Fn(usize) -> bool) {
+fn erase_hidden(node: &mut serde_json::Value, stays: &impl Fn(usize) -> bool) {
     let address = std::ptr::from_ref(node) as usize;
     match node {
         serde_json::Value::String(text) if !stays(address) => text.zeroize(),
-        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| blank(item, stays)),
-        serde_json::Value::Object(members) => members.values_mut().for_each(|member| blank(member, stays)),
+        serde_json::Value::Array(items) => items.iter_mut().for_each(|item| erase_hidden(item, stays)),
+        serde_json::Value::Object(members) => members.values_mut().for_each(|member| erase_hidden(member, stays)),
         serde_json::Value::Null
         | serde_json::Value::Bool(_)
         | serde_json::Value::Number(_)
@@ -97,7 +97,7 @@ mod tests {
 
     fn cut(body: &str, capture: &[&str], visible: &[&str]) -> (String, Vec<Option<String>>) {
         let visible = paths(visible);
-        let answer = successful(body.as_bytes(), &paths(capture), VisibleStrings::Paths(&visible));
+        let answer = redact_body(body.as_bytes(), &paths(capture), VisibleStrings::Paths(&visible));
         let text = |bytes: &Zeroizing<Vec<u8>>| String::from_utf8(bytes.to_vec()).unwrap();
         (
             String::from_utf8(answer.body).unwrap(),
@@ -129,9 +129,9 @@ mod tests {
     #[test]
     fn what_is_not_json_stays_in_the_host() {
         assert_eq!(cut("token=T", &["$.a"], &[]), (String::new(), vec![None]));
-        let all = successful(b"token=T", &[], VisibleStrings::All);
+        let all = redact_body(b"token=T", &[], VisibleStrings::All);
         assert_eq!(all.body, b"token=T");
-        let all = successful(br#"{"a":"T","b":"x"}"#, &paths(&["$.a"]), VisibleStrings::All);
+        let all = redact_body(br#"{"a":"T","b":"x"}"#, &paths(&["$.a"]), VisibleStrings::All);
         assert_eq!(all.body, br#"{"a":"","b":"x"}"#);
     }
 }

@@ -14,11 +14,11 @@ use zeroize::Zeroizing;
 
 use super::EgressLog;
 use super::ambient::{Ambient, milliseconds};
+use super::egress_scope::EgressScope;
 use super::memo::Memo;
-use super::reach::EgressScope;
+use super::permissions::ResolvedPermissions;
 use super::redact::Redactor;
 use super::secret::{SECRET_MOST_BYTES, Secret, encode};
-use super::terms::ResolvedPermissions;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
 use crate::egress::{EgressAllowList, EgressClient};
 
@@ -79,7 +79,7 @@ pub struct SecretValues {
 impl fmt::Debug for SecretValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let names: Vec<&String> = self.values.keys().collect();
-        f.debug_struct("Material")
+        f.debug_struct("SecretValues")
             .field("names", &names)
             .field("public", &self.public)
             .finish()
@@ -134,14 +134,14 @@ pub(crate) enum HostRefusal {
 /// State of one call.
 pub(crate) struct CallState {
     pub(crate) phase: Phase,
-    pub(crate) terms: Arc<ResolvedPermissions>,
+    pub(crate) permissions: Arc<ResolvedPermissions>,
     pub(crate) material: Arc<SecretValues>,
-    pub(crate) outside: HostServices,
+    pub(crate) services: HostServices,
     pub(crate) memo: Arc<Memo>,
     pub(crate) redactor: Redactor,
-    pub(crate) transcript: EgressLog,
+    pub(crate) egress_log: EgressLog,
     /// What the host itself refused. It decides the class of a failure.
-    pub(crate) verdict: HostRefusal,
+    pub(crate) host_refusal: HostRefusal,
     pub(crate) requests_left: u32,
     /// Whether bodies reach the guest unchanged.
     pub(crate) reveals: bool,
@@ -152,7 +152,7 @@ pub(crate) struct CallState {
 
 impl fmt::Debug for CallState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Call")
+        f.debug_struct("CallState")
             .field("phase", &self.phase)
             .finish_non_exhaustive()
     }
@@ -161,29 +161,29 @@ impl fmt::Debug for CallState {
 impl CallState {
     pub(crate) fn new(
         phase: Phase,
-        (terms, material): (Arc<ResolvedPermissions>, Arc<SecretValues>),
+        (permissions, material): (Arc<ResolvedPermissions>, Arc<SecretValues>),
         memo: Arc<Memo>,
-        outside: HostServices,
+        services: HostServices,
     ) -> Self {
         let mut table = ResourceTable::new();
         table.set_max_capacity(SECRETS_MOST);
         let mut redactor = Redactor::default();
         // What the guest never asks for can still come back in an answer.
         for (name, value) in &material.values {
-            let public = material.public.contains(name) || terms.secret(name).is_some_and(|named| named.public);
+            let public = material.public.contains(name) || permissions.secret(name).is_some_and(|named| named.public);
             if !public {
                 redactor.add(Arc::new(Zeroizing::new(value.expose_secret().as_bytes().to_vec())));
             }
         }
         Self {
             phase,
-            terms,
+            permissions,
             material,
-            outside,
+            services,
             memo,
             redactor,
-            transcript: EgressLog::default(),
-            verdict: HostRefusal::Nothing,
+            egress_log: EgressLog::default(),
+            host_refusal: HostRefusal::Nothing,
             requests_left: REQUESTS_MOST,
             reveals: false,
             table,
@@ -194,11 +194,11 @@ impl CallState {
 
     /// Milliseconds since 1970.
     pub(crate) fn now_ms(&self) -> u64 {
-        milliseconds(self.outside.clock.now()).unwrap_or_default()
+        milliseconds(self.services.clock.now()).unwrap_or_default()
     }
 
     /// A handle of `secret`.
-    pub(crate) fn keep(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
+    pub(crate) fn insert_secret(&mut self, secret: Secret) -> Result<Resource<Secret>, SecretError> {
         let left = (
             self.secrets_left.checked_sub(1),
             self.secret_bytes_left.checked_sub(secret.bytes().len()),
@@ -222,10 +222,10 @@ impl CallState {
     }
 
     /// Concatenates texts and encoded secrets, and computes where the result may be sent.
-    pub(crate) fn write(&self, parts: &[Part]) -> wasmtime::Result<Result<ComposedBytes, SecretError>> {
+    pub(crate) fn concatenate(&self, parts: &[Part]) -> wasmtime::Result<Result<ComposedBytes, SecretError>> {
         // Never grows beyond the bound, so that no copy is left behind.
         let mut out = Zeroizing::new(Vec::with_capacity(self.length(parts)?));
-        let mut reach: Option<EgressScope> = None;
+        let mut egress_scope: Option<EgressScope> = None;
         for part in parts {
             match part {
                 Part::Text(text) => out.extend_from_slice(text.as_bytes()),
@@ -234,14 +234,17 @@ impl CallState {
                     if let Err(error) = encode(secret.bytes(), part.encoding, &mut out) {
                         return Ok(Err(error));
                     }
-                    reach = Some(reach.map_or_else(|| secret.reach().clone(), |reach| reach.and(secret.reach())));
+                    egress_scope = Some(egress_scope.map_or_else(
+                        || secret.egress_scope().clone(),
+                        |egress_scope| egress_scope.intersect(secret.egress_scope()),
+                    ));
                 }
             }
             if out.len() > SECRET_MOST_BYTES {
                 return Ok(Err(SecretError::TooLarge));
             }
         }
-        Ok(Ok((out, reach)))
+        Ok(Ok((out, egress_scope)))
     }
 
     /// An upper bound for the length of the concatenated parts.

@@ -48,10 +48,10 @@ impl CallState {
         let (token, jwt_end) = token.map_or((None, None), |(token, end)| (Some(token), end));
         let certificate = certificate
             .map(|exports::ClientCertificate { chain_pem, key_pem }| {
-                let key_pem = self.for_cluster(&key_pem, "the key of the certificate")?;
+                let key_pem = self.credential_secret(&key_pem, "the key of the certificate")?;
                 if chain_pem.len() > CHAIN_MOST_BYTES {
                     let observed = chain_pem.len();
-                    return Err(lie(&format!(
+                    return Err(invalid_output(&format!(
                         "a certificate of `{observed}` bytes; at most `{CHAIN_MOST_BYTES}` are allowed"
                     )));
                 }
@@ -59,9 +59,9 @@ impl CallState {
             })
             .transpose()?;
         if token.is_none() && certificate.is_none() {
-            return Err(lie("neither a token nor a certificate"));
+            return Err(invalid_output("neither a token nor a certificate"));
         }
-        let fields = self.fields_for_cluster(headers)?;
+        let fields = self.credential_headers(headers)?;
         let revocation = revocation.map(|handle| self.revocation(&handle)).transpose()?;
         let told = expires_at.and_then(timestamp);
         Ok(Credential {
@@ -81,35 +81,36 @@ impl CallState {
     }
 
     /// The fields that the cluster gets in addition to the token.
-    fn fields_for_cluster(
+    fn credential_headers(
         &mut self,
         headers: Vec<(String, Resource<Secret>)>,
     ) -> Result<Vec<(HeaderName, SecretString)>, MintError> {
         let observed = headers.len();
         if observed > FIELDS_MOST {
-            return Err(lie(&format!(
+            return Err(invalid_output(&format!(
                 "`{observed}` fields; at most `{FIELDS_MOST}` are allowed"
             )));
         }
         let mut bytes: usize = 0;
         let mut fields = Vec::with_capacity(observed);
         for (name, value) in headers {
-            let name = HeaderName::from_bytes(name.as_bytes()).map_err(|_| lie("a name no header field can have"))?;
-            if is_host_owned(&name) || !self.terms.may_carry(&name) {
-                return Err(lie(&format!(
+            let name = HeaderName::from_bytes(name.as_bytes())
+                .map_err(|_| invalid_output("a name no header field can have"))?;
+            if is_host_owned(&name) || !self.permissions.allows_output_header(&name) {
+                return Err(invalid_output(&format!(
                     "the field `{name}`, which is not among its `outputHeaders`"
                 )));
             }
-            let value = self.for_cluster(&value, "the value of a field")?;
+            let value = self.credential_secret(&value, "the value of a field")?;
             let text = value.expose_secret();
             bytes = bytes.saturating_add(text.len());
             if bytes > FIELDS_MOST_BYTES {
-                return Err(lie(&format!(
+                return Err(invalid_output(&format!(
                     "fields of `{bytes}` bytes; at most `{FIELDS_MOST_BYTES}` are allowed"
                 )));
             }
             if text.bytes().any(|byte| byte.is_ascii_control()) {
-                return Err(lie(&format!("a control character in the field `{name}`")));
+                return Err(invalid_output(&format!("a control character in the field `{name}`")));
             }
             fields.push((name, value));
         }
@@ -119,11 +120,11 @@ impl CallState {
     /// The secret for `revoke`, with the hosts it may be sent to. `revoke` is a separate call, and
     /// must not send the secret further than this call could.
     fn revocation(&mut self, handle: &Resource<Secret>) -> Result<SecretString, MintError> {
-        let secret = self.taken(handle)?;
-        let value = secret.text().map_err(|_| lie("a secret that is not text"))?;
-        let reach = secret.reach().to_line();
-        let mut kept = String::with_capacity(reach.len() + 1 + value.len());
-        kept.push_str(&reach);
+        let secret = self.take_secret(handle)?;
+        let value = secret.text().map_err(|_| invalid_output("a secret that is not text"))?;
+        let egress_scope = secret.egress_scope().to_line();
+        let mut kept = String::with_capacity(egress_scope.len() + 1 + value.len());
+        kept.push_str(&egress_scope);
         kept.push('\n');
         kept.push_str(value);
         Ok(SecretString::from(kept))
@@ -132,7 +133,8 @@ impl CallState {
     /// Warnings of a guest, redacted for display.
     pub(crate) fn warnings(&self, warnings: &[String]) -> Vec<String> {
         let kept = warnings.iter().take(WARNINGS_MOST);
-        kept.map(|warning| self.redactor.line(warning, MESSAGE_BYTES)).collect()
+        kept.map(|warning| self.redactor.redact_line(warning, MESSAGE_BYTES))
+            .collect()
     }
 
     /// A guest's error, redacted. What the host itself refused decides the class.
@@ -153,38 +155,38 @@ impl CallState {
         let word = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
         let good = !code.is_empty() && code.len() <= MAX_CODE_BYTES && code.bytes().all(word);
         let code = if good {
-            self.redactor.line(&code, MAX_CODE_BYTES)
+            self.redactor.redact_line(&code, MAX_CODE_BYTES)
         } else {
             "plugin.code".to_owned()
         };
-        let message = self.redactor.line(&message, MESSAGE_BYTES);
+        let message = self.redactor.redact_line(&message, MESSAGE_BYTES);
         let wait = retry_after_ms.map(|wait| Duration::from_millis(wait.into()).min(MAX_RETRY_AFTER));
-        let (error, wait) = match &self.verdict {
+        let (error, wait) = match &self.host_refusal {
             HostRefusal::Nothing => (MintError::new(class, &code, &message), wait),
             HostRefusal::Refused(reason) => {
                 let (code, reason) = reason.split_once(": ").unwrap_or(("egress.denied", reason));
                 (
-                    MintError::new(MintErrorClass::Config, code, &beside(reason, &message)),
+                    MintError::new(MintErrorClass::Config, code, &with_guest_message(reason, &message)),
                     None,
                 )
             }
             HostRefusal::OverBudget => {
-                let text = beside(OVER_BUDGET, &message);
+                let text = with_guest_message(OVER_BUDGET, &message);
                 (MintError::new(MintErrorClass::Permanent, "plugin.budget", &text), None)
             }
         };
         MintError {
             http_status: http_status.filter(|status| (100..=599).contains(status)),
             retry_after: wait,
-            correlation: correlation.map(|text| self.redactor.line(&text, 128)),
+            correlation: correlation.map(|text| self.redactor.redact_line(&text, 128)),
             ..error
         }
     }
 
     fn token(&mut self, handle: &Resource<Secret>) -> Result<(Token, Option<Timestamp>), MintError> {
-        let secret = self.taken(handle)?;
-        if !secret.reach().cluster() {
-            return Err(reach("the token"));
+        let secret = self.take_secret(handle)?;
+        if !secret.egress_scope().cluster() {
+            return Err(egress_scope("the token"));
         }
         let end = secret
             .jwt_times()
@@ -192,29 +194,29 @@ impl CallState {
             .and_then(timestamp);
         let text = String::from_utf8(secret.bytes().to_vec()).map_err(|refused| {
             refused.into_bytes().zeroize();
-            lie("a token that is not text")
+            invalid_output("a token that is not text")
         })?;
         let token = Token::parse(text)
             .map_err(|error| MintError::new(MintErrorClass::Permanent, "token.bytes", &error.to_string()))?;
         Ok((token, end))
     }
 
-    fn for_cluster(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
-        let secret = self.taken(handle)?;
-        if !secret.reach().cluster() {
-            return Err(reach(what));
+    fn credential_secret(&mut self, handle: &Resource<Secret>, what: &str) -> Result<SecretString, MintError> {
+        let secret = self.take_secret(handle)?;
+        if !secret.egress_scope().cluster() {
+            return Err(egress_scope(what));
         }
         text(&secret)
     }
 
-    fn taken(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
+    fn take_secret(&mut self, handle: &Resource<Secret>) -> Result<Secret, MintError> {
         self.take(Resource::new_own(handle.rep()))
-            .map_err(|_| lie("a handle that is no secret"))
+            .map_err(|_| invalid_output("a handle that is no secret"))
     }
 }
 
 /// The host's reason, followed by the guest's message if that is different.
-fn beside(reason: &str, message: &str) -> String {
+fn with_guest_message(reason: &str, message: &str) -> String {
     if message.is_empty() || message.contains(reason) || reason.contains(message) {
         reason.to_owned()
     } else {
@@ -223,7 +225,7 @@ fn beside(reason: &str, message: &str) -> String {
 }
 
 fn text(secret: &Secret) -> Result<SecretString, MintError> {
-    let text = secret.text().map_err(|_| lie("a secret that is not text"))?;
+    let text = secret.text().map_err(|_| invalid_output("a secret that is not text"))?;
     Ok(SecretString::from(text))
 }
 
@@ -231,7 +233,7 @@ fn timestamp(milliseconds: u64) -> Option<Timestamp> {
     Timestamp::from_millisecond(i64::try_from(milliseconds).ok()?).ok()
 }
 
-fn lie(what: &str) -> MintError {
+fn invalid_output(what: &str) -> MintError {
     MintError::new(
         MintErrorClass::Permanent,
         "plugin.lie",
@@ -239,7 +241,7 @@ fn lie(what: &str) -> MintError {
     )
 }
 
-fn reach(what: &str) -> MintError {
+fn egress_scope(what: &str) -> MintError {
     let message =
         format!("{what} is made of a secret that may not become a credential: `cluster: true` in the manifest");
     MintError::new(MintErrorClass::Permanent, "plugin.reach", &message)

@@ -12,7 +12,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::reach::EgressScope;
+use super::egress_scope::EgressScope;
 use super::secret::Secret;
 use crate::bindings::provider::tollgate::plugin::crypto as wit;
 use crate::bindings::provider::tollgate::plugin::secrets::{Part, SecretError};
@@ -23,7 +23,7 @@ type Bytes = wasmtime::Result<Result<Vec<u8>, SecretError>>;
 
 impl wit::Host for HostState {
     fn sha256(&mut self, data: Vec<Part>) -> Bytes {
-        let written = self.provider_call()?.write(&data)?;
+        let written = self.provider_call()?.concatenate(&data)?;
         Ok(written.map(|(bytes, _)| digest::digest(&digest::SHA256, &bytes).as_ref().to_vec()))
     }
 
@@ -31,7 +31,7 @@ impl wit::Host for HostState {
         let call = self.provider_call()?;
         let tag = mac(call.secret(&key)?, &data);
         let derived = Zeroizing::new(tag.as_ref().to_vec());
-        Ok(Secret::new(derived, EgressScope::nowhere()).and_then(|secret| call.keep(secret)))
+        Ok(Secret::new(derived, EgressScope::none()).and_then(|secret| call.insert_secret(secret)))
     }
 
     fn hmac_sha256(&mut self, key: Handle, data: Vec<u8>) -> Bytes {

@@ -42,7 +42,7 @@ struct Entry {
 pub(crate) struct Memo {
     entries: Mutex<Vec<Entry>>,
     /// Whether somebody waits for the entries to end.
-    swept: AtomicBool,
+    sweeper_running: AtomicBool,
 }
 
 impl fmt::Debug for Memo {
@@ -71,8 +71,8 @@ impl Memo {
 
     /// Makes sure that entries are dropped when they expire, even if nobody asks for them any more.
     /// At most one task runs, until no entry is left.
-    fn watch(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
-        if memo.swept.swap(true, Ordering::AcqRel) {
+    fn start_sweeper(memo: &Arc<Self>, clock: Arc<dyn WallClock>) {
+        if memo.sweeper_running.swap(true, Ordering::AcqRel) {
             return;
         }
         let memo = Arc::downgrade(memo);
@@ -81,9 +81,9 @@ impl Memo {
                 tokio::time::sleep(SWEEP_EVERY).await;
                 let Some(memo) = memo.upgrade() else { return };
                 if !memo.sweep(milliseconds(clock.now()).unwrap_or_default()) {
-                    memo.swept.store(false, Ordering::Release);
+                    memo.sweeper_running.store(false, Ordering::Release);
                     // What came meanwhile found somebody waiting.
-                    if memo.entries().is_empty() || memo.swept.swap(true, Ordering::AcqRel) {
+                    if memo.entries().is_empty() || memo.sweeper_running.swap(true, Ordering::AcqRel) {
                         return;
                     }
                 }
@@ -112,7 +112,7 @@ impl wit::Host for HostState {
         };
         let mut handles = Vec::with_capacity(values.len());
         for (name, secret) in values {
-            match call.keep(secret) {
+            match call.insert_secret(secret) {
                 Ok(handle) => handles.push((name, handle)),
                 Err(_) => return Ok(None),
             }
@@ -160,7 +160,7 @@ impl wit::Host for HostState {
             expires_at,
         });
         drop(entries);
-        Memo::watch(&call.memo, call.outside.clock.clone());
+        Memo::start_sweeper(&call.memo, call.services.clock.clone());
         Ok(())
     }
 

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 use wasmtime::component::Resource;
 use zeroize::Zeroizing;
 
-use super::answer::{RedactedBody, VisibleStrings, successful};
+use super::answer::{RedactedBody, VisibleStrings, redact_body};
 use super::call::{CallState, EgressRecord, HostRefusal, Phase};
 use super::secret::{Secret, encode};
 use crate::bindings::provider::tollgate::plugin::egress as wit;
@@ -38,20 +38,20 @@ impl wit::Host for HostState {
         let call = self.provider_call()?;
         let prepared = match call.prepare(&request, deadline)? {
             Ok(prepared) => prepared,
-            Err(error) => return Ok(Err(call.refused(error))),
+            Err(error) => return Ok(Err(call.record_refusal(error))),
         };
         let Prepared { request, capture } = prepared;
         let (method, target) = (request.method, request.target.clone());
-        let sender = call.outside.sender.clone();
+        let sender = call.services.sender.clone();
         let started = Instant::now();
         let sent = sender.send(request).await;
         let call = self.provider()?;
-        call.note(method, &target, &sent, started);
+        call.record_exchange(method, &target, &sent, started);
         Ok(match sent {
             Ok(response) => call.answer(&target, &capture, &response),
             Err(error) => {
-                let error = call.failed(&error);
-                Err(call.refused(error))
+                let error = call.to_egress_error(&error);
+                Err(call.record_refusal(error))
             }
         })
     }
@@ -67,12 +67,12 @@ type EgressResult<T> = wasmtime::Result<Result<T, wit::EgressError>>;
 
 impl CallState {
     /// Records that the host refused, so that a guest cannot report the failure as temporary.
-    fn refused(&mut self, error: wit::EgressError) -> wit::EgressError {
+    fn record_refusal(&mut self, error: wit::EgressError) -> wit::EgressError {
         // The first one: what follows may be made up to hide it.
-        if self.verdict == HostRefusal::Nothing {
+        if self.host_refusal == HostRefusal::Nothing {
             match &error {
-                wit::EgressError::Denied(reason) => self.verdict = HostRefusal::Refused(reason.clone()),
-                wit::EgressError::Budget => self.verdict = HostRefusal::OverBudget,
+                wit::EgressError::Denied(reason) => self.host_refusal = HostRefusal::Refused(reason.clone()),
+                wit::EgressError::Budget => self.host_refusal = HostRefusal::OverBudget,
                 _ => {}
             }
         }
@@ -145,11 +145,11 @@ impl CallState {
 
     /// The host must be in the grant, and in the manifest.
     fn target(&self, url: &str) -> Result<Target, wit::EgressError> {
-        let target = self.outside.rules.allow(url).map_err(|refused| {
-            let message = self.redactor.line(&refused.message, 256);
+        let target = self.services.rules.allow(url).map_err(|refused| {
+            let message = self.redactor.redact_line(&refused.message, 256);
             denied(&format!("egress.{}", refused.code.as_str()), &message)
         })?;
-        if self.terms.host(target.host(), target.port()) {
+        if self.permissions.host(target.host(), target.port()) {
             return Ok(target);
         }
         let host = target.host();
@@ -159,11 +159,11 @@ impl CallState {
 
     /// The parts as bytes, if all their secrets may be sent to `target`.
     fn parts(&self, parts: &[Part], target: &Target) -> EgressResult<Zeroizing<Vec<u8>>> {
-        let (bytes, reach) = match self.write(parts)? {
+        let (bytes, egress_scope) = match self.concatenate(parts)? {
             Ok(written) => written,
             Err(error) => return Ok(Err(wit::EgressError::Secret(error))),
         };
-        if reach.is_some_and(|reach| !reach.host(target.host(), target.port())) {
+        if egress_scope.is_some_and(|egress_scope| !egress_scope.host(target.host(), target.port())) {
             let message = format!("a secret may not be sent to `{}`", target.host());
             return Ok(Err(denied("egress.secret-host", &message)));
         }
@@ -200,19 +200,19 @@ impl CallState {
         })
     }
 
-    fn note(&mut self, method: Method, target: &Target, sent: &Result<Response, Error>, started: Instant) {
+    fn record_exchange(&mut self, method: Method, target: &Target, sent: &Result<Response, Error>, started: Instant) {
         let (status, error) = match sent {
             Ok(response) => (Some(response.status.as_u16()), None),
-            Err(error) => (None, Some(self.redactor.line(&error.to_string(), 256))),
+            Err(error) => (None, Some(self.redactor.redact_line(&error.to_string(), 256))),
         };
         let host = match target.port() {
             443 => target.host().to_string(),
             port => format!("{}:{port}", target.host()),
         };
-        self.transcript.push(EgressRecord {
+        self.egress_log.push(EgressRecord {
             method: method.as_str(),
             host,
-            path: self.redactor.line(target.path(), 1024),
+            path: self.redactor.redact_line(target.path(), 1024),
             status,
             error,
             milliseconds: u64::try_from(started.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -226,14 +226,14 @@ impl CallState {
         capture: &[SingularPath],
         response: &Response,
     ) -> Result<wit::Response, wit::EgressError> {
-        let reach = self.terms.captured(target.host(), target.port());
+        let egress_scope = self.permissions.capture_scope(target.host(), target.port());
         let shown = if self.reveals {
             VisibleStrings::All
         } else {
-            VisibleStrings::Paths(self.terms.visible())
+            VisibleStrings::Paths(self.permissions.visible())
         };
         let RedactedBody { mut body, captured } = if response.status.is_success() {
-            successful(&response.body, capture, shown)
+            redact_body(&response.body, capture, shown)
         } else {
             RedactedBody {
                 body: response.body.to_vec(),
@@ -242,10 +242,11 @@ impl CallState {
         };
         let mut handles: Vec<Option<Resource<Secret>>> = Vec::with_capacity(captured.len());
         for bytes in captured {
-            let secret = bytes.map(|bytes| Secret::new(bytes, reach.clone()).and_then(|secret| self.keep(secret)));
+            let secret = bytes
+                .map(|bytes| Secret::new(bytes, egress_scope.clone()).and_then(|secret| self.insert_secret(secret)));
             handles.push(secret.transpose().map_err(wit::EgressError::Secret)?);
         }
-        self.redactor.cut(&mut body, b"");
+        self.redactor.replace_secrets(&mut body, b"");
         Ok(wit::Response {
             status: response.status.as_u16(),
             headers: self.fields(response),
@@ -258,17 +259,20 @@ impl CallState {
         let shown = response
             .headers
             .iter()
-            .filter(|(name, _): &(&HeaderName, _)| self.terms.shows_header(name));
+            .filter(|(name, _): &(&HeaderName, _)| self.permissions.allows_response_header(name));
         shown
             .filter_map(|(name, value)| {
                 let text = value.to_str().ok()?;
-                Some((name.as_str().to_owned(), self.redactor.line(text, FIELD_MOST_BYTES)))
+                Some((
+                    name.as_str().to_owned(),
+                    self.redactor.redact_line(text, FIELD_MOST_BYTES),
+                ))
             })
             .collect()
     }
 
-    fn failed(&self, error: &Error) -> wit::EgressError {
-        let text = self.redactor.line(&error.to_string(), 256);
+    fn to_egress_error(&self, error: &Error) -> wit::EgressError {
+        let text = self.redactor.redact_line(&error.to_string(), 256);
         match error {
             Error::Denied(refused) => denied(&format!("egress.{}", refused.code.as_str()), &text),
             Error::InvalidRequest { .. } => wit::EgressError::InvalidRequest(text),

@@ -60,12 +60,16 @@ impl PodIdentities {
                  `plugins.ambient.serviceAccountTokens`, or run in a pod that may create tokens of its own account"
             )));
         };
-        self.requested(api, audience).await
+        self.request_token(api, audience).await
     }
 
     /// A token of the pod's own account, for an audience without a projected token. Source:
     /// Kubernetes, `TokenRequest`.
-    async fn requested(&self, api: &tollgate_config::KubernetesApi, audience: &str) -> Result<Bearer, AmbientError> {
+    async fn request_token(
+        &self,
+        api: &tollgate_config::KubernetesApi,
+        audience: &str,
+    ) -> Result<Bearer, AmbientError> {
         use secrecy::ExposeSecret as _;
 
         let own = read(&api.token_file).await?;

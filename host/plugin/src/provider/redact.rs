@@ -49,9 +49,9 @@ impl Redactor {
     }
 
     /// `text` in one line of at most `most` bytes, without secrets.
-    pub(crate) fn line(&self, text: &str, most: usize) -> String {
+    pub(crate) fn redact_line(&self, text: &str, most: usize) -> String {
         let mut bytes = text.as_bytes().to_vec();
-        self.cut(&mut bytes, MARK.as_bytes());
+        self.replace_secrets(&mut bytes, MARK.as_bytes());
         let text = String::from_utf8_lossy(&bytes).into_owned();
         bytes.zeroize();
         let text = match &*CREDENTIAL_REGEX {
@@ -66,11 +66,11 @@ impl Redactor {
     ///
     /// All secrets are searched for before any is replaced, so that a secret that is part of
     /// another one does not hide the rest of it.
-    pub(crate) fn cut(&self, bytes: &mut Vec<u8>, mark: &[u8]) {
+    pub(crate) fn replace_secrets(&self, bytes: &mut Vec<u8>, mark: &[u8]) {
         let mut found: Vec<Range<usize>> = Vec::new();
         // No form has fewer bytes than the secret.
         for secret in self.known.iter().filter(|secret| secret.len() <= bytes.len()) {
-            for form in forms(secret) {
+            for form in encoded_forms(secret) {
                 let places = memmem::find_iter(bytes, form.as_slice());
                 found.extend(places.map(|at| at..at + form.len()));
             }
@@ -96,11 +96,11 @@ impl Redactor {
 
 /// The encoded forms in which a secret may appear, without duplicates and without those that are
 /// too short.
-fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
-    let mut forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
+fn encoded_forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
+    let mut encoded_forms: Vec<Zeroizing<Vec<u8>>> = Vec::new();
     let mut add = |form: Zeroizing<Vec<u8>>| {
-        if form.len() >= MIN_SECRET_BYTES && !forms.contains(&form) {
-            forms.push(form);
+        if form.len() >= MIN_SECRET_BYTES && !encoded_forms.contains(&form) {
+            encoded_forms.push(form);
         }
     };
     for encoding in [
@@ -133,10 +133,10 @@ fn forms(secret: &[u8]) -> Vec<Zeroizing<Vec<u8>>> {
     }
     add(Zeroizing::new(STANDARD_NO_PAD.encode(secret).into_bytes()));
     for shift in 0..3 {
-        add(core_of(secret, shift, &STANDARD_NO_PAD));
-        add(core_of(secret, shift, &URL_SAFE_NO_PAD));
+        add(base64_core(secret, shift, &STANDARD_NO_PAD));
+        add(base64_core(secret, shift, &URL_SAFE_NO_PAD));
     }
-    forms
+    encoded_forms
 }
 
 /// The same with `%2f` in place of `%2F`.
@@ -168,7 +168,7 @@ fn escaped(text: &[u8], escape: impl Fn(u8) -> Option<String>) -> Zeroizing<Vec<
 
 /// The base64 characters that do not depend on the text before and after the secret, if `shift`
 /// bytes (modulo 3) precede it. This also finds `user:secret`.
-fn core_of(secret: &[u8], shift: usize, engine: &GeneralPurpose) -> Zeroizing<Vec<u8>> {
+fn base64_core(secret: &[u8], shift: usize, engine: &GeneralPurpose) -> Zeroizing<Vec<u8>> {
     let mut padded = Zeroizing::new(vec![0; shift]);
     padded.reserve_exact(secret.len());
     padded.extend_from_slice(secret);
@@ -201,18 +201,21 @@ mod tests {
             "hunter2",
             "aHVudGVyMg",
         ] {
-            let line = redactor.line(&format!("x {written} y"), 200);
+            let line = redactor.redact_line(&format!("x {written} y"), 200);
             assert_eq!(line, "x [redacted] y", "{written}");
         }
-        assert_eq!(redactor.line("nothing here", 200), "nothing here");
+        assert_eq!(redactor.redact_line("nothing here", 200), "nothing here");
     }
 
     #[test]
     fn a_secret_within_another_hides_nothing_of_it() {
         let redactor = redactor(&["abcdef", "abcdefghij", "hijklmnop"]);
-        assert_eq!(redactor.line("x abcdefghij y", 200), "x [redacted] y");
-        assert_eq!(redactor.line("x abcdefghijklmnop y", 200), "x [redacted] y");
-        assert_eq!(redactor.line("abcdefabcdef ghij", 200), "[redacted][redacted] ghij");
+        assert_eq!(redactor.redact_line("x abcdefghij y", 200), "x [redacted] y");
+        assert_eq!(redactor.redact_line("x abcdefghijklmnop y", 200), "x [redacted] y");
+        assert_eq!(
+            redactor.redact_line("abcdefabcdef ghij", 200),
+            "[redacted][redacted] ghij"
+        );
     }
 
     #[test]
@@ -223,12 +226,12 @@ mod tests {
             "s3cr/t\\u0026pass\\u003cword\\u003e",
             "s3cr\\/t&pass<word>",
         ] {
-            assert_eq!(redactor.line(written, 200), "[redacted]", "{written}");
+            assert_eq!(redactor.redact_line(written, 200), "[redacted]", "{written}");
         }
         // `user:` and `me:` before it, `\n` behind.
         for prefix in ["user:", "me:", "x:", ""] {
             let text = STANDARD_NO_PAD.encode(format!("{prefix}s3cr/t&pass<word>\n"));
-            let line = redactor.line(&text, 200);
+            let line = redactor.redact_line(&text, 200);
             assert!(
                 line.contains(MARK) && line.len() <= prefix.len() * 2 + MARK.len() + 4,
                 "{prefix}: {line}"
@@ -240,14 +243,14 @@ mod tests {
     fn what_looks_like_a_token_goes_too() {
         let redactor = redactor(&[]);
         for text in ["eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "k8s-aws-v1.aHR0cHM6Ly9zdHM"] {
-            assert_eq!(redactor.line(text, 200), "[redacted]");
+            assert_eq!(redactor.redact_line(text, 200), "[redacted]");
         }
-        assert!(!redactor.line("a\nb\u{7}", 200).contains('\n'));
-        assert!(redactor.line(&"x".repeat(2000), MESSAGE_BYTES).len() <= MESSAGE_BYTES);
+        assert!(!redactor.redact_line("a\nb\u{7}", 200).contains('\n'));
+        assert!(redactor.redact_line(&"x".repeat(2000), MESSAGE_BYTES).len() <= MESSAGE_BYTES);
     }
 
     #[test]
     fn a_short_secret_is_not_looked_for() {
-        assert_eq!(redactor(&["abc"]).line("abcdef", 200), "abcdef");
+        assert_eq!(redactor(&["abc"]).redact_line("abcdef", 200), "abcdef");
     }
 }

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE, URL_SAFE_NO_PAD};
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_encode};
 use zeroize::Zeroizing;
 
-use super::reach::EgressScope;
+use super::egress_scope::EgressScope;
 use crate::bindings::provider::tollgate::plugin::secrets::{Encoding, JwtTimes, SecretError};
 
 /// All but the unreserved characters of RFC 3986, section 2.3.
@@ -35,8 +35,8 @@ pub(crate) enum Provenance {
 #[expect(unreachable_pub, reason = "the generated bindings name it")]
 pub struct Secret {
     bytes: Arc<Zeroizing<Vec<u8>>>,
-    reach: EgressScope,
-    making: Provenance,
+    egress_scope: EgressScope,
+    provenance: Provenance,
 }
 
 impl fmt::Debug for Secret {
@@ -47,37 +47,37 @@ impl fmt::Debug for Secret {
 
 impl Secret {
     /// At most [`SECRET_MOST_BYTES`].
-    pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, reach: EgressScope) -> Result<Self, SecretError> {
+    pub(crate) fn new(bytes: Zeroizing<Vec<u8>>, egress_scope: EgressScope) -> Result<Self, SecretError> {
         if bytes.len() > SECRET_MOST_BYTES {
             return Err(SecretError::TooLarge);
         }
         Ok(Self {
             bytes: Arc::new(bytes),
-            reach,
-            making: Provenance::Received,
+            egress_scope,
+            provenance: Provenance::Received,
         })
     }
 
     /// Like [`Self::new`], for bytes that a guest composed.
-    pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, reach: EgressScope) -> Result<Self, SecretError> {
-        let made = Self::new(bytes, reach)?;
+    pub(crate) fn composed(bytes: Zeroizing<Vec<u8>>, egress_scope: EgressScope) -> Result<Self, SecretError> {
+        let made = Self::new(bytes, egress_scope)?;
         Ok(Self {
-            making: Provenance::Composed,
+            provenance: Provenance::Composed,
             ..made
         })
     }
 
     /// A part of this secret, with the same allowed hosts.
     pub(crate) fn part(&self, bytes: Zeroizing<Vec<u8>>) -> Result<Self, SecretError> {
-        let part = Self::new(bytes, self.reach.clone())?;
+        let part = Self::new(bytes, self.egress_scope.clone())?;
         Ok(Self {
-            making: self.making,
+            provenance: self.provenance,
             ..part
         })
     }
 
-    pub(crate) fn making(&self) -> Provenance {
-        self.making
+    pub(crate) fn provenance(&self) -> Provenance {
+        self.provenance
     }
 
     pub(crate) fn bytes(&self) -> &[u8] {
@@ -89,8 +89,8 @@ impl Secret {
         Arc::clone(&self.bytes)
     }
 
-    pub(crate) fn reach(&self) -> &EgressScope {
-        &self.reach
+    pub(crate) fn egress_scope(&self) -> &EgressScope {
+        &self.egress_scope
     }
 
     pub(crate) fn text(&self) -> Result<&str, SecretError> {
@@ -109,8 +109,8 @@ impl Secret {
     }
 
     /// Like [`Self::jwt_times`], for a guest. `None` for bytes that a guest composed.
-    pub(crate) fn told_times(&self) -> Option<JwtTimes> {
-        match self.making {
+    pub(crate) fn jwt_times_for_guest(&self) -> Option<JwtTimes> {
+        match self.provenance {
             Provenance::Received => self.jwt_times(),
             Provenance::Composed => None,
         }
@@ -190,7 +190,7 @@ mod tests {
     use super::*;
 
     fn secret(text: &str) -> Secret {
-        Secret::new(Zeroizing::new(text.as_bytes().to_vec()), EgressScope::nowhere()).unwrap()
+        Secret::new(Zeroizing::new(text.as_bytes().to_vec()), EgressScope::none()).unwrap()
     }
 
     #[test]
@@ -232,7 +232,7 @@ mod tests {
     fn a_secret_is_bounded_compared_and_never_shown() {
         let big = Zeroizing::new(vec![b'x'; SECRET_MOST_BYTES + 1]);
         assert!(matches!(
-            Secret::new(big, EgressScope::nowhere()),
+            Secret::new(big, EgressScope::none()),
             Err(SecretError::TooLarge)
         ));
         assert!(secret("a").equals(&secret("a")));

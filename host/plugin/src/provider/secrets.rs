@@ -25,7 +25,7 @@ impl secrets::HostSecret for HostState {
     }
 
     fn jwt_times(&mut self, own: Handle) -> wasmtime::Result<Option<JwtTimes>> {
-        Ok(self.provider_call()?.secret(&own)?.told_times())
+        Ok(self.provider_call()?.secret(&own)?.jwt_times_for_guest())
     }
 
     fn drop(&mut self, own: Handle) -> wasmtime::Result<()> {
@@ -36,20 +36,20 @@ impl secrets::HostSecret for HostState {
 impl secrets::Host for HostState {
     fn get(&mut self, name: String) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
-        let Some(named) = call.terms.secret(&name).filter(|_| call.phase != Phase::Check) else {
+        let Some(named) = call.permissions.secret(&name).filter(|_| call.phase != Phase::Check) else {
             return Ok(Err(SecretError::NotGranted));
         };
         let Some(value) = call.material.values.get(&name) else {
             return Ok(Err(SecretError::NotFound));
         };
         let bytes = Zeroizing::new(value.expose_secret().as_bytes().to_vec());
-        let reach = named.reach.clone();
-        Ok(Secret::new(bytes, reach).and_then(|secret| call.keep(secret)))
+        let egress_scope = named.egress_scope.clone();
+        Ok(Secret::new(bytes, egress_scope).and_then(|secret| call.insert_secret(secret)))
     }
 
     fn public(&mut self, name: String) -> wasmtime::Result<Result<String, SecretError>> {
         let call = self.provider_call()?;
-        let listed = call.terms.secret(&name);
+        let listed = call.permissions.secret(&name);
         let public = call.material.public.contains(&name) || listed.is_some_and(|named| named.public);
         if listed.is_none() || !public {
             return Ok(Err(SecretError::NotGranted));
@@ -64,7 +64,7 @@ impl secrets::Host for HostState {
         let call = self.provider_call()?;
         let secret = call.secret(&source)?;
         let field = field(secret, &path).and_then(|text| secret.part(Zeroizing::new(text.as_bytes().to_vec())));
-        Ok(field.and_then(|field| call.keep(field)))
+        Ok(field.and_then(|field| call.insert_secret(field)))
     }
 
     fn public_field(&mut self, source: Handle, path: String) -> wasmtime::Result<Result<String, SecretError>> {
@@ -78,7 +78,7 @@ impl secrets::Host for HostState {
         let listed = call.material.values.iter().any(|(name, value)| {
             value.expose_secret().as_bytes() == secret.bytes()
                 && call
-                    .terms
+                    .permissions
                     .secret(name)
                     .is_some_and(|named| named.public_fields.contains(&wanted))
         });
@@ -94,9 +94,9 @@ impl secrets::Host for HostState {
             && matches!(only.encoding, Encoding::Raw)
         {
             let copy = call.secret(&only.value)?.clone();
-            return Ok(call.keep(copy));
+            return Ok(call.insert_secret(copy));
         }
-        let (joined, reach) = match call.write(&parts)? {
+        let (joined, egress_scope) = match call.concatenate(&parts)? {
             Ok(written) => written,
             Err(error) => return Ok(Err(error)),
         };
@@ -104,26 +104,26 @@ impl secrets::Host for HostState {
         if let Err(error) = encode(&joined, encoding, &mut bytes) {
             return Ok(Err(error));
         }
-        let reach = reach.unwrap_or_else(|| call.terms.everywhere());
-        Ok(Secret::composed(bytes, reach).and_then(|secret| call.keep(secret)))
+        let egress_scope = egress_scope.unwrap_or_else(|| call.permissions.all_hosts_scope());
+        Ok(Secret::composed(bytes, egress_scope).and_then(|secret| call.insert_secret(secret)))
     }
 
     fn trim(&mut self, source: Handle) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
         let trimmed = call.secret(&source)?.trim();
-        Ok(trimmed.and_then(|secret| call.keep(secret)))
+        Ok(trimmed.and_then(|secret| call.insert_secret(secret)))
     }
 
     fn wrap(&mut self, value: Vec<u8>) -> wasmtime::Result<Result<Handle, SecretError>> {
         let call = self.provider_call()?;
-        let reach = call.terms.everywhere();
-        Ok(Secret::new(Zeroizing::new(value), reach).and_then(|secret| call.keep(secret)))
+        let egress_scope = call.permissions.all_hosts_scope();
+        Ok(Secret::new(Zeroizing::new(value), egress_scope).and_then(|secret| call.insert_secret(secret)))
     }
 }
 
 /// A string within a secret that is a JSON document.
 fn field(secret: &Secret, path: &str) -> Result<Zeroizing<String>, SecretError> {
-    if secret.making() == Provenance::Composed {
+    if secret.provenance() == Provenance::Composed {
         return Err(SecretError::BadFormat);
     }
     let path = SingularPath::parse(path).map_err(|_| SecretError::BadFormat)?;

@@ -243,13 +243,13 @@ fn case(at: usize, raw: Value) -> Result<Case, Error> {
     let named = raw.get("id").and_then(Value::as_str).map(str::to_owned);
     let id = named.unwrap_or_else(|| (at + 1).to_string());
     let read = serde_json::from_value(raw).map_err(|error| error.to_string());
-    read.and_then(|raw: RawCase| raw.checked(&id))
+    read.and_then(|raw: RawCase| raw.into_case(&id))
         .map_err(|reason| Error::Case { case: id, reason })
 }
 
 impl RawCase {
     /// Checks that it is consistent.
-    fn checked(self, id: &str) -> Result<Case, String> {
+    fn into_case(self, id: &str) -> Result<Case, String> {
         if let Some(kind) = self.kind.as_deref().filter(|kind| *kind != "exchange") {
             return Err(format!("kind `{kind}` is not replayed, only `exchange` is"));
         }
@@ -348,7 +348,7 @@ fn plan(
     };
     for step in &mut steps {
         if let Some(answer) = &mut step.answer {
-            answer.settle()?;
+            answer.validate()?;
         }
     }
     Ok(steps)

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::case::{Case, ExpectedRequest, ScriptedExchange};
 use super::labels::SecretLabels;
-use super::wire::{Attempt, ReceivedRequest};
+use super::network::{Attempt, ReceivedRequest};
 
 /// Stands for any JWT in a form.
 const ANY_JWT: &str = "<jwt>";

@@ -65,7 +65,7 @@ impl SecretLabels {
     /// The strings of `node` whose path is wanted.
     fn leaves(&mut self, node: &Value, path: &str, wanted: &dyn Fn(&str) -> bool) {
         match node {
-            Value::String(text) if wanted(path) && (text.len() >= ANSWER_BYTES || is_secretive(path)) => {
+            Value::String(text) if wanted(path) && (text.len() >= ANSWER_BYTES || has_secret_name(path)) => {
                 self.add(text, format!("<{path}>"));
             }
             Value::Array(items) => {
@@ -89,10 +89,10 @@ impl SecretLabels {
             if value.len() >= SHORT_BYTES {
                 shown = shown.replace(value.as_str(), label);
             } else {
-                shown = alone(&shown, value, label);
+                shown = replace_isolated(&shown, value, label);
             }
         }
-        self.redactor.line(&shown, SHOWN_BYTES)
+        self.redactor.redact_line(&shown, SHOWN_BYTES)
     }
 
     /// A field's value. Credentials are shown only by label or length.
@@ -116,14 +116,14 @@ impl SecretLabels {
 }
 
 /// Whether the value at `path` is named like a secret, and counts as one however short it is.
-fn is_secretive(path: &str) -> bool {
+fn has_secret_name(path: &str) -> bool {
     const WORDS: [&str; 4] = ["token", "secret", "password", "key"];
     let name = path.rsplit('.').next().unwrap_or_default().to_ascii_lowercase();
     !name.ends_with("_type") && WORDS.iter().any(|word| name.contains(word))
 }
 
 /// Replaces `value` where no letter or digit stands beside it.
-fn alone(text: &str, value: &str, label: &str) -> String {
+fn replace_isolated(text: &str, value: &str, label: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, after)) = rest.split_once(value) {

@@ -99,7 +99,7 @@ fn attempt(url: &str, body: &str) -> Attempt {
     headers.insert("x-role", http::HeaderValue::from_static("deployer"));
     Attempt {
         host: "a.example".to_owned(),
-        seen: Some(wire::ReceivedRequest {
+        seen: Some(network::ReceivedRequest {
             method: "POST".to_owned(),
             url: url.to_owned(),
             headers,
@@ -253,7 +253,7 @@ fn judged(expect: &str, minted: &Result<Credential, MintError>, warnings: &[&str
         "now: '2026-01-02T03:04:05Z'\nsecret: {{key: key-of-the-test}}\nexpect: {expect}"
     ));
     let warnings: Vec<String> = warnings.iter().map(|text| (*text).to_owned()).collect();
-    judge::differences(&case.expect, minted, &warnings, &SecretLabels::of(&case))
+    outcome::differences(&case.expect, minted, &warnings, &SecretLabels::of(&case))
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn credentials_are_held_against_the_case() {
     let token = crate::credential::Token::parse("token-of-the-test".to_owned()).unwrap();
     let minted = Ok(Credential {
         expires_at: Some("2026-01-02T04:04:05Z".parse().unwrap()),
-        ..Credential::of_token(token)
+        ..Credential::from_token(token)
     });
     for (expect, expected) in [
         ("{token: token-of-the-test}", vec![]),
@@ -345,12 +345,12 @@ fn errors_are_held_against_the_case() {
 fn requests_of_the_real_sender_arrive_over_tls() {
     use crate::egress::{EgressAllowList, Error, Method, Request};
 
-    let wire = Arc::new(ReplayNetwork::new().unwrap());
-    let rules = EgressAllowList::new([&entry("a.example", &wire), &entry("10.1.2.3", &wire)]).unwrap();
+    let network = Arc::new(ReplayNetwork::new().unwrap());
+    let rules = EgressAllowList::new([&entry("a.example", &network), &entry("10.1.2.3", &network)]).unwrap();
     let send = |url: &str, answer: &str| {
         let case = one(&format!("{HEAD}requests: [{{answer: {answer}}}]"));
-        wire.play(case.plan.iter().map(|step| step.answer.clone()));
-        let sender = EgressClient::with_network(Arc::clone(&wire) as Arc<dyn Network>);
+        network.play(case.plan.iter().map(|step| step.answer.clone()));
+        let sender = EgressClient::with_network(Arc::clone(&network) as Arc<dyn Network>);
         let request = Request {
             method: Method::Get,
             target: rules.allow(url).unwrap(),
@@ -359,8 +359,8 @@ fn requests_of_the_real_sender_arrive_over_tls() {
             body: zeroize::Zeroizing::new(Vec::new()),
             timeout: Duration::from_millis(500),
         };
-        let sent = crate::in_own_thread(|| async move { sender.send(request).await }).unwrap();
-        (sent, wire.attempts())
+        let sent = crate::block_on_new_thread(|| async move { sender.send(request).await }).unwrap();
+        (sent, network.attempts())
     };
     for url in ["https://a.example/x", "https://10.1.2.3/x"] {
         let (sent, attempts) = send(url, "{status: 201, json: {a: b}}");

@@ -10,7 +10,8 @@ use rustc_hash::{FxBuildHasher, FxHashMap};
 
 use super::global::GlobalProjects;
 use super::{
-    Applications, IndexedApplication, KeyedByName, MergedProject, Tracking, merge, settings, takes_from, target,
+    Applications, IndexedApplication, KeyedByName, MergedProject, Tracking, is_app_namespace_permitted, merge,
+    settings, target,
 };
 use crate::impersonate::service_account::{DestinationServiceAccounts, Error, Fallback, ImpersonationRules};
 use tollgate_config::ImpersonationMode;
@@ -64,7 +65,7 @@ impl Applications {
             let before = unchanged.and_then(|before| before.find(&name.namespace, &name.name));
             let governed = match before {
                 Some(before) if is_same(before, application, project) => Arc::clone(before),
-                Some(_) | None => Arc::new(building.govern(application, project)),
+                Some(_) | None => Arc::new(building.resolve_application(application, project)),
             };
             match by_namespace.get_mut(&name.namespace) {
                 Some(members) => drop(members.insert(KeyedByName(governed))),
@@ -113,7 +114,7 @@ fn prepare(
         let globals = globals.of(own, &resources.projects);
         let before = previous.and_then(|before| before.projects.get(name));
         let prepared = match before {
-            Some(before) if before.is_of(own, &globals) => Arc::clone(before),
+            Some(before) if before.is_unchanged(own, &globals) => Arc::clone(before),
             Some(_) | None => Arc::new(MergedProject::new(own, globals, semantics)),
         };
         projects.insert(name.clone(), prepared);
@@ -134,7 +135,7 @@ impl MergedProject {
         }
     }
 
-    fn is_of(&self, own: &Arc<Project>, globals: &[Arc<Project>]) -> bool {
+    fn is_unchanged(&self, own: &Arc<Project>, globals: &[Arc<Project>]) -> bool {
         let mut pairs = self.globals.iter().zip(globals);
         Arc::ptr_eq(&self.own, own)
             && self.globals.len() == globals.len()
@@ -160,7 +161,7 @@ impl<'a> IndexBuilder<'a> {
         let (projects, control_plane) = (self.projects, self.control_plane);
         *self.taken.entry(key).or_insert_with(|| {
             let project = projects.get(key.0)?;
-            takes_from(&project.own, control_plane, key.1).then_some(project)
+            is_app_namespace_permitted(&project.own, control_plane, key.1).then_some(project)
         })
     }
 
@@ -172,7 +173,7 @@ impl<'a> IndexBuilder<'a> {
             .clone()
     }
 
-    fn govern(
+    fn resolve_application(
         &mut self,
         application: &'a Arc<Application>,
         project: Option<&Arc<MergedProject>>,

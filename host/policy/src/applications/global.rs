@@ -74,7 +74,7 @@ impl GlobalProjects {
         };
         let entries: Option<Vec<Global>> = match parse_yaml(&setting.location.file, &setting.value) {
             Ok(entries) => entries,
-            Err(finding) => return none(vec![within(&setting.location, finding)]),
+            Err(finding) => return none(vec![relocate(&setting.location, finding)]),
         };
         let entries = entries.unwrap_or_default();
         let mut found = Vec::new();
@@ -88,7 +88,7 @@ impl GlobalProjects {
                 let (location, hint) = (setting.location.clone(), "what it denies is denied nowhere");
                 // SECURITY: a load that lost the deny lists of such a project would permit more
                 // than the one before.
-                let finding = match (semantics, resources.is_set_aside(&entry.project_name)) {
+                let finding = match (semantics, resources.is_invalid_project(&entry.project_name)) {
                     (ServiceAccountSemantics::Strict, _) | (_, true) => Diagnostic::error(location, message),
                     (ServiceAccountSemantics::Argocd, false) => Diagnostic::warning(location, message),
                 };
@@ -120,7 +120,7 @@ impl GlobalProjects {
 }
 
 /// Translates the location of a finding within the setting to the file that holds the setting.
-fn within(setting: &Location, finding: Diagnostic) -> Diagnostic {
+fn relocate(setting: &Location, finding: Diagnostic) -> Diagnostic {
     let line = finding.location.as_ref().map_or(0, |place| place.line);
     Diagnostic {
         location: Some(setting.below(line.saturating_sub(1))),

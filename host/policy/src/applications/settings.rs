@@ -39,7 +39,7 @@ const SHOWN_BYTES: usize = 64;
 // SECURITY: with impersonation off the gateway's own identity acts, so a missing ConfigMap must not
 // count as off.
 pub(super) fn findings(resources: &Resources) -> Option<Diagnostic> {
-    if resources.argocd_cm_at.is_none() {
+    if resources.argocd_cm_location.is_none() {
         let message =
             "there is no ConfigMap `argocd-cm`, which says whether Applications act as their service accounts";
         let hint = format!(

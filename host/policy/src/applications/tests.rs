@@ -52,7 +52,7 @@ fn application(namespace: &str, name: &str, project: &str) -> Application {
 fn resources(projects: Vec<Project>, applications: Vec<Application>) -> Resources {
     Resources {
         control_plane_namespace: "argocd".to_owned(),
-        argocd_cm_at: Some(Location::new("argocd-cm.yaml", 1)),
+        argocd_cm_location: Some(Location::new("argocd-cm.yaml", 1)),
         projects: projects
             .into_iter()
             .map(|project| (project.name.clone(), Arc::new(project)))
@@ -113,7 +113,7 @@ fn an_application_is_found_with_all_that_governs_it() {
     );
     assert_eq!(governed.destination.as_ref().unwrap().server, "https://k");
     assert_eq!(governed.project.as_ref().unwrap().name, "team");
-    assert_eq!(governed.tried().len(), 1);
+    assert_eq!(governed.evaluated_entries().len(), 1);
     assert_eq!((index.len(), index.iter().count(), index.is_empty()), (1, 1, false));
     assert!(index.find("argocd", "other").is_none());
     assert!(index.find("team", "guestbook").is_none());
@@ -141,7 +141,7 @@ fn a_project_takes_applications_only_from_its_namespaces() {
     for (namespace, name) in [("other", "bad"), ("team-a", "bad"), ("argocd", "lost")] {
         let governed = of(namespace, name);
         assert_eq!(user(governed), Err("no-project"), "{namespace}/{name}");
-        assert!(governed.project.is_none() && governed.tried().is_empty());
+        assert!(governed.project.is_none() && governed.evaluated_entries().is_empty());
     }
 }
 
@@ -371,7 +371,7 @@ fn a_global_project_with_a_mistake_refuses_the_load() {
         found.iter().any(Diagnostic::is_error)
     };
     assert!(!is_refused(&resources));
-    resources.set_aside.push(InvalidObject {
+    resources.invalid_objects.push(InvalidObject {
         kind: "AppProject",
         name: ObjectName {
             namespace: "argocd".to_owned(),
@@ -408,7 +408,7 @@ fn a_global_project_that_is_missing_refuses_the_load_or_ends_the_list_as_in_argo
 fn without_argocd_cm_nothing_of_the_load_may_be_used() {
     let mut resources = resources(vec![project("team", Vec::new())], Vec::new());
     assert_eq!(told(&build(&resources)), Vec::<String>::new());
-    resources.argocd_cm_at = None;
+    resources.argocd_cm_location = None;
     let index = build(&resources);
     assert!(index.findings().iter().any(Diagnostic::is_error));
     assert!(told(&index)[0].contains("there is no ConfigMap `argocd-cm`"));

@@ -30,7 +30,7 @@ pub(super) fn items_allowed(root: &IdedExpr) -> Result<usize, Error> {
             scopes: Vec::new(),
         }
         .visit(root);
-        let steps = estimate.steps.saturating_add(estimate.weight);
+        let steps = estimate.steps.saturating_add(estimate.copy_steps);
         if steps <= MAX_STEPS {
             return Ok(usize::try_from(items).unwrap_or(usize::MAX));
         }
@@ -49,11 +49,11 @@ struct Estimate {
     /// Steps to compute it.
     steps: u64,
     /// Steps to copy it.
-    weight: u64,
+    copy_steps: u64,
     /// Items, if it is a list or map.
     items: u64,
     /// Steps to copy one item, averaged over a whole iteration.
-    each: u64,
+    item_copy_steps: u64,
     /// Steps to copy the longest text it is or holds.
     text: u64,
     /// Whether it can only be a text, a number or an error.
@@ -63,9 +63,9 @@ struct Estimate {
 impl Estimate {
     const ONE: Self = Self {
         steps: 1,
-        weight: 1,
+        copy_steps: 1,
         items: 0,
-        each: 1,
+        item_copy_steps: 1,
         text: 1,
         scalar: true,
     };
@@ -73,7 +73,7 @@ impl Estimate {
     /// Steps to copy it as an operand beside a scalar: at most one text, as a list there is an
     /// error.
     fn as_text(self) -> u64 {
-        self.weight.min(self.text)
+        self.copy_steps.min(self.text)
     }
 }
 
@@ -82,9 +82,9 @@ impl Estimate {
 pub(super) struct Scope<'e> {
     name: &'e str,
     /// Steps to copy it inside its own loop.
-    here: u64,
+    loop_copy_steps: u64,
     /// Steps to copy it inside a nested loop, where it is copied again and again.
-    deeper: u64,
+    nested_copy_steps: u64,
     /// Steps to copy the longest text in it.
     text: u64,
     level: usize,
@@ -105,10 +105,10 @@ impl<'e> Estimator<'e> {
                     LiteralValue::Bytes(bytes) => bytes.inner().len(),
                     _ => 0,
                 };
-                let weight = 1 + bytes as u64 / 64;
+                let copy_steps = 1 + bytes as u64 / 64;
                 Estimate {
-                    weight,
-                    text: weight,
+                    copy_steps,
+                    text: copy_steps,
                     ..Estimate::ONE
                 }
             }
@@ -158,9 +158,13 @@ impl<'e> Estimator<'e> {
         let level = self.scopes.last().map_or(0, |scope| scope.level);
         match self.scopes.iter().rev().find(|scope| scope.name == name) {
             Some(scope) => {
-                let weight = if scope.level == level { scope.here } else { scope.deeper };
+                let copy_steps = if scope.level == level {
+                    scope.loop_copy_steps
+                } else {
+                    scope.nested_copy_steps
+                };
                 Estimate {
-                    weight,
+                    copy_steps,
                     items: self.items,
                     text: scope.text,
                     scalar: false,
@@ -168,7 +172,7 @@ impl<'e> Estimator<'e> {
                 }
             }
             None => Estimate {
-                weight: VARIABLE_COPY_STEPS,
+                copy_steps: VARIABLE_COPY_STEPS,
                 items: self.items,
                 text: TEXT_COPY_STEPS,
                 scalar: false,
@@ -201,28 +205,28 @@ impl<'e> Estimator<'e> {
         match name {
             operators::ADD if scalar => Estimate {
                 steps: plus(texts),
-                weight: texts,
+                copy_steps: texts,
                 text: texts,
                 ..base
             },
             operators::ADD => {
-                let weight = sum(|part| part.weight);
-                let (items, each) = (sum(|part| part.items), most(|part| part.each));
+                let copy_steps = sum(|part| part.copy_steps);
+                let (items, item_copy_steps) = (sum(|part| part.items), most(|part| part.item_copy_steps));
                 let text = sum(|part| part.text);
                 Estimate {
-                    steps: plus(weight),
-                    weight,
+                    steps: plus(copy_steps),
+                    copy_steps,
                     items,
-                    each,
+                    item_copy_steps,
                     text,
                     scalar: false,
                 }
             }
             operators::CONDITIONAL => Estimate {
                 steps: base.steps,
-                weight: most(|part| part.weight),
+                copy_steps: most(|part| part.copy_steps),
                 items: most(|part| part.items),
-                each: most(|part| part.each),
+                item_copy_steps: most(|part| part.item_copy_steps),
                 text: most(|part| part.text),
                 scalar: parts.iter().all(|part| part.scalar),
             },
@@ -236,9 +240,9 @@ impl<'e> Estimator<'e> {
             },
             "orValue" => Estimate {
                 steps: base.steps,
-                weight: most(|part| part.weight),
+                copy_steps: most(|part| part.copy_steps),
                 items: most(|part| part.items),
-                each: most(|part| part.each),
+                item_copy_steps: most(|part| part.item_copy_steps),
                 text: most(|part| part.text),
                 scalar: false,
             },
@@ -250,7 +254,7 @@ impl<'e> Estimator<'e> {
                 }
             }
             operators::EQUALS | operators::NOT_EQUALS => {
-                let smallest = parts.iter().map(|part| part.weight).min().unwrap_or(1);
+                let smallest = parts.iter().map(|part| part.copy_steps).min().unwrap_or(1);
                 Estimate {
                     steps: plus(smallest),
                     ..base
@@ -261,14 +265,14 @@ impl<'e> Estimator<'e> {
                 ..base
             },
             "split" => {
-                let weight = first.as_text();
-                let items = weight.saturating_mul(64);
+                let copy_steps = first.as_text();
+                let items = copy_steps.saturating_mul(64);
                 Estimate {
                     steps: plus(items),
-                    weight: items,
+                    copy_steps: items,
                     items,
-                    each: 1,
-                    text: weight,
+                    item_copy_steps: 1,
+                    text: copy_steps,
                     scalar: false,
                 }
             }
@@ -276,20 +280,20 @@ impl<'e> Estimator<'e> {
                 let separators = parts
                     .get(1)
                     .map_or(0, |part| first.items.saturating_mul(part.as_text()));
-                let weight = first.weight.saturating_add(separators);
+                let copy_steps = first.copy_steps.saturating_add(separators);
                 Estimate {
-                    steps: plus(weight),
-                    weight,
-                    text: weight,
+                    steps: plus(copy_steps),
+                    copy_steps,
+                    text: copy_steps,
                     ..base
                 }
             }
             "lowerAscii" | "upperAscii" | "trim" | "substring" | "string" => {
-                let weight = first.as_text();
+                let copy_steps = first.as_text();
                 Estimate {
-                    steps: plus(weight),
-                    weight,
-                    text: weight,
+                    steps: plus(copy_steps),
+                    copy_steps,
+                    text: copy_steps,
                     ..base
                 }
             }
@@ -313,16 +317,16 @@ impl<'e> Estimator<'e> {
         for name in names.into_iter().flatten() {
             self.scopes.push(Scope {
                 name,
-                here: range.each,
-                deeper: range.weight,
+                loop_copy_steps: range.item_copy_steps,
+                nested_copy_steps: range.copy_steps,
                 text: range.text,
                 level,
             });
         }
         self.scopes.push(Scope {
             name: &comprehension.accu_var,
-            here: 1,
-            deeper: 1,
+            loop_copy_steps: 1,
+            nested_copy_steps: 1,
             text: 1,
             level,
         });
@@ -334,12 +338,12 @@ impl<'e> Estimator<'e> {
         let steps = [init.steps, range.steps, range.items.saturating_mul(turn), result.steps];
         let steps = steps.into_iter().fold(1, u64::saturating_add);
         if is_empty_list(&comprehension.accu_init.expr) {
-            let weight = range.items.saturating_mul(step.weight);
+            let copy_steps = range.items.saturating_mul(step.copy_steps);
             return Estimate {
                 steps,
-                weight,
+                copy_steps,
                 items: range.items,
-                each: step.weight,
+                item_copy_steps: step.copy_steps,
                 text: step.text,
                 scalar: false,
             };
@@ -350,15 +354,18 @@ impl<'e> Estimator<'e> {
 
 /// A list or map literal of `parts`.
 fn literal(parts: &[Estimate], items: u64) -> Estimate {
-    let weight = parts.iter().map(|part| part.weight).fold(1, u64::saturating_add);
-    let steps = parts.iter().map(|part| part.steps).fold(weight, u64::saturating_add);
-    let each = parts.iter().map(|part| part.weight).max().unwrap_or(1);
+    let copy_steps = parts.iter().map(|part| part.copy_steps).fold(1, u64::saturating_add);
+    let steps = parts
+        .iter()
+        .map(|part| part.steps)
+        .fold(copy_steps, u64::saturating_add);
+    let item_copy_steps = parts.iter().map(|part| part.copy_steps).max().unwrap_or(1);
     let text = parts.iter().map(|part| part.text).max().unwrap_or(1);
     Estimate {
         steps,
-        weight,
+        copy_steps,
         items,
-        each,
+        item_copy_steps,
         text,
         scalar: false,
     }

@@ -47,7 +47,7 @@ impl Variables {
     }
 
     pub(super) fn of<'a>(variables: impl Iterator<Item = (&'a str, &'a serde_json::Value)>) -> Result<Self, Error> {
-        let mut context = Context::with_env(library::evaluating());
+        let mut context = Context::with_env(library::eval_env());
         let mut longest = Vec::new();
         for (name, value) in variables {
             let mut conversion = Conversion {

@@ -182,7 +182,7 @@ impl PatternCollector {
 /// The environment for parsing one expression, and the patterns found in it. `matches` is a macro
 /// here: its pattern must be a literal and is compiled now, whereas the crate's own function
 /// compiles it at each evaluation.
-pub(super) fn compiling() -> (Env, PatternCollector) {
+pub(super) fn compile_env() -> (Env, PatternCollector) {
     let found = PatternCollector::default();
     let mut env = Env::stdlib();
     let (member, global) = (found.clone(), found.clone());
@@ -229,7 +229,7 @@ fn rewrite(
 }
 
 /// The environment for evaluating expressions.
-pub(super) fn evaluating() -> Arc<Env> {
+pub(super) fn eval_env() -> Arc<Env> {
     static ENV: LazyLock<Arc<Env>> = LazyLock::new(|| {
         let mut env = Env::stdlib();
         // Each of these fails only for a duplicate name. A missing function is an error at

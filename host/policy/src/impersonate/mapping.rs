@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value as Json;
 use serde_saphyr::Spanned;
 
-use super::guard::{self, AllowedSystemNames, SYSTEM};
+use super::checks::{self, AllowedSystemNames, SYSTEM};
 use super::{AccessInput, Error, Impersonation};
 use crate::cel::{Expression, ResultLiteral, Variables};
 use crate::rego::{IMPERSONATION_FILE, parse_yaml};
@@ -71,7 +71,7 @@ struct IdentityRule {
 struct SystemName {
     name: String,
     /// The expression with another text in place of the name.
-    without: Expression,
+    masked: Expression,
 }
 
 #[derive(Deserialize)]
@@ -147,17 +147,17 @@ impl ImpersonationMapping {
     /// # Errors
     /// Each [`Error`] denies.
     pub fn apply(&self, access: &AccessFacts) -> Result<Impersonation, Error> {
-        self.apply_known(access, &AccessInput::of(access))
+        self.apply_with_input(access, &AccessInput::of(access))
     }
 
     /// Like [`ImpersonationMapping::apply`], with the facts of the access already known.
-    pub fn apply_known(&self, access: &AccessFacts, known: &AccessInput) -> Result<Impersonation, Error> {
+    pub fn apply_with_input(&self, access: &AccessFacts, known: &AccessInput) -> Result<Impersonation, Error> {
         let identity = match &access.access_as {
             AccessAs::Agent => return Ok(Impersonation::Nobody),
             AccessAs::User { .. } => self.user.identity(known, self.max_groups)?,
             AccessAs::CiJob(_) => self.ci_job.identity(known, self.max_groups)?,
             AccessAs::Mapped(identity) | AccessAs::Impersonate(identity) => {
-                guard::check(identity.clone(), AllowedSystemNames::Nothing, self.max_groups)?
+                checks::check(identity.clone(), AllowedSystemNames::Nothing, self.max_groups)?
             }
         };
         Ok(Impersonation::As(identity))
@@ -178,13 +178,13 @@ impl ImpersonationMapping {
 
     /// The names that it can give to people and jobs.
     pub fn names(&self) -> Names {
-        let mut names = self.names_of_people();
+        let mut names = self.names_for_users();
         names.add(&self.ci_job);
         names
     }
 
     /// The names that it can give to people.
-    pub fn names_of_people(&self) -> Names {
+    pub fn names_for_users(&self) -> Names {
         let mut names = Names::default();
         names.add(&self.user);
         names
@@ -195,8 +195,8 @@ impl Names {
     fn add(&mut self, rules: &IdentityRules) {
         self.uid |= rules.uid.is_some();
         self.extra_keys.extend(rules.extra.iter().map(|(key, _)| key.clone()));
-        self.usernames.extend(rules.username.expression.spellings());
-        let groups = rules.groups.iter().flat_map(|rule| rule.expression.spellings());
+        self.usernames.extend(rules.username.expression.result_literals());
+        let groups = rules.groups.iter().flat_map(|rule| rule.expression.result_literals());
         self.groups.extend(groups);
     }
 }
@@ -247,7 +247,7 @@ impl RawRules {
             .collect();
         let mut keys_are_good = true;
         for (key, _) in &extra {
-            if let Err(error) = guard::check_key(key) {
+            if let Err(error) = checks::check_key(key) {
                 found.push(Diagnostic::error(Location::new(path, 0), error.to_string()));
                 keys_are_good = false;
             }
@@ -275,14 +275,14 @@ fn system_names(expression: &Expression, source: &str) -> Vec<SystemName> {
         ResultLiteral::Exact(text) => Some(text),
         ResultLiteral::Prefix(_) => None,
     };
-    let names: BTreeSet<String> = expression.spellings().into_iter().filter_map(whole).collect();
+    let names: BTreeSet<String> = expression.result_literals().into_iter().filter_map(whole).collect();
     let spelled = names
         .into_iter()
         .filter(|name| name.starts_with(SYSTEM) && source.contains(name.as_str()));
     spelled
         .filter_map(|name| {
-            let without = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
-            Some(SystemName { name, without })
+            let masked = Expression::compile(&source.replace(&name, "_"), &VARIABLES, None).ok()?;
+            Some(SystemName { name, masked })
         })
         .collect()
 }
@@ -293,10 +293,10 @@ impl IdentityRule {
     /// Security: an expression can spell out a name for one caller and compute the same name for
     /// another caller, who may choose its parts. A name that the expression still gives after its
     /// literal is replaced was computed.
-    fn spelled_out(&self, given: &[String], variables: &Variables) -> Vec<String> {
+    fn literal_system_names(&self, given: &[String], variables: &Variables) -> Vec<String> {
         let is_computed = |name: &SystemName| {
-            let without = name.without.eval_texts_in(variables);
-            without.map_or(true, |others| others.contains(&name.name))
+            let masked = name.masked.eval_flattened_strings_in(variables);
+            masked.map_or(true, |others| others.contains(&name.name))
         };
         let spelled = self.system_names.iter().filter(|name| given.contains(&name.name));
         spelled
@@ -322,7 +322,7 @@ impl IdentityRules {
             source,
         })?;
         let texts = |rule: &IdentityRule| {
-            let texts = rule.expression.eval_texts_in(&variables);
+            let texts = rule.expression.eval_flattened_strings_in(&variables);
             texts.map_err(|source| Error::Expression {
                 part: rule.part.clone(),
                 source,
@@ -336,11 +336,13 @@ impl IdentityRules {
             })
         };
         let username = one(&self.username)?;
-        let system_users = self.username.spelled_out(std::slice::from_ref(&username), &variables);
+        let system_users = self
+            .username
+            .literal_system_names(std::slice::from_ref(&username), &variables);
         let (mut groups, mut system_groups) = (Vec::new(), Vec::new());
         for rule in &self.groups {
             let given = texts(rule)?;
-            system_groups.extend(rule.spelled_out(&given, &variables));
+            system_groups.extend(rule.literal_system_names(&given, &variables));
             groups.extend(given);
         }
         let mut extra = Vec::with_capacity(self.extra.len());
@@ -357,6 +359,6 @@ impl IdentityRules {
             user: &system_users,
             groups: &system_groups,
         };
-        guard::check(identity, spelled, max_groups)
+        checks::check(identity, spelled, max_groups)
     }
 }

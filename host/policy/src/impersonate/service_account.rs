@@ -140,7 +140,7 @@ pub enum Error {
 
 impl Error {
     /// The message in Argo CD's words, without locations, for whoever may see the Application.
-    pub fn told(&self) -> String {
+    pub fn public_message(&self) -> String {
         let what = match self {
             Self::ServerPattern { pattern, .. } => format!("invalid glob pattern for destination server `{pattern}`"),
             Self::NamespacePattern { pattern, .. } => {

@@ -1,6 +1,6 @@
 use std::path::Path;
 
-use super::guard::{self, AllowedSystemNames};
+use super::checks::{self, AllowedSystemNames};
 use super::{AccessInput, Error, ImpersonationMapping, Names, VALUE_BYTES};
 use crate::cel::{self, ResultLiteral};
 use tollgate_core::user::Identity;
@@ -17,7 +17,7 @@ fn person() -> Identity {
 fn check(change: impl FnOnce(&mut Identity)) -> Result<Identity, Error> {
     let mut identity = person();
     change(&mut identity);
-    guard::check(identity, AllowedSystemNames::Nothing, 3)
+    checks::check(identity, AllowedSystemNames::Nothing, 3)
 }
 
 fn texts(texts: &[&str]) -> Vec<String> {

@@ -83,12 +83,12 @@ impl Rbac {
         let tuple = question.tuple();
         let verdict = self.decide(&self.identify_name(subject, &[], TokenIssuer::Assumed), tuple);
         let mut advice = Vec::new();
-        if !self.knows(subject) {
+        if !self.has_subject(subject) {
             advice.push(Advice::UnknownSubject {
                 subject: subject.to_owned(),
             });
         }
-        let alone = || self.decide(&self.identify_alone(subject), tuple);
+        let alone = || self.decide(&self.identify_without_default_role(subject), tuple);
         if verdict.is_allowed() && is_group(subject) && !self.has_grant(subject) && alone().is_allowed() {
             advice.push(Advice::UnenforcedGroupGrant {
                 subject: subject.to_owned(),

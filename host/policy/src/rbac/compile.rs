@@ -68,7 +68,7 @@ impl Rbac {
             let mut lines = project_lines(project, source.semantics);
             for row in &lines.rows {
                 let patterns = build.patterns(row, build.dialect);
-                let findings = build.judge_patterns(row, patterns, Author::Operator);
+                let findings = build.check_patterns(row, patterns, Author::Operator);
                 lines.diagnostics.extend(findings);
             }
             lines.drop_if_broken(project);
@@ -164,7 +164,7 @@ impl RbacBuilder {
     fn row(&mut self, row: Row, project: Option<ProjectId>, dialect: Dialect, author: Author) {
         let patterns = self.patterns(&row, dialect);
         if author != Author::Project {
-            let findings = self.judge_patterns(&row, patterns, author);
+            let findings = self.check_patterns(&row, patterns, author);
             self.diagnostics.extend(findings);
         }
         let [subject, resource, action, object] = row.fields;
@@ -195,7 +195,7 @@ impl RbacBuilder {
     }
 
     /// Reports fields that can never match or exceed the bounds.
-    fn judge_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
+    fn check_patterns(&self, rule: &Row, patterns: [PatternId; 3], author: Author) -> Vec<Diagnostic> {
         let mut findings = Vec::new();
         for (field, id) in ["resource", "action", "object"].into_iter().zip(patterns) {
             let finding = match self.rbac.pool.matcher(id) {

@@ -24,20 +24,26 @@ impl Rbac {
         };
         let fits = |rule: &&Rule| {
             let [of_resource, of_action, _] = rule.patterns;
-            self.pool.judge(of_resource, resource) == Match::Yes && self.pool.judge(of_action, action) == Match::Yes
+            self.pool.match_text(of_resource, resource) == Match::Yes
+                && self.pool.match_text(of_action, action) == Match::Yes
         };
         let allows = self.rules.iter().filter(|rule| rule.effect == Effect::Allow);
         let mut allows = allows.filter(fits);
-        allows.any(|rule| self.could_by(who, rule, ([resource, action], &wanted)))
+        allows.any(|rule| self.could_allow_by_rule(who, rule, ([resource, action], &wanted)))
     }
 
     /// Whether this row could allow an object that the pattern matches.
-    fn could_by(&self, who: &Identity, rule: &Rule, ([resource, action], wanted): ([&str; 2], &Pattern)) -> bool {
+    fn could_allow_by_rule(
+        &self,
+        who: &Identity,
+        rule: &Rule,
+        ([resource, action], wanted): ([&str; 2], &Pattern),
+    ) -> bool {
         let [_, _, of_object] = rule.patterns;
         match self.pool.matcher(of_object) {
             None | Some(Matcher::Broken { .. } | Matcher::OutOfBounds { .. }) => false,
             // Which objects a regular expression matches is not determined.
-            Some(Matcher::Regex(_)) => self.counts(who, rule),
+            Some(Matcher::Regex(_)) => self.applies_to(who, rule),
             Some(Matcher::Glob(pattern)) => {
                 let Some(object) = pattern.common_witness(wanted) else {
                     return false;
@@ -50,10 +56,10 @@ impl Rbac {
                 match self.decide(who, tuple).why {
                     VerdictReason::Allowed => true,
                     // The row matches, so it does not count for this object; it may for another.
-                    VerdictReason::NoRule => self.counts(who, rule),
+                    VerdictReason::NoRule => self.applies_to(who, rule),
                     // Another object may be allowed, unless all of them are denied.
                     VerdictReason::DeniedByRule | VerdictReason::EvaluationError => {
-                        self.counts(who, rule)
+                        self.applies_to(who, rule)
                             && !self.is_denied_all((who, rule), ([resource, action], [pattern, wanted]))
                     }
                 }
@@ -71,7 +77,9 @@ impl Rbac {
         let covers = |rule: &Rule| {
             let [of_resource, of_action, of_object] = rule.patterns;
             let judged = [(of_resource, resource), (of_action, action)];
-            let fits = judged.iter().all(|(id, text)| self.pool.judge(*id, text) == Match::Yes);
+            let fits = judged
+                .iter()
+                .all(|(id, text)| self.pool.match_text(*id, text) == Match::Yes);
             let Some(Matcher::Glob(denied)) = self.pool.matcher(of_object) else {
                 return false;
             };
@@ -89,12 +97,12 @@ impl Rbac {
             RbacSemantics::Strict => true,
             RbacSemantics::Argocd => rule.subject == allowing.subject,
         };
-        let mut denies = denies.filter(|rule| rule.project.is_none() && self.counts(who, rule) && weighs(rule));
+        let mut denies = denies.filter(|rule| rule.project.is_none() && self.applies_to(who, rule) && weighs(rule));
         denies.any(covers)
     }
 
     /// Whether a row counts for the caller in any plan.
-    fn counts(&self, who: &Identity, rule: &Rule) -> bool {
+    fn applies_to(&self, who: &Identity, rule: &Rule) -> bool {
         let Some(subject) = self.subjects.get(&rule.subject) else {
             return false;
         };
@@ -107,6 +115,6 @@ impl Rbac {
             }
         };
         let mut steps = plans.into_iter().flat_map(|plan| who.plan(plan));
-        steps.any(|step| step.standing == Eligibility::Eligible && step.roles.contains(subject))
+        steps.any(|step| step.eligibility == Eligibility::Eligible && step.roles.contains(subject))
     }
 }

@@ -76,7 +76,7 @@ impl Rbac {
         }
         let steps = who.plan(self.plan_key(who, tuple)).iter();
         let founds = steps
-            .filter(|step| step.standing == Eligibility::Eligible)
+            .filter(|step| step.eligibility == Eligibility::Eligible)
             .map(|step| self.search(step, tuple));
         self.narrow(combine(self.semantics, founds), who, tuple)
     }
@@ -129,7 +129,7 @@ impl Rbac {
         let mut rows = Vec::new();
         if who.belongs_to(self) {
             let steps = who.plan(self.plan_key(who, tuple)).iter();
-            for step in steps.filter(|step| step.standing == Eligibility::Eligible) {
+            for step in steps.filter(|step| step.eligibility == Eligibility::Eligible) {
                 self.visit(step, tuple, &mut |leaf| {
                     rows.extend(leaf.rows.iter().copied().map(RuleId))
                 });
@@ -147,7 +147,7 @@ impl Rbac {
     }
 
     pub(super) fn plan_key(&self, who: &Identity, tuple: RbacRequest<'_>) -> PlanKey {
-        if who.is_plain() {
+        if who.has_single_plan() {
             PlanKey::Base
         } else {
             who.plan_key(self.project_of(tuple))
@@ -180,7 +180,7 @@ impl Rbac {
     }
 
     fn prepare<'a>(&'a self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> PartialPlan<'a> {
-        let counting = steps.iter().filter(|step| step.standing == Eligibility::Eligible);
+        let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
         let prepare = |step: &PlanStep| {
             let (mut found, mut indexes) = (FirstMatches::default(), Vec::new());
             for table in step.tables.iter().filter_map(|table| self.tables.get(*table as usize)) {

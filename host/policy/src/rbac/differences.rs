@@ -80,12 +80,12 @@ pub fn differences(left: &Rbac, right: &Rbac) -> (Vec<Difference>, bool) {
     let mut work = Comparison {
         left,
         right,
-        asked: BTreeSet::new(),
+        probes: BTreeSet::new(),
         complete: true,
     };
     work.collect();
     let mut told = HashSet::new();
-    let found = work.asked.iter().filter_map(|(caller, request)| {
+    let found = work.probes.iter().filter_map(|(caller, request)| {
         let found = work.compare(caller, request)?;
         let by = if work.is_impostor(caller) {
             None
@@ -110,7 +110,7 @@ impl Difference {
 struct Comparison<'a> {
     left: &'a Rbac,
     right: &'a Rbac,
-    asked: BTreeSet<(Caller, Request)>,
+    probes: BTreeSet<(Caller, Request)>,
     complete: bool,
 }
 
@@ -124,14 +124,14 @@ impl Comparison<'_> {
         for rbac in [self.left, self.right] {
             let holders = holders(rbac);
             for (_, rule) in rbac.rules() {
-                let requests = single(rbac, rule, &words);
+                let requests = requests_for_rule(rbac, rule, &words);
                 for name in holders.get(&*rule.subject).into_iter().flatten() {
                     for request in &requests {
-                        self.ask_as(name, request);
+                        self.add_probes(name, request);
                     }
                 }
                 for request in requests {
-                    self.ask_as(&rule.subject, &request);
+                    self.add_probes(&rule.subject, &request);
                 }
             }
             self.pairs(rbac, &holders, &words);
@@ -139,22 +139,22 @@ impl Comparison<'_> {
     }
 
     /// Adds the request for the name as a user and as a group.
-    fn ask_as(&mut self, name: &str, request: &Request) {
+    fn add_probes(&mut self, name: &str, request: &Request) {
         let user = |issuer| Caller {
             user: name.to_owned(),
             groups: Vec::new(),
             issuer,
         };
         if self.is_local(name) {
-            self.asked.insert((user(CallerIssuer::Argocd), request.clone()));
+            self.probes.insert((user(CallerIssuer::Argocd), request.clone()));
         }
-        self.asked.insert((user(CallerIssuer::Provider), request.clone()));
+        self.probes.insert((user(CallerIssuer::Provider), request.clone()));
         let group = Caller {
             user: String::new(),
             groups: vec![name.to_owned()],
             issuer: CallerIssuer::Provider,
         };
-        self.asked.insert((group, request.clone()));
+        self.probes.insert((group, request.clone()));
     }
 
     /// Whether Argo CD's own tokens have this name.
@@ -184,7 +184,7 @@ impl Comparison<'_> {
                     self.complete = false;
                     return;
                 }
-                let Some(request) = meeting(rbac, deny, allow, words) else {
+                let Some(request) = request_matching_both(rbac, deny, allow, words) else {
                     continue;
                 };
                 let (one, two) = (holder(holders, &deny.subject), holder(holders, &allow.subject));
@@ -205,7 +205,7 @@ impl Comparison<'_> {
                         groups,
                         issuer,
                     };
-                    self.asked.insert((caller, request.clone()));
+                    self.probes.insert((caller, request.clone()));
                 }
             }
         }
@@ -281,7 +281,7 @@ fn holder<'a>(holders: &BTreeMap<&'a str, BTreeSet<&'a str>>, subject: &'a str) 
 }
 
 /// Requests that one row is about.
-fn single(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
+fn requests_for_rule(rbac: &Rbac, rule: &Rule, words: &[String]) -> Vec<Request> {
     let [resources, actions, objects] = rule.patterns.map(|id| texts(rbac, id, words));
     let Some(resource) = known_resource(rbac, rule, &resources) else {
         return Vec::new();
@@ -317,7 +317,11 @@ fn is_named(text: &str) -> bool {
 
 /// An existing action of a resource that all these patterns match.
 fn known_action(rbac: &Rbac, resource: &str, patterns: &[PatternId]) -> Option<String> {
-    let is_matched = |action: &&&str| patterns.iter().all(|id| rbac.pool.judge(*id, action) == Match::Yes);
+    let is_matched = |action: &&&str| {
+        patterns
+            .iter()
+            .all(|id| rbac.pool.match_text(*id, action) == Match::Yes)
+    };
     let mut known = super::can::actions(resource)?.iter();
     known.find(is_matched).map(|action| (*action).to_owned())
 }
@@ -327,26 +331,26 @@ fn known_resource(rbac: &Rbac, rule: &Rule, texts: &[String]) -> Option<String> 
     let [resource, _, _] = rule.patterns;
     let known = super::names::RESOURCES
         .into_iter()
-        .find(|name| rbac.pool.judge(resource, name) == Match::Yes);
+        .find(|name| rbac.pool.match_text(resource, name) == Match::Yes);
     known.map(str::to_owned).or_else(|| texts.first().cloned())
 }
 
 /// A request that both rows are about.
-fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Request> {
+fn request_matching_both(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Request> {
     if one.project.is_some() && two.project.is_some() && one.project != two.project {
         return None;
     }
     let ([resources, actions, objects], [other_resources, other_actions, other_objects]) = (one.patterns, two.patterns);
     let is_both = |name: &&str| {
-        let is_matched = |id| rbac.pool.judge(id, name) == Match::Yes;
+        let is_matched = |id| rbac.pool.match_text(id, name) == Match::Yes;
         is_matched(resources) && is_matched(other_resources)
     };
     let known = super::names::RESOURCES.into_iter().find(is_both).map(str::to_owned);
-    let resource = known.or_else(|| common(rbac, [resources, other_resources], words, is_named))?;
+    let resource = known.or_else(|| text_matching_both(rbac, [resources, other_resources], words, is_named))?;
     let known = known_action(rbac, &resource, &[actions, other_actions]);
-    let action = known.or_else(|| common(rbac, [actions, other_actions], words, is_named))?;
+    let action = known.or_else(|| text_matching_both(rbac, [actions, other_actions], words, is_named))?;
     let is_object = |object: &str| is_named(object) && (!is_project_scoped(&resource) || object.contains('/'));
-    let object = common(rbac, [objects, other_objects], words, is_object)?;
+    let object = text_matching_both(rbac, [objects, other_objects], words, is_object)?;
     Some(Request {
         resource,
         action,
@@ -355,13 +359,17 @@ fn meeting(rbac: &Rbac, one: &Rule, two: &Rule, words: &[String]) -> Option<Requ
 }
 
 /// A text that both patterns match, preferably one for which `is_preferred` holds.
-fn common(
+fn text_matching_both(
     rbac: &Rbac,
     [left, right]: [PatternId; 2],
     words: &[String],
     is_preferred: impl Fn(&str) -> bool,
 ) -> Option<String> {
-    let is_matched = |text: &String| [left, right].iter().all(|id| rbac.pool.judge(*id, text) == Match::Yes);
+    let is_matched = |text: &String| {
+        [left, right]
+            .iter()
+            .all(|id| rbac.pool.match_text(*id, text) == Match::Yes)
+    };
     let mut found: Vec<String> = texts(rbac, left, words);
     found.extend(texts(rbac, right, words));
     found.retain(is_matched);

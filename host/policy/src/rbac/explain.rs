@@ -121,7 +121,7 @@ impl Rbac {
         };
         let principals = steps
             .iter()
-            .filter_map(|step| self.tried(who, step, tuple))
+            .filter_map(|step| self.evaluate_principal(who, step, tuple))
             .collect::<Vec<_>>();
         let near_misses = match verdict.why {
             VerdictReason::NoRule => self.near_misses(steps, tuple),
@@ -151,9 +151,14 @@ impl Rbac {
         })
     }
 
-    fn tried(&self, who: &Identity, step: &PlanStep, tuple: RbacRequest<'_>) -> Option<EvaluatedPrincipal> {
+    fn evaluate_principal(
+        &self,
+        who: &Identity,
+        step: &PlanStep,
+        tuple: RbacRequest<'_>,
+    ) -> Option<EvaluatedPrincipal> {
         let principal = who.principals.get(step.principal)?;
-        let (outcome, rule) = match step.standing {
+        let (outcome, rule) = match step.eligibility {
             Eligibility::Reserved => (PrincipalOutcome::ReservedName, None),
             Eligibility::Ungranted => (PrincipalOutcome::GroupWithoutGrant, None),
             Eligibility::ForeignProject => (PrincipalOutcome::ForeignProject, None),
@@ -172,7 +177,7 @@ impl Rbac {
         let names = step.roles.iter().filter_map(|id| self.names.get(id.0 as usize));
         Some(EvaluatedPrincipal {
             kind: principal.kind,
-            known: self.knows(&principal.name),
+            known: self.has_subject(&principal.name),
             roles: names.skip(1).map(|name| name.to_string()).collect(),
             name: principal.name.clone(),
             outcome,
@@ -181,7 +186,7 @@ impl Rbac {
     }
 
     fn near_misses(&self, steps: &[PlanStep], tuple: RbacRequest<'_>) -> Vec<NearMiss> {
-        let counting = steps.iter().filter(|step| step.standing == Eligibility::Eligible);
+        let counting = steps.iter().filter(|step| step.eligibility == Eligibility::Eligible);
         let held: HashSet<&str> = counting
             .flat_map(|step| &step.roles)
             .filter_map(|id| self.names.get(id.0 as usize).map(|name| &**name))
@@ -230,9 +235,12 @@ impl Rbac {
         let [resource, action, object] = rule.patterns;
         let fails = [
             (Field::Effect, rule.effect == Effect::Inert),
-            (Field::Object, self.pool.judge(object, tuple.object) != Match::Yes),
-            (Field::Action, self.pool.judge(action, tuple.action) != Match::Yes),
-            (Field::Resource, self.pool.judge(resource, tuple.resource) != Match::Yes),
+            (Field::Object, self.pool.match_text(object, tuple.object) != Match::Yes),
+            (Field::Action, self.pool.match_text(action, tuple.action) != Match::Yes),
+            (
+                Field::Resource,
+                self.pool.match_text(resource, tuple.resource) != Match::Yes,
+            ),
             (Field::Subject, !held.contains(&*rule.subject)),
         ];
         let mut failing = fails.into_iter().filter(|(_, fails)| *fails);

@@ -73,7 +73,7 @@ pub(super) struct Principal {
 #[derive(Clone, Debug)]
 pub(super) struct PlanStep {
     pub(super) principal: usize,
-    pub(super) standing: Eligibility,
+    pub(super) eligibility: Eligibility,
     pub(super) roles: Vec<SubjectId>,
     pub(super) tables: Box<[u32]>,
 }
@@ -163,7 +163,7 @@ impl Identity {
     }
 
     /// Whether all requests have the same plan.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(super) fn has_single_plan(&self) -> bool {
         self.token == TokenProject::Absent && self.projects.is_empty()
     }
 
@@ -187,7 +187,7 @@ impl Rbac {
         let narrowed = self.narrowed_by.as_ref().map(|narrower| narrower.identify(claims));
         let identity = Arc::new(Identity {
             narrowed,
-            ..self.judge_claims(&key)
+            ..self.resolve_claims(&key)
         });
         self.identities.identities.insert(key, identity.clone());
         identity
@@ -234,14 +234,14 @@ impl Rbac {
     }
 
     /// The identity of a caller without claims: the default role, then the empty subject.
-    pub fn identify_nobody(&self) -> Identity {
+    pub fn identify_anonymous(&self) -> Identity {
         let mut principals = self.default_principal();
         principals.push(self.principal(PrincipalKind::Everyone, "", false));
         self.plain(principals)
     }
 
     /// The identity of a subject without the default role.
-    pub(super) fn identify_alone(&self, subject: &str) -> Identity {
+    pub(super) fn identify_without_default_role(&self, subject: &str) -> Identity {
         self.plain(vec![self.principal(PrincipalKind::User, subject, false)])
     }
 
@@ -283,7 +283,7 @@ impl Rbac {
         }
     }
 
-    fn judge_claims(&self, key: &CacheKey) -> Identity {
+    fn resolve_claims(&self, key: &CacheKey) -> Identity {
         let mut principals = self.default_principal();
         let mut user = self.principal(PrincipalKind::User, &key.user, !key.local);
         user.reserved |= self.semantics == RbacSemantics::Strict && key.user.starts_with("role:");
@@ -344,9 +344,9 @@ impl Rbac {
                     steps.push(self.step(at, principal, None));
                 }
                 (PrincipalKind::Everyone, RbacSemantics::Argocd) => step = self.step(at, principal, None),
-                (PrincipalKind::Group, RbacSemantics::Argocd) if own_token => step.standing = Eligibility::TokenOnly,
+                (PrincipalKind::Group, RbacSemantics::Argocd) if own_token => step.eligibility = Eligibility::TokenOnly,
                 (PrincipalKind::Group, RbacSemantics::Argocd) if !self.is_granted(&principal.name, project) => {
-                    step.standing = Eligibility::Ungranted;
+                    step.eligibility = Eligibility::Ungranted;
                 }
                 _ => {}
             }
@@ -360,7 +360,7 @@ impl Rbac {
         let steps = principals.iter().enumerate().map(|(at, principal)| {
             let mut step = self.step(at, principal, None);
             if matches!(principal.kind, PrincipalKind::User | PrincipalKind::Group) {
-                step.standing = Eligibility::ForeignProject;
+                step.eligibility = Eligibility::ForeignProject;
             }
             step
         });
@@ -374,14 +374,14 @@ impl Rbac {
             tables.extend(self.table_of.get(&(None, *role)));
             tables.extend(project.and_then(|project| self.table_of.get(&(Some(project), *role))));
         }
-        let standing = if principal.reserved {
+        let eligibility = if principal.reserved {
             Eligibility::Reserved
         } else {
             Eligibility::Eligible
         };
         PlanStep {
             principal: at,
-            standing,
+            eligibility,
             roles,
             tables: tables.into(),
         }

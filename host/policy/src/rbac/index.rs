@@ -20,7 +20,7 @@ const MAX_LINEAR_LITERALS: usize = 8;
 pub(super) struct Index<V> {
     literals: Literals<V>,
     everything: Option<Box<V>>,
-    ended: Option<Box<ByLength<Bucket<V>>>>,
+    by_prefix: Option<Box<ByLength<Bucket<V>>>>,
     others: Option<Box<LinearPatterns<V>>>,
     /// The row of an expression that cannot be evaluated; reaching it denies.
     broken: Option<u32>,
@@ -36,7 +36,7 @@ enum Literals<V> {
 #[derive(Debug)]
 struct Bucket<V> {
     /// The pattern `prefix*`.
-    open: Option<V>,
+    prefix_only: Option<V>,
     /// Other patterns, by literal suffix.
     by_suffix: ByLength<LinearPatterns<V>>,
 }
@@ -61,7 +61,7 @@ impl<V> Default for Index<V> {
         Self {
             literals: Literals::Linear(Vec::new()),
             everything: None,
-            ended: None,
+            by_prefix: None,
             others: None,
             broken: None,
         }
@@ -71,7 +71,7 @@ impl<V> Default for Index<V> {
 impl<V> Default for Bucket<V> {
     fn default() -> Self {
         Self {
-            open: None,
+            prefix_only: None,
             by_suffix: ByLength::default(),
         }
     }
@@ -118,14 +118,14 @@ impl<V: Default> Index<V> {
             return Some(self.everything.get_or_insert_default());
         }
         let (prefix, suffix) = (pattern.literal_prefix(), pattern.literal_suffix());
-        let bucket = self.ended.get_or_insert_default().entry(prefix.as_bytes());
+        let bucket = self.by_prefix.get_or_insert_default().entry(prefix.as_bytes());
         if suffix.is_empty()
             && pattern
                 .source()
                 .strip_prefix(prefix)
                 .is_some_and(|rest| rest == "*" || rest == "**")
         {
-            return Some(bucket.open.get_or_insert_default());
+            return Some(bucket.prefix_only.get_or_insert_default());
         }
         bucket.by_suffix.entry(suffix.as_bytes()).entry(id)
     }
@@ -141,9 +141,9 @@ impl<V> Index<V> {
         if let Some(value) = &self.everything {
             found(value);
         }
-        if let Some(ended) = &self.ended {
-            ended.visit_prefixes(text.as_bytes(), &mut |bucket| {
-                if let Some(value) = &bucket.open {
+        if let Some(by_prefix) = &self.by_prefix {
+            by_prefix.visit_prefixes(text.as_bytes(), &mut |bucket| {
+                if let Some(value) = &bucket.prefix_only {
                     found(value);
                 }
                 bucket
@@ -240,7 +240,7 @@ impl<V: Default> LinearPatterns<V> {
 impl<V> LinearPatterns<V> {
     fn visit<'a>(&'a self, text: &str, pool: &PatternPool, found: &mut impl FnMut(&'a V)) {
         for (id, value) in &self.values {
-            if pool.judge(*id, text) == Match::Yes {
+            if pool.match_text(*id, text) == Match::Yes {
                 found(value);
             }
         }

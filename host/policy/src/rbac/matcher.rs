@@ -63,7 +63,7 @@ impl Matcher {
         };
         match glob {
             Ok(pattern) => Self::Glob(pattern),
-            Err(error) if error.is_bound() => Self::OutOfBounds {
+            Err(error) if error.is_gateway_limit() => Self::OutOfBounds {
                 what: error.to_string(),
             },
             Err(error) => Self::Broken {
@@ -74,7 +74,7 @@ impl Matcher {
     }
 
     /// Matches one text.
-    pub(super) fn judge(&self, text: &str) -> Match {
+    pub(super) fn match_text(&self, text: &str) -> Match {
         let matched = match self {
             Self::Glob(pattern) => pattern.matches(text),
             Self::Regex(regex) => regex.is_match(text),
@@ -128,7 +128,7 @@ impl PatternPool {
     }
 
     /// Matches one text. An id of another pool matches nothing.
-    pub(super) fn judge(&self, id: PatternId, text: &str) -> Match {
-        self.matcher(id).map_or(Match::No, |matcher| matcher.judge(text))
+    pub(super) fn match_text(&self, id: PatternId, text: &str) -> Match {
+        self.matcher(id).map_or(Match::No, |matcher| matcher.match_text(text))
     }
 }

@@ -149,9 +149,9 @@ pub(super) fn exists(name: &str) -> bool {
 }
 
 /// How large the result of an allowed function can be.
-pub(super) fn gives(name: &str) -> Option<ResultSize> {
+pub(super) fn result_size(name: &str) -> Option<ResultSize> {
     let at = ALLOWED.binary_search_by_key(&name, |(known, ..)| known).ok()?;
-    ALLOWED.get(at).map(|&(_, _, gives)| gives)
+    ALLOWED.get(at).map(|&(_, _, result_size)| result_size)
 }
 
 /// Number of arguments of a built-in function.

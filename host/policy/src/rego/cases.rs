@@ -11,7 +11,7 @@ use serde_json::Value as Json;
 
 use super::compile::Parsed;
 use super::source::{FileKind, Source};
-use super::{Decision, Error, Front, decision, parse_yaml, shorten, stall, vm};
+use super::{Decision, Error, Front, decision, parse_yaml, shorten, starvation, vm};
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod identities;
@@ -94,7 +94,7 @@ pub(super) struct Cases {
 
 /// Reads the cases. At least one must expect an allow and one a denial.
 pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
-    let Some(file) = source.of(FileKind::Cases).next() else {
+    let Some(file) = source.files_of(FileKind::Cases).next() else {
         found.push(Diagnostic::error(None, "there is no `cases.yaml`"));
         return Cases::default();
     };
@@ -133,7 +133,7 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
         Case {
             note: case.note,
             location,
-            input: laid_over(&base, case.input),
+            input: merge_over_base(&base, case.input),
             want: case.want,
             reason: case.reason,
         }
@@ -149,7 +149,7 @@ pub(super) fn read(source: &Source, found: &mut Vec<Diagnostic>) -> Cases {
 }
 
 /// The input of a case, merged over the input that all cases have in common.
-fn laid_over(base: &Json, input: Json) -> Json {
+fn merge_over_base(base: &Json, input: Json) -> Json {
     let mut whole = if base.is_null() {
         Json::Object(serde_json::Map::new())
     } else {
@@ -200,7 +200,7 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
     let value = Value::from(input.clone());
     // The machine runs first, as it has limits. If it cannot finish there is no decision, whatever
     // the interpreter, which has fewer limits, would say.
-    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::once(machine, &value)) {
+    let ran = match vm::machine(&parsed.compiled).and_then(|machine| vm::run_once(machine, &value)) {
         Ok(ran) => ran,
         Err(error) => return Ok(Err(error)),
     };
@@ -219,7 +219,7 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
             ));
         }
     }
-    match parsed.compiled.conditions_deny(&value) {
+    match parsed.compiled.evaluate_conditions(&value) {
         Ok(None) => Ok(decision::read(front, &ran)),
         Ok(Some(denied)) => Ok(Ok(denied)),
         Err(error) => Ok(Err(error)),
@@ -228,7 +228,7 @@ pub(super) fn evaluate(front: Front, parsed: &mut Parsed, input: &Json) -> Resul
 
 fn interpret(front: Front, parsed: &mut Parsed, input: &Value) -> Result<Value, String> {
     let engine = &mut parsed.engine;
-    let interpreted = stall::again(INTERPRETER_TIME, stall::MAX_CHECK_ATTEMPTS, |limit| {
+    let interpreted = starvation::retry_if_starved(INTERPRETER_TIME, starvation::MAX_CHECK_ATTEMPTS, |limit| {
         let check_interval = std::num::NonZeroU32::MIN;
         engine.set_execution_timer_config(ExecutionTimerConfig { limit, check_interval });
         engine.set_input(input.clone());

@@ -71,7 +71,7 @@ impl Compiled {
     /// # Errors
     /// [`Error::Condition`] for a condition that cannot be evaluated, after every condition before
     /// it was true. This denies as well.
-    pub(super) fn conditions_deny(&self, input: &Value) -> Result<Option<Decision>, Error> {
+    pub(super) fn evaluate_conditions(&self, input: &Value) -> Result<Option<Decision>, Error> {
         if self.conditions.is_empty() {
             return Ok(None);
         }
@@ -101,7 +101,7 @@ pub(super) struct Parsed {
 }
 
 /// Compiles on a thread with a large stack; a panic is a finding.
-pub(super) fn on_large_stack(source: &Source) -> Result<Compiled, Vec<Diagnostic>> {
+pub(super) fn compile_on_large_stack(source: &Source) -> Result<Compiled, Vec<Diagnostic>> {
     let broken = || {
         vec![Diagnostic::error(
             None,
@@ -142,7 +142,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
         reads.note(&[]);
     }
     let policy = source
-        .of(FileKind::Policy)
+        .files_of(FileKind::Policy)
         .next()
         .map_or("policy.rego", |file| file.path.as_str());
     build(source, &entry_point, &data)
@@ -160,7 +160,7 @@ pub(super) fn compile(source: &Source) -> Result<Parsed, Vec<Diagnostic>> {
 
 fn parse(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Module> {
     let mut modules = Vec::new();
-    for file in source.of(FileKind::Policy) {
+    for file in source.files_of(FileKind::Policy) {
         let parsed = regorus::unstable::Source::from_contents(file.path.clone(), file.text.clone()).and_then(|text| {
             let mut parser = Parser::new(&text)?;
             parser.enable_rego_v1()?;
@@ -178,7 +178,7 @@ pub(super) fn build(source: &Source, entry_point: &str, data: &str) -> Result<(A
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut engine = Engine::new();
     engine.set_strict_builtin_errors(true);
-    for file in source.of(FileKind::Policy) {
+    for file in source.files_of(FileKind::Policy) {
         engine
             .add_policy(file.path.clone(), file.text.clone())
             .map_err(|error| format!("{error:#}"))?;
@@ -215,7 +215,7 @@ fn engine_error(file: &str, text: &str) -> Diagnostic {
 
 fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
     let mut tree = serde_json::Map::new();
-    for file in source.of(FileKind::Data) {
+    for file in source.files_of(FileKind::Data) {
         let here = || Location::new(file.path.as_str(), 0);
         if file.stem == "tollgate" {
             let message = "data must not have the name of the rules' package";
@@ -238,7 +238,7 @@ fn data(source: &Source, found: &mut Vec<Diagnostic>) -> serde_json::Value {
 
 fn conditions(source: &Source, found: &mut Vec<Diagnostic>) -> Vec<Condition> {
     let mut conditions: Vec<Condition> = Vec::new();
-    for file in source.of(FileKind::Condition) {
+    for file in source.files_of(FileKind::Condition) {
         let raw: RawConditions = match parse_yaml(&file.path, &file.text) {
             Ok(raw) => raw,
             Err(finding) => {

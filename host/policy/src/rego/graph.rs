@@ -43,11 +43,11 @@ pub(super) fn check(modules: &[Module], entry: &[&str], schema: &Value) -> Resul
     }
     let cycles = graph.cycles();
     graph.found.extend(cycles);
-    let named = std::mem::take(&mut graph.named);
+    let input_paths = std::mem::take(&mut graph.input_paths);
     graph.found.extend(
-        named
+        input_paths
             .iter()
-            .filter_map(|(path, place)| schema::unknown(schema, path, place)),
+            .filter_map(|(path, place)| schema::unknown_field(schema, path, place)),
     );
     if graph.found.is_empty() {
         Ok(graph.reads)
@@ -63,7 +63,7 @@ struct Graph {
     nodes: Vec<Node>,
     reads: InputDependencies,
     /// Paths below `input` that rules name, each with the first location.
-    named: BTreeMap<Path, Location>,
+    input_paths: BTreeMap<Path, Location>,
     found: Vec<Diagnostic>,
 }
 
@@ -212,7 +212,7 @@ impl Graph {
                     imports.insert(alias, path);
                 }
                 // Uses of the alias are not analyzed, so the whole path counts as read.
-                (_, Some("input")) => self.read(path.get(1..).unwrap_or_default(), location(&import.span)),
+                (_, Some("input")) => self.record_input_path(path.get(1..).unwrap_or_default(), location(&import.span)),
                 _ => {}
             }
         }
@@ -231,13 +231,13 @@ impl Graph {
     }
 
     /// Records that a rule names `path` below `input`.
-    fn read(&mut self, path: &[String], place: Location) {
+    fn record_input_path(&mut self, path: &[String], place: Location) {
         self.reads.note(path);
-        self.named.entry(path.to_vec()).or_insert(place);
+        self.input_paths.entry(path.to_vec()).or_insert(place);
     }
 
     /// Every rule that `path`, below `data`, could refer to: those below it and those above it.
-    fn reach(&self, path: &[String]) -> Vec<usize> {
+    fn possible_rules(&self, path: &[String]) -> Vec<usize> {
         let below = self
             .rules
             .range(path.to_vec()..)
@@ -474,10 +474,10 @@ impl RuleVisitor<'_> {
 
     fn reference(&mut self, path: &[String], place: Location) {
         if let Some(("input", rest)) = path.split_first().map(|(first, rest)| (first.as_str(), rest)) {
-            self.graph.read(rest, place);
+            self.graph.record_input_path(rest, place);
         }
         let Some(path) = self.resolve(path) else { return };
-        let reached = self.graph.reach(&path);
+        let reached = self.graph.possible_rules(&path);
         if let Some(node) = self.graph.nodes.get_mut(self.node) {
             node.edges.extend(reached);
         }
@@ -491,7 +491,7 @@ impl RuleVisitor<'_> {
         let name = path.join(".");
         let rule = self
             .resolve(&path)
-            .is_some_and(|path| !self.graph.reach(&path).is_empty());
+            .is_some_and(|path| !self.graph.possible_rules(&path).is_empty());
         if rule && !builtins::exists(&name) {
             return self.reference(&path, start_of(function));
         }

@@ -88,7 +88,7 @@ struct Scope<'a> {
     /// open when it was started.
     open: Vec<(Variable<'a>, usize)>,
     /// Index in `open` of the outermost variable that was met again.
-    met: usize,
+    cycle_start: usize,
     queries: usize,
 }
 
@@ -184,10 +184,10 @@ impl<'a> SizeEstimator<'a> {
             let arguments = arguments.unwrap_or_default().iter();
             let mut scope = Scope {
                 definition: Rc::clone(&definition),
-                arguments: arguments.map(|argument| argument.named()).collect(),
+                arguments: arguments.map(|argument| argument.into_shared()).collect(),
                 known: HashMap::new(),
                 open: Vec::new(),
-                met: usize::MAX,
+                cycle_start: usize::MAX,
                 queries: 0,
             };
             size = self.definition(&mut scope, &definition, size)?;
@@ -204,16 +204,16 @@ impl<'a> SizeEstimator<'a> {
         let mut turns = 1_u64;
         let mut value = match head {
             RuleHead::Compr { assign, .. } | RuleHead::Func { assign, .. } => match assign {
-                Some(assign) => self.turning(scope, &assign.value, &mut turns)?,
+                Some(assign) => self.expr_in_loop(scope, &assign.value, &mut turns)?,
                 None => Size::ONE,
             },
-            RuleHead::Set { key: Some(key), .. } => self.turning(scope, key, &mut turns)?,
+            RuleHead::Set { key: Some(key), .. } => self.expr_in_loop(scope, key, &mut turns)?,
             RuleHead::Set { key: None, .. } => Size::ONE,
         };
         for body in bodies {
             let mut own = self.query(scope, &body.query)?;
             if let Some(assign) = &body.assign {
-                value = value.either(self.turning(scope, &assign.value, &mut own)?);
+                value = value.either(self.expr_in_loop(scope, &assign.value, &mut own)?);
             }
             turns = turns.saturating_mul(own);
         }
@@ -246,7 +246,7 @@ impl<'a> SizeEstimator<'a> {
         for step in steps.into_iter().skip_while(|step| step.fixed().is_some()) {
             keys.push(match step {
                 references::Step::Fixed(text) => Size::text(text.len()),
-                references::Step::Index(index) => self.turning(scope, index, turns)?,
+                references::Step::Index(index) => self.expr_in_loop(scope, index, turns)?,
             });
         }
         Ok(keys)
@@ -254,7 +254,7 @@ impl<'a> SizeEstimator<'a> {
 
     /// The size of an expression. Multiplies `turns` by the iterations of the expression itself,
     /// such as `data.names[_]`.
-    fn turning(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> SizeResult {
+    fn expr_in_loop(&mut self, scope: &mut Scope<'a>, expr: &'a Expr, turns: &mut u64) -> SizeResult {
         *turns = turns.saturating_mul(self.turns(scope, expr)?);
         self.expr(scope, expr)
     }
@@ -278,14 +278,14 @@ impl<'a> SizeEstimator<'a> {
                     for expr in key.iter().chain([value]) {
                         self.expr(scope, expr)?;
                     }
-                    let collection = self.turning(scope, collection, &mut turns)?;
+                    let collection = self.expr_in_loop(scope, collection, &mut turns)?;
                     turns = turns.saturating_mul(collection.length.max(1));
                 }
                 Literal::Expr { expr, .. } | Literal::NotExpr { expr, .. } => {
-                    self.turning(scope, expr, &mut turns)?;
+                    self.expr_in_loop(scope, expr, &mut turns)?;
                 }
                 Literal::Every { domain, query, .. } => {
-                    self.turning(scope, domain, &mut turns)?;
+                    self.expr_in_loop(scope, domain, &mut turns)?;
                     self.query(scope, query)?;
                 }
             }

@@ -80,7 +80,7 @@ fn object<const N: usize>(entries: [(&Value, Value); N]) -> Value {
         .into_value()
 }
 
-fn named<const N: usize>(entries: [(&str, Value); N]) -> Value {
+fn object_with_keys<const N: usize>(entries: [(&str, Value); N]) -> Value {
     entries
         .into_iter()
         .map(|(key, value)| (Value::from(key), value))
@@ -108,7 +108,7 @@ impl Principal {
     /// - `id`: stable identifier, such as `sub`.
     /// - `kind`: `anonymous`, `local`, `project-token` or `oidc`.
     pub fn new(id: &str, username: &str, groups: &[String], issuer: &str, kind: &str) -> Self {
-        Self(named([
+        Self(object_with_keys([
             ("id", Value::from(id)),
             ("username", Value::from(username)),
             ("groups", texts(groups.iter().map(String::as_str))),
@@ -132,7 +132,7 @@ impl ExtensionFacts {
     ///
     /// - `scope`: `application`, `project` or `global`.
     pub fn new(extension: &str, scope: &str) -> Self {
-        let extension = named([("name", Value::from(extension)), ("scope", Value::from(scope))]);
+        let extension = object_with_keys([("name", Value::from(extension)), ("scope", Value::from(scope))]);
         Self {
             extension,
             project: None,
@@ -145,7 +145,7 @@ impl ExtensionFacts {
     #[must_use]
     pub fn with_project(mut self, project: &tollgate_state::Project) -> Self {
         let destinations: Vec<Value> = project.destinations.iter().map(destination).collect();
-        self.project = Some(named([
+        self.project = Some(object_with_keys([
             ("name", Value::from(project.name.as_str())),
             ("destinations", Value::from(destinations)),
             (
@@ -159,7 +159,7 @@ impl ExtensionFacts {
     /// Adds the application that the request is about.
     #[must_use]
     pub fn with_application(mut self, application: &tollgate_state::Application) -> Self {
-        self.application = Some(named([
+        self.application = Some(object_with_keys([
             ("namespace", Value::from(application.name.namespace.as_str())),
             ("name", Value::from(application.name.name.as_str())),
             ("project", Value::from(application.project.as_str())),
@@ -172,7 +172,7 @@ impl ExtensionFacts {
     /// Adds the canonical destination, and whether the project permits it.
     #[must_use]
     pub fn with_destination(mut self, cluster: &tollgate_state::Cluster, namespace: &str, permitted: bool) -> Self {
-        self.destination = Some(named([
+        self.destination = Some(object_with_keys([
             ("name", Value::from(cluster.name.as_str())),
             ("server", Value::from(cluster.server.as_str())),
             ("namespace", Value::from(namespace)),
@@ -183,7 +183,7 @@ impl ExtensionFacts {
 }
 
 fn destination(destination: &tollgate_state::Destination) -> Value {
-    named([
+    object_with_keys([
         ("name", Value::from(destination.name.as_str())),
         ("server", Value::from(destination.server.as_str())),
         ("namespace", Value::from(destination.namespace.as_str())),

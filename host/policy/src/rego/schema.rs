@@ -7,7 +7,7 @@ use serde_json::Value;
 use tollgate_core::diagnostic::{Diagnostic, Location};
 
 /// A finding if the schema excludes such a path; `None` if it has the path or leaves it open.
-pub(super) fn unknown(schema: &Value, path: &[String], place: &Location) -> Option<Diagnostic> {
+pub(super) fn unknown_field(schema: &Value, path: &[String], place: &Location) -> Option<Diagnostic> {
     let mut at = resolved(schema, schema)?;
     for (depth, part) in path.iter().enumerate() {
         let fields = at.get("properties")?.as_object()?;
@@ -42,7 +42,7 @@ fn resolved<'s>(schema: &'s Value, part: &'s Value) -> Option<&'s Value> {
 
 #[cfg(test)]
 mod tests {
-    use super::unknown;
+    use super::unknown_field;
     use crate::rego::Front;
     use tollgate_core::diagnostic::Location;
 
@@ -54,7 +54,7 @@ mod tests {
                 .filter(|part| !part.is_empty())
                 .map(str::to_owned)
                 .collect();
-            unknown(front.input_schema(), &path, &Location::new("p.rego", 3)).map(|finding| finding.to_string())
+            unknown_field(front.input_schema(), &path, &Location::new("p.rego", 3)).map(|finding| finding.to_string())
         };
         for (front, path) in [
             (Front::Extensions, ""),

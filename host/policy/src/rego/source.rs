@@ -95,11 +95,11 @@ impl Source {
     /// Path and text of [`IMPERSONATION_FILE`]. Bundles for extensions and ApplicationSets have
     /// none.
     pub fn impersonation(&self) -> Option<(&str, &str)> {
-        let file = self.of(FileKind::Mapping).next()?;
+        let file = self.files_of(FileKind::Mapping).next()?;
         Some((&file.path, &file.text))
     }
 
-    pub(super) fn of(&self, kind: FileKind) -> impl Iterator<Item = &File> {
+    pub(super) fn files_of(&self, kind: FileKind) -> impl Iterator<Item = &File> {
         self.files.iter().filter(move |file| file.kind == kind)
     }
 

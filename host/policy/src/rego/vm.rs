@@ -14,7 +14,7 @@ use regorus::utils::limits::ExecutionTimerConfig;
 use regorus::{MemoryBudgetConfig, Value};
 
 use super::compile::Compiled;
-use super::{ATTEMPTS, Error, INSTRUCTIONS, MEMORY_BYTES, TIME, stall};
+use super::{ATTEMPTS, Error, INSTRUCTIONS, MEMORY_BYTES, TIME, starvation};
 
 /// Number of instructions between two checks of the clock.
 const CLOCK_INTERVAL: NonZeroU32 = NonZeroU32::new(64).unwrap();
@@ -53,7 +53,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     let result = outcome.map_err(|_| Error::Panicked)?;
     THREAD_VMS.with_borrow_mut(|machines| {
         // Machines of replaced bundles are dropped when a newer bundle is used.
-        if known_is_new(machines, &machine) {
+        if has_older_generation(machines, &machine) {
             machines.retain(|machine| machine.alive.strong_count() > 0);
         }
         machines.push(machine);
@@ -61,7 +61,7 @@ pub(super) fn run(generation: u64, alive: &Arc<()>, compiled: &Compiled, input: 
     result.map_err(|error| describe(&error))
 }
 
-fn known_is_new(machines: &[ThreadVm], machine: &ThreadVm) -> bool {
+fn has_older_generation(machines: &[ThreadVm], machine: &ThreadVm) -> bool {
     machines.iter().any(|other| other.generation < machine.generation)
 }
 
@@ -82,12 +82,12 @@ pub(super) fn machine(compiled: &Compiled) -> Result<RegoVM, Error> {
 
 /// Runs a machine once, for tests of a bundle. The limits of its process bound how long it can be
 /// held up.
-pub(super) fn once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
-    execute(&mut vm, input, stall::MAX_CHECK_ATTEMPTS).map_err(|error| describe(&error))
+pub(super) fn run_once(mut vm: RegoVM, input: &Value) -> Result<Value, Error> {
+    execute(&mut vm, input, starvation::MAX_CHECK_ATTEMPTS).map_err(|error| describe(&error))
 }
 
 fn execute(vm: &mut RegoVM, input: &Value, attempts: u32) -> Result<Value, VmError> {
-    stall::again(TIME, attempts, |limit| {
+    starvation::retry_if_starved(TIME, attempts, |limit| {
         vm.set_execution_timer_config(Some(timer(limit)));
         vm.set_input(input.clone());
         vm.execute_entry_point_by_index(0)

@@ -216,7 +216,7 @@ impl Checker {
     }
 
     fn run(&self, job: &CheckJob) -> CheckReport {
-        let answer = self.ask(job).unwrap_or_else(|message| JobResult {
+        let answer = self.run_child(job).unwrap_or_else(|message| JobResult {
             findings: vec![Diagnostic::error(None, message).into()],
             ..JobResult::default()
         });
@@ -236,7 +236,7 @@ impl Checker {
         }
     }
 
-    fn ask(&self, job: &CheckJob) -> Result<JobResult, String> {
+    fn run_child(&self, job: &CheckJob) -> Result<JobResult, String> {
         let WorkerLimits {
             time,
             cpu_seconds,
@@ -256,7 +256,7 @@ impl Checker {
             .stderr(Stdio::piped())
             .spawn()
             .map_err(|error| format!("the process that checks policies cannot be started: {error}"))?;
-        let finished = converse(&mut child, text, time);
+        let finished = communicate(&mut child, text, time);
         if finished.is_none() {
             // It may have ended already; the wait below collects it either way.
             drop(child.kill());
@@ -268,7 +268,7 @@ impl Checker {
             return Err(format!("checking the bundle took longer than {time:?}"));
         };
         if !status.success() {
-            return Err(cause_of_death(status, &last_words, self.limits));
+            return Err(describe_exit(status, &last_words, self.limits));
         }
         serde_json::from_slice(&answer).map_err(|_| "the process that checks policies gave no answer".to_owned())
     }
@@ -276,18 +276,18 @@ impl Checker {
 
 /// Writes the job while reading answer and standard error. Returns `None` if waiting for either
 /// takes longer than `time`.
-fn converse(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>, String)> {
+fn communicate(child: &mut Child, job: Vec<u8>, time: Duration) -> Option<(Vec<u8>, String)> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     // If the child dies early, the write fails; its death is what is reported.
     std::thread::spawn(move || stdin.map(|mut stdin| stdin.write_all(&job)));
-    let answer = read_aside(stdout, ANSWER_BYTES);
-    let last_words = read_aside(stderr, MAX_STDERR_BYTES);
+    let answer = read_in_background(stdout, ANSWER_BYTES);
+    let last_words = read_in_background(stderr, MAX_STDERR_BYTES);
     let answer = answer.recv_timeout(time).ok()?;
     let last_words = last_words.recv_timeout(time).ok()?;
     Some((answer, String::from_utf8_lossy(&last_words).into_owned()))
 }
 
-fn read_aside(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Receiver<Vec<u8>> {
+fn read_in_background(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Receiver<Vec<u8>> {
     let (send, receive) = mpsc::sync_channel(1);
     std::thread::spawn(move || {
         let mut bytes = Vec::new();
@@ -300,7 +300,7 @@ fn read_aside(from: Option<impl Read + Send + 'static>, most: u64) -> mpsc::Rece
     receive
 }
 
-fn cause_of_death(status: ExitStatus, last_words: &str, limits: WorkerLimits) -> String {
+fn describe_exit(status: ExitStatus, last_words: &str, limits: WorkerLimits) -> String {
     let out_of = |what: &str| format!("the bundle made the checking process run out of {what}");
     let stack = last_words.contains("overflowed its stack");
     let memory = last_words.contains("memory allocation") || last_words.contains("out of memory");
@@ -319,7 +319,7 @@ fn cause_of_death(status: ExitStatus, last_words: &str, limits: WorkerLimits) ->
 /// of the answer. Call it on a large stack, after the limits are set.
 pub fn answer(job: &[u8]) -> Vec<u8> {
     let answer = match serde_json::from_slice::<CheckJob>(job) {
-        Ok(job) => work(&job),
+        Ok(job) => execute_job(&job),
         Err(error) => JobResult {
             findings: vec![Diagnostic::error(None, format!("the job cannot be read: {error}")).into()],
             ..JobResult::default()
@@ -328,7 +328,7 @@ pub fn answer(job: &[u8]) -> Vec<u8> {
     serde_json::to_vec(&answer).unwrap_or_default()
 }
 
-fn work(job: &CheckJob) -> JobResult {
+fn execute_job(job: &CheckJob) -> JobResult {
     let mut parsed = match compile::compile(&job.source) {
         Ok(parsed) => parsed,
         Err(found) => {
@@ -361,7 +361,7 @@ fn work(job: &CheckJob) -> JobResult {
         Action::Explain(input) => {
             let mut input = input.clone();
             let mut found = Vec::new();
-            cases::identities::fill(&job.source, &mut input, &mut found);
+            cases::identities::fill_identity(&job.source, &mut input, &mut found);
             answer.findings = found.into_iter().map(WireDiagnostic::from).collect();
             parsed.engine.set_enable_coverage(true);
             decide(front, &mut parsed, &input, &mut answer);

@@ -19,7 +19,7 @@ use hyper_util::rt::{TokioExecutor, TokioTimer};
 use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
-use super::lanes::{Http2Pool, StreamPermit};
+use super::http2_pool::{Http2Pool, StreamPermit};
 use super::{Body, tls};
 use crate::headers::{RequestHeader, Upstream};
 use tollgate_plugin::certificates;
@@ -133,7 +133,7 @@ impl Backend {
     }
 
     /// Empty pools, for exchanges that can be long and many.
-    pub(super) fn with_lanes(upstream: Upstream, connection: ConnectionSpec, (tls, name): TlsIdentity) -> Self {
+    pub(super) fn with_http2_pool(upstream: Upstream, connection: ConnectionSpec, (tls, name): TlsIdentity) -> Self {
         let connector = |versions| Connector::new(&connection, (tls.clone(), name.clone()), versions);
         let upgrades = pool(&connection, connector(HttpVersions::Http1), Pings::None);
         let both = connector(HttpVersions::Both);
@@ -160,18 +160,18 @@ impl Backend {
         match &self.client {
             _ if upgrade => (self.upgrades.clone(), None),
             Clients::One(client) => (Client::clone(client), None),
-            Clients::Many(lanes) => {
-                let (client, place) = lanes.take();
+            Clients::Many(http2_pool) => {
+                let (client, place) = http2_pool.take();
                 (client, Some(place))
             }
         }
     }
 
     #[cfg(test)]
-    pub(super) fn lanes(&self) -> Option<&Http2Pool> {
+    pub(super) fn http2_pool(&self) -> Option<&Http2Pool> {
         match &self.client {
             Clients::One(_) => None,
-            Clients::Many(lanes) => Some(lanes),
+            Clients::Many(http2_pool) => Some(http2_pool),
         }
     }
 }

@@ -255,7 +255,7 @@ impl Body {
     ///
     /// - `expires_at`: the credential's end.
     /// - `decision`: id of the record that allowed it.
-    pub fn made(
+    pub fn generated(
         frames: impl Stream<Item = Frame<Bytes>> + Send + 'static,
         expires_at: Option<jiff::Timestamp>,
         decision: Uuid,
@@ -356,7 +356,7 @@ impl Body {
     }
 
     /// Starts counting the frames of an upload. `None` for any other content.
-    pub(super) fn watch(&mut self) -> Option<Arc<Progress>> {
+    pub(super) fn track_progress(&mut self) -> Option<Arc<Progress>> {
         match &mut self.kind {
             BodyKind::Upload(upload) => Some(upload.progress.get_or_insert_default().clone()),
             BodyKind::Empty | BodyKind::Full(_) | BodyKind::Download(_) | BodyKind::Generated(_) => None,
@@ -401,7 +401,7 @@ impl Upload {
                 waited: self.idle.bound(),
             })));
         };
-        self.idle.rest();
+        self.idle.stop();
         if let Some(error) = self.deadline.as_ref().and_then(|deadline| deadline.past()) {
             return Poll::Ready(Some(Err(error)));
         }
@@ -449,7 +449,7 @@ impl Download {
         match Pin::new(&mut self.incoming).poll_frame(cx) {
             Poll::Ready(Some(Ok(mut frame))) => {
                 if let Some(idle) = &mut self.idle {
-                    idle.rest();
+                    idle.stop();
                 }
                 if let Some(trailers) = frame.trailers_mut() {
                     clean_trailers(trailers);

@@ -26,8 +26,8 @@ const CONNECT_WITHIN: Duration = Duration::from_secs(10);
 pub struct ClusterBackend {
     server: Url,
     tls: ClusterTls,
-    plain: Arc<Backend>,
-    certified: ArcSwapOption<CertificateBackend>,
+    no_certificate: Arc<Backend>,
+    certificate_backend: ArcSwapOption<CertificateBackend>,
 }
 
 /// Connections of one client certificate.
@@ -52,16 +52,16 @@ impl ClusterBackend {
     pub fn build(server: &str, tls: &ClusterTls) -> Result<Self, BuildError> {
         let server = Url::parse(server).map_err(|_| BuildError::Host)?;
         Ok(Self {
-            plain: Arc::new(connect(&server, tls, None)?),
+            no_certificate: Arc::new(build_backend(&server, tls, None)?),
             server,
             tls: tls.clone(),
-            certified: ArcSwapOption::const_empty(),
+            certificate_backend: ArcSwapOption::const_empty(),
         })
     }
 
     #[cfg(test)]
     pub(super) fn without_certificate(&self) -> Arc<Backend> {
-        Arc::clone(&self.plain)
+        Arc::clone(&self.no_certificate)
     }
 
     /// Whether the connection is unencrypted.
@@ -75,18 +75,18 @@ impl ClusterBackend {
     /// [`BuildError::Tls`]: its certificate cannot be used.
     pub fn for_credential(&self, lease: &Lease) -> Result<Arc<Backend>, BuildError> {
         let Some(certificate) = &lease.credential.certificate else {
-            return Ok(Arc::clone(&self.plain));
+            return Ok(Arc::clone(&self.no_certificate));
         };
-        let present = self.certified.load();
+        let present = self.certificate_backend.load();
         if let Some(present) = present
             .as_ref()
             .filter(|it| same_certificate(&it.credential, &lease.credential))
         {
             return Ok(Arc::clone(&present.backend));
         }
-        let backend = Arc::new(connect(&self.server, &self.tls, Some(certificate))?);
+        let backend = Arc::new(build_backend(&self.server, &self.tls, Some(certificate))?);
         // A request that still has the certificate before costs one handshake more.
-        self.certified.store(Some(Arc::new(CertificateBackend {
+        self.certificate_backend.store(Some(Arc::new(CertificateBackend {
             credential: Arc::clone(&lease.credential),
             backend: Arc::clone(&backend),
         })));
@@ -94,7 +94,7 @@ impl ClusterBackend {
     }
 }
 
-fn connect(
+fn build_backend(
     server: &Url,
     settings: &ClusterTls,
     certificate: Option<&ClientCertificate>,
@@ -115,7 +115,7 @@ fn connect(
         connect_timeout: CONNECT_WITHIN,
         ..ConnectionSpec::default()
     };
-    Ok(Backend::with_lanes(upstream, connection, (config, name)))
+    Ok(Backend::with_http2_pool(upstream, connection, (config, name)))
 }
 
 #[cfg(test)]
@@ -134,7 +134,7 @@ mod tests {
         let token = Token::parse("t0ken".to_owned()).unwrap();
         let credential = Credential {
             certificate,
-            ..Credential::of_token(token)
+            ..Credential::from_token(token)
         };
         Lease {
             credential: Arc::new(credential),

@@ -63,7 +63,7 @@ impl ExchangeDeadline {
 
     /// Why content is cut. The response's record is closed by then, so this logs it, once for each
     /// direction that is cut.
-    fn cut(self) -> BodyError {
+    fn body_error(self) -> BodyError {
         match self.cause {
             DeadlineCause::ExchangeTimeout { .. } => BodyError::ExchangeTimeout,
             DeadlineCause::Credential { decision } => {
@@ -103,7 +103,7 @@ impl DecisionSignal {
     }
 
     /// Why content is cut.
-    fn cut(ending: EndReason, decision: Uuid) -> BodyError {
+    fn body_error(ending: EndReason, decision: Uuid) -> BodyError {
         let reason = ending.as_str();
         tracing::info!(target: "tollgate::decision", %decision, reason, "content is cut");
         match ending {
@@ -140,10 +140,10 @@ impl EndWatcher {
         if let Some((polled, decision)) = &self.signal
             && let Some(ending) = polled.past()
         {
-            return Some(DecisionSignal::cut(ending, *decision));
+            return Some(DecisionSignal::body_error(ending, *decision));
         }
         let (end, timer) = self.timed.as_ref()?;
-        timer.is_past().then(|| end.cut())
+        timer.is_past().then(|| end.body_error())
     }
 
     /// Ready when an end came.
@@ -151,10 +151,10 @@ impl EndWatcher {
         if let Some((polled, decision)) = &mut self.signal
             && let Poll::Ready(ending) = polled.poll(cx)
         {
-            return Poll::Ready(DecisionSignal::cut(ending, *decision));
+            return Poll::Ready(DecisionSignal::body_error(ending, *decision));
         }
         match &mut self.timed {
-            Some((end, timer)) => timer.poll_expired(cx).map(|()| end.cut()),
+            Some((end, timer)) => timer.poll_expired(cx).map(|()| end.body_error()),
             None => Poll::Pending,
         }
     }

@@ -60,20 +60,20 @@ struct UsageLimits {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Rate {
     /// Nanoseconds one request costs.
-    cost: u64,
+    emission_interval: u64,
     /// Nanoseconds someone may be ahead.
-    ahead: u64,
+    burst_tolerance: u64,
 }
 
 impl UsageLimits {
     fn new(concurrency: Option<NonZeroU32>, per_second: Option<NonZeroU32>, burst: Option<NonZeroU32>) -> Self {
         let rate = per_second.map(|per_second| {
-            let cost = 1_000_000_000 / u64::from(per_second.get());
+            let emission_interval = 1_000_000_000 / u64::from(per_second.get());
             // Without a burst, a second's worth may come at once.
             let burst = u64::from(burst.unwrap_or(per_second).get());
             Rate {
-                cost,
-                ahead: cost.saturating_mul(burst),
+                emission_interval,
+                burst_tolerance: emission_interval.saturating_mul(burst),
             }
         });
         Self { concurrency, rate }
@@ -86,9 +86,9 @@ impl UsageLimits {
 
 impl Rate {
     /// The next state after one request at `now`, or how long to wait.
-    fn take(self, paid_until: u64, now: u64) -> Result<u64, u64> {
-        let next = paid_until.max(now).saturating_add(self.cost);
-        match next.saturating_sub(now).checked_sub(self.ahead) {
+    fn take(self, theoretical_arrival: u64, now: u64) -> Result<u64, u64> {
+        let next = theoretical_arrival.max(now).saturating_add(self.emission_interval);
+        match next.saturating_sub(now).checked_sub(self.burst_tolerance) {
             None | Some(0) => Ok(next),
             Some(wait) => Err(wait),
         }
@@ -98,7 +98,7 @@ impl Rate {
 #[derive(Debug, Default)]
 struct Person {
     open: u32,
-    paid_until: u64,
+    theoretical_arrival: u64,
 }
 
 /// Bounds of one extension, shared by all its requests.
@@ -107,7 +107,7 @@ pub struct Limiter {
     start: Instant,
     extension: UsageLimits,
     open: AtomicU32,
-    paid_until: AtomicU64,
+    theoretical_arrival: AtomicU64,
     person: UsageLimits,
     persons: Vec<Mutex<HashMap<u64, Person>>>,
 }
@@ -120,7 +120,7 @@ impl Limiter {
             start: Instant::now(),
             extension: UsageLimits::new(spec.concurrency, spec.requests_per_second, spec.burst),
             open: AtomicU32::new(0),
-            paid_until: AtomicU64::new(0),
+            theoretical_arrival: AtomicU64::new(0),
             person: UsageLimits::new(person.concurrency, person.requests_per_second, person.burst),
             persons: (0..SHARDS).map(|_| Mutex::default()).collect(),
         })
@@ -167,14 +167,17 @@ impl Limiter {
         let Some(rate) = self.extension.rate else {
             return Ok(permit);
         };
-        let take = |paid_until: u64| rate.take(paid_until, now).ok();
-        match self.paid_until.fetch_update(Ordering::AcqRel, Ordering::Relaxed, take) {
+        let take = |theoretical_arrival: u64| rate.take(theoretical_arrival, now).ok();
+        match self
+            .theoretical_arrival
+            .fetch_update(Ordering::AcqRel, Ordering::Relaxed, take)
+        {
             Ok(_) => Ok(permit),
-            Err(paid_until) => {
+            Err(theoretical_arrival) => {
                 permit.refund();
                 Err(refused(
                     LimitKind::ExtensionRate,
-                    rate.take(paid_until, now).err().unwrap_or_default(),
+                    rate.take(theoretical_arrival, now).err().unwrap_or_default(),
                 ))
             }
         }
@@ -193,7 +196,7 @@ impl Limiter {
         let Some(shard) = self.shard(key) else { return Ok(None) };
         let mut persons = shard.lock().unwrap_or_else(PoisonError::into_inner);
         if persons.len() >= SHARD_PERSONS && !persons.contains_key(&key) {
-            persons.retain(|_, person| person.open > 0 || person.paid_until > now);
+            persons.retain(|_, person| person.open > 0 || person.theoretical_arrival > now);
             if persons.len() >= SHARD_PERSONS {
                 // Every remembered person has open requests or a used rate, so none can be
                 // forgotten.
@@ -205,8 +208,8 @@ impl Limiter {
             return Err(refused(LimitKind::PersonConcurrency, 0));
         }
         if let Some(rate) = self.person.rate {
-            person.paid_until = rate
-                .take(person.paid_until, now)
+            person.theoretical_arrival = rate
+                .take(person.theoretical_arrival, now)
                 .map_err(|wait| refused(LimitKind::PersonRate, wait))?;
         }
         person.open += 1;
@@ -251,7 +254,7 @@ impl LimitPermit {
     fn refund(&self) {
         if let (Some(key), Some(rate)) = (self.person, self.limiter.person.rate) {
             self.limiter.with_person(key, |person| {
-                person.paid_until = person.paid_until.saturating_sub(rate.cost)
+                person.theoretical_arrival = person.theoretical_arrival.saturating_sub(rate.emission_interval)
             });
         }
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep, sleep_until};
 
-/// A timeout. A wait begins with the first [`LazyTimer::poll_expired`] after [`LazyTimer::rest`].
+/// A timeout. A wait begins with the first [`LazyTimer::poll_expired`] after [`LazyTimer::stop`].
 #[derive(Debug)]
 pub(crate) struct LazyTimer {
     bound: Duration,
@@ -41,7 +41,7 @@ impl LazyTimer {
     }
 
     /// Ends the current wait, because something arrived.
-    pub(crate) fn rest(&mut self) {
+    pub(crate) fn stop(&mut self) {
         self.deadline = None;
     }
 

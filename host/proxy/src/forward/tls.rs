@@ -13,7 +13,7 @@ use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, ConfigBuilder, DigitallySignedStruct, SignatureScheme, WantsVerifier};
 use secrecy::{ExposeSecret, SecretString};
 
-use tollgate_plugin::certificates::{Error, certificates, own_roots, system_roots};
+use tollgate_plugin::certificates::{Error, certificates, roots_from_pem, system_roots};
 use tollgate_plugin::credential::ClientCertificate;
 use tollgate_state::extensions::TlsSpec;
 use tollgate_state::{ClusterTls, TlsVerification};
@@ -21,7 +21,7 @@ use tollgate_state::{ClusterTls, TlsVerification};
 /// A client configuration without ALPN; the connector adds it.
 pub(super) fn client_config(spec: &TlsSpec) -> Result<ClientConfig, Error> {
     let roots = match &spec.ca_pem {
-        Some(pem) => own_roots(pem)?,
+        Some(pem) => roots_from_pem(pem)?,
         None => system_roots()?,
     };
     let builder = builder()?.with_root_certificates(roots);
@@ -37,7 +37,7 @@ pub(super) fn cluster_config(tls: &ClusterTls, certificate: Option<&ClientCertif
     let builder = match tls.verification {
         TlsVerification::On => {
             let roots = match &tls.ca_pem {
-                Some(pem) => own_roots(pem)?,
+                Some(pem) => roots_from_pem(pem)?,
                 None => system_roots()?,
             };
             builder()?.with_root_certificates(roots)

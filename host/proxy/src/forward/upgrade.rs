@@ -21,7 +21,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use super::{Body, Error, switch};
+use super::{Body, Error, put_upgrade_fields};
 use crate::headers::{HeldValue, Upstream, clean_response};
 use crate::server::Peer;
 use tollgate_core::upgrade::Protocol;
@@ -88,7 +88,7 @@ impl Tunnel {
         let backend = hyper::upgrade::on(&mut response);
         let (mut parts, _) = response.into_parts();
         clean_response(&mut parts.headers, upstream.extension());
-        switch(&mut parts.headers, wanted);
+        put_upgrade_fields(&mut parts.headers, wanted);
         tokio::spawn(async move {
             tokio::select! {
                 () = peer.closing().cancelled() => {}
@@ -132,7 +132,7 @@ async fn run(client: OnUpgrade, backend: OnUpgrade, idle: Option<Duration>) {
     let copy = tokio::io::copy_bidirectional_with_sizes(&mut client, &mut backend, BUFFER_BYTES, BUFFER_BYTES);
     tokio::select! {
         _ = copy => {}
-        () = activity.silence(idle) => {}
+        () = activity.wait_until_idle(idle) => {}
     }
 }
 
@@ -171,7 +171,7 @@ impl Activity {
     }
 
     /// Returns when nothing was read for the allowed time.
-    async fn silence(&self, idle: Option<Duration>) {
+    async fn wait_until_idle(&self, idle: Option<Duration>) {
         loop {
             let bound = match (idle, self.half_closed.load(Ordering::Acquire)) {
                 (Some(idle), true) => Some(idle.min(LINGER)),

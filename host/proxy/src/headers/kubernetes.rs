@@ -65,7 +65,7 @@ pub(super) fn via_after(before: Option<&HeaderValue>) -> Option<HeaderValue> {
 }
 
 /// Removes the client's copies of fields that only the front reads.
-pub(super) fn remove_fronts_own(fields: &mut HeaderMap) {
+pub(super) fn remove_front_only_fields(fields: &mut HeaderMap) {
     for name in FRONT_ONLY_FIELDS {
         fields.remove(name);
     }

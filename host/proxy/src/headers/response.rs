@@ -113,7 +113,7 @@ const CLUSTER_RESPONSE_FIELDS: [&str; 32] = [
 /// the rest only as data.
 ///
 /// Call it after [`clean_response`].
-pub fn contain_response(fields: &mut HeaderMap) {
+pub fn restrict_cluster_response(fields: &mut HeaderMap) {
     retain(fields, |name| CLUSTER_RESPONSE_FIELDS.binary_search(&name).is_ok());
     fields.insert(CONTENT_SECURITY_POLICY, HeaderValue::from_static("sandbox"));
     fields.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));

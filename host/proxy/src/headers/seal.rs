@@ -26,7 +26,7 @@ use crate::server::Peer;
 use tollgate_core::header_names::is_host_owned;
 use tollgate_core::upgrade::Protocol;
 use tollgate_identity::sessions::EndSignal;
-use tollgate_plugin::credential::{Credential, sensitive};
+use tollgate_plugin::credential::{Credential, sensitive_header_value};
 use tollgate_policy::impersonate::Impersonation;
 
 const USER_ID: HeaderName = HeaderName::from_static("argocd-user-id");
@@ -94,14 +94,14 @@ impl Outbound {
     /// Ends the exchange with the caller's credential.
     ///
     /// - `decision`: id of the record that allowed it.
-    pub fn end_with(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
+    pub fn expire_with_credential(&mut self, credential_ends_at: Option<jiff::Timestamp>, decision: Uuid) {
         self.ends_at = credential_ends_at;
         self.decision = decision;
     }
 
     /// Ends the exchange on `signal`: the wait for the response, its content, the upload and the
     /// tunnel.
-    pub fn end_on(&mut self, signal: EndSignal) {
+    pub fn terminate_on(&mut self, signal: EndSignal) {
         self.signal = Some(signal);
     }
 
@@ -115,7 +115,7 @@ impl Outbound {
     }
 
     /// Time until the caller's credential ends.
-    pub(crate) fn left(&self) -> Option<Duration> {
+    pub(crate) fn credential_time_left(&self) -> Option<Duration> {
         let left = self.ends_at?.duration_since(jiff::Timestamp::now());
         // An expired credential has no time left.
         Some(Duration::try_from(left).unwrap_or_default())
@@ -219,7 +219,7 @@ impl CleanedRequest {
         (impersonation, audit_id): (&Impersonation, Uuid),
         peer: &Arc<Peer>,
     ) -> Result<Outbound, Error> {
-        kubernetes::remove_fronts_own(&mut self.fields);
+        kubernetes::remove_front_only_fields(&mut self.fields);
         // The API server has no use for trailers.
         (self.accepts_trailers, self.trailer) = (false, None);
         let via = self.via.take();
@@ -295,7 +295,7 @@ fn put_credential(fields: &mut HeaderMap, credential: &Credential) -> Result<(),
         if is_host_owned(name) {
             return Err(Error::Forbidden { name: name.clone() });
         }
-        let value = sensitive("", value.expose_secret()).ok_or(Error::Credential)?;
+        let value = sensitive_header_value("", value.expose_secret()).ok_or(Error::Credential)?;
         fields.insert(name.clone(), value);
     }
     match authorization(credential)? {
@@ -312,7 +312,7 @@ fn authorization(credential: &Credential) -> Result<Option<HeaderValue>, Error> 
         (Some(token), None) => token.to_authorization(),
         (None, Some(basic)) => {
             let pair = Zeroizing::new(format!("{}:{}", basic.username, basic.password.expose_secret()));
-            sensitive("Basic ", &Zeroizing::new(STANDARD.encode(pair.as_bytes())))
+            sensitive_header_value("Basic ", &Zeroizing::new(STANDARD.encode(pair.as_bytes())))
         }
     };
     value.map(Some).ok_or(Error::Credential)

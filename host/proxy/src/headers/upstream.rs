@@ -33,7 +33,7 @@ pub(crate) enum RequestHeader {
 
 impl Upstream {
     /// Whether requests to both go to the same URL.
-    pub fn is_at(&self, other: &Self) -> bool {
+    pub fn has_same_url(&self, other: &Self) -> bool {
         self.scheme == other.scheme && self.authority == other.authority && self.base == other.base
     }
 

@@ -90,7 +90,7 @@ struct DurationsView {
 impl<'a> RecordView<'a> {
     /// The outside view of `record`.
     pub fn of(record: &'a Record) -> Self {
-        let [authenticate, authorize, headers, forward] = record.steps.map(microseconds);
+        let [authenticate, authorize, headers, forward] = record.stage_durations.map(microseconds);
         Self {
             decision_id: record.id.to_string(),
             timestamp: record.at.to_string(),

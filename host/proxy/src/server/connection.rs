@@ -66,7 +66,7 @@ pub(super) struct ServerContext<H> {
 
 impl<H> fmt::Debug for ServerContext<H> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shared")
+        f.debug_struct("ServerContext")
             .field("limits", &self.limits)
             .finish_non_exhaustive()
     }
@@ -135,7 +135,7 @@ pub(super) async fn run<H: Handler>(
         Transport::Plain
     };
     let peer = Arc::new(Peer::new(address, transport, ends.cut.clone(), slot));
-    let _listing = shared.connections.list(&peer, &ends.evict);
+    let _listing = shared.connections.register(&peer, &ends.evict);
     let begin = async {
         match &shared.tls {
             None => sniff(stream, bound).await,
@@ -163,9 +163,9 @@ pub(super) async fn run<H: Handler>(
                     .handler
                     .refuse(Refusal::HeadTimeout { allowed: bound }, None, &peer),
             );
-            let _ = timeout(LINGER, part(ReadState::HeadTimeout, socket)).await;
+            let _ = timeout(LINGER, linger_close(ReadState::HeadTimeout, socket)).await;
         }
-        Ok(ProtocolDetection::BrokenOff) => shared.handler.broken_off(&peer),
+        Ok(ProtocolDetection::BrokenOff) => shared.handler.on_incomplete_head(&peer),
         Err(error) => tracing::debug!(%address, %error, "connection ended before a request"),
     }
 }
@@ -242,7 +242,7 @@ async fn serve_http1<H: Handler>(
             biased;
             result = &mut connection => break result,
             () = evicting.as_mut(), if !asked => {
-                if gives_way_at_once(&peer) {
+                if can_evict_now(&peer) {
                     return;
                 }
                 asked = true;
@@ -265,19 +265,19 @@ async fn serve_http1<H: Handler>(
     }
     let Some(io) = io else { return };
     let cut = result.is_err_and(|error| error.is_user());
-    if cut && peer.is_old() {
+    if cut && peer.is_http10() {
         // A regular end would make a truncated response look complete.
         io.into_socket().reset();
         return;
     }
     // Whatever the client still does, the time is bounded.
-    let _ = timeout(LINGER, part(io.ended(), io.into_socket())).await;
+    let _ = timeout(LINGER, linger_close(io.ended(), io.into_socket())).await;
 }
 
 /// Whether the connection can be closed immediately: nobody was authenticated and no request is
 /// open.
-fn gives_way_at_once(peer: &Peer) -> bool {
-    peer.open() == 0 && !peer.is_known()
+fn can_evict_now(peer: &Peer) -> bool {
+    peer.open() == 0 && !peer.is_authenticated()
 }
 
 /// Tells the handler about a request that ended before its head was read, which nobody else
@@ -292,7 +292,7 @@ fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedS
         ReadState::Refused if error.is_parse() => Refusal::Ambiguous,
         _ if error.is_parse() => Refusal::Malformed,
         ReadState::Readable | ReadState::Client if io.is_in_head() => {
-            shared.handler.broken_off(peer);
+            shared.handler.on_incomplete_head(peer);
             return;
         }
         ReadState::Readable | ReadState::Client | ReadState::Idle | ReadState::Refused => return,
@@ -301,7 +301,7 @@ fn report<H: Handler>(shared: &ServerContext<H>, peer: &Arc<Peer>, io: &CheckedS
 }
 
 /// Sends a final response, if one is due, and waits for the client to close.
-async fn part(ended: ReadState, mut socket: Socket) {
+async fn linger_close(ended: ReadState, mut socket: Socket) {
     match ended {
         ReadState::Client | ReadState::Idle => return,
         ReadState::HeadTimeout => {
@@ -342,7 +342,7 @@ async fn serve_http2<H: Handler>(
     let mut cutting = pin!(cut.cancelled());
     let mut asked = false;
     // A client that opens no flow-control window prevents hyper from polling the response.
-    peer.keep_dues();
+    peer.track_deadlines();
     let grace = shared.limits.write_stall;
     let mut overdue = interval(grace);
     let mut idle = interval(shared.limits.keep_alive);
@@ -353,7 +353,7 @@ async fn serve_http2<H: Handler>(
             biased;
             result = connection.as_mut() => break result,
             () = evicting.as_mut(), if !asked => {
-                if gives_way_at_once(&peer) {
+                if can_evict_now(&peer) {
                     return;
                 }
                 asked = true;
@@ -364,8 +364,8 @@ async fn serve_http2<H: Handler>(
                 connection.as_mut().graceful_shutdown();
             }
             _ = idle.tick(), if !asked => {
-                asked = peer.open() == 0 && peer.begun() == begun;
-                begun = peer.begun();
+                asked = peer.open() == 0 && peer.requests_started() == begun;
+                begun = peer.requests_started();
                 if asked {
                     connection.as_mut().graceful_shutdown();
                 }
@@ -391,13 +391,13 @@ async fn answer<H: Handler>(
     let (head, incoming) = request.into_parts();
     let http1 = head.version < Version::HTTP_2;
     if head.version < Version::HTTP_11 {
-        open.0.begin_old();
+        open.0.mark_http10();
     }
     let switching = http1 && head.headers.contains_key(UPGRADE);
     let limits = &shared.limits;
     let admitted = match open.0.is_refused() {
         true => Err(Refusal::Ambiguous),
-        false => admit(&head, &incoming, limits),
+        false => check_limits(&head, &incoming, limits),
     };
     let (mut response, refused) = match admitted {
         Ok(()) => {
@@ -424,7 +424,7 @@ async fn answer<H: Handler>(
     Ok(response.map(|body| InFlightBody { body, _open: open }))
 }
 
-fn admit(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), Refusal> {
+fn check_limits(head: &request::Parts, incoming: &Incoming, limits: &Limits) -> Result<(), Refusal> {
     crate::target::authority(&head.method, &head.uri, &head.headers)?;
     let (count, most) = (head.headers.len(), limits.header_count);
     if count > most {

@@ -49,7 +49,7 @@ pub(super) struct AddressPermit {
 
 impl fmt::Debug for AddressPermit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Place")
+        f.debug_struct("AddressPermit")
             .field("client", &self.client)
             .finish_non_exhaustive()
     }
@@ -72,7 +72,7 @@ impl Connections {
 
     /// A place for one more connection of `address`. `None` if its limit is reached and none of its
     /// connections is idle.
-    pub(super) fn enter(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
+    pub(super) fn try_acquire(self: &Arc<Self>, address: IpAddr) -> Option<AddressPermit> {
         let client = client(address);
         let mut open = self.lock();
         let count = open.by_client.get(&client).copied().unwrap_or(0);
@@ -94,7 +94,7 @@ impl Connections {
     }
 
     /// Registers a connection. `evict` is cancelled when the connection is idle and has to close.
-    pub(super) fn list(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
+    pub(super) fn register(&self, peer: &Arc<Peer>, evict: &CancellationToken) -> Registration<'_> {
         let mut open = self.lock();
         let id = open.next;
         open.next = id.wrapping_add(1);
@@ -120,7 +120,7 @@ impl ConnectionTable {
             is_meant && listed.peer.open() == 0 && !listed.evict.is_cancelled()
         });
         let mut idle: Vec<_> = idle
-            .map(|listed| (listed.peer.is_known(), listed.peer.quiet_since(), &listed.evict))
+            .map(|listed| (listed.peer.is_authenticated(), listed.peer.idle_since(), &listed.evict))
             .collect();
         let share = bound.div_ceil(EVICTION_DIVISOR);
         if idle.len() > share {
@@ -182,8 +182,8 @@ mod tests {
             }
         }
 
-        fn list<'a>(&self, connections: &'a Connections) -> Registration<'a> {
-            connections.list(&self.peer, &self.evict)
+        fn register<'a>(&self, connections: &'a Connections) -> Registration<'a> {
+            connections.register(&self.peer, &self.evict)
         }
     }
 
@@ -191,9 +191,9 @@ mod tests {
     fn strangers_give_way_first_and_the_longest_idle_of_them() {
         let connections = Connections::new(4, 4);
         let clients: Vec<Client> = (0..4).map(|_| Client::new("192.0.2.1")).collect();
-        let listings: Vec<_> = clients.iter().map(|client| client.list(&connections)).collect();
+        let listings: Vec<_> = clients.iter().map(|client| client.register(&connections)).collect();
         // The oldest is known, the next one is asking, and the last one was a moment ago.
-        clients[0].peer.mark_known();
+        clients[0].peer.mark_authenticated();
         clients[1].peer.begin();
         for client in [&clients[2], &clients[3]] {
             client.peer.begin();
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn an_address_has_its_share_and_no_more() {
         let connections = Arc::new(Connections::new(100, 2));
-        let enter = |address: &str| connections.enter(address.parse().unwrap());
+        let enter = |address: &str| connections.try_acquire(address.parse().unwrap());
         let first = enter("192.0.2.1").unwrap();
         let _second = enter("::ffff:192.0.2.1").unwrap();
         assert!(enter("192.0.2.1").is_none());
@@ -233,7 +233,7 @@ mod tests {
         assert!(enter("192.0.2.1").is_none());
         // An idle connection of its own gives way to a new one, another's does not.
         let (own, other) = (Client::new("192.0.2.1"), Client::new("192.0.2.2"));
-        let listings = [own.list(&connections), other.list(&connections)];
+        let listings = [own.register(&connections), other.register(&connections)];
         let _fourth = enter("192.0.2.1").unwrap();
         assert_eq!((own.evict.is_cancelled(), other.evict.is_cancelled()), (true, false));
         assert!(enter("192.0.2.1").is_none(), "it gives way once");

@@ -139,7 +139,7 @@ impl FramingValidator {
 
     fn take_line<'a>(&mut self, bytes: &'a [u8]) -> Option<&'a [u8]> {
         let end = memchr::memchr(b'\n', bytes);
-        if self.partial.len() + end.unwrap_or(bytes.len()) > self.most_bytes() {
+        if self.partial.len() + end.unwrap_or(bytes.len()) > self.max_line_bytes() {
             return self.too_long();
         }
         let Some(end) = end else {
@@ -161,7 +161,7 @@ impl FramingValidator {
     }
 
     /// Bytes of a line before its LF.
-    fn most_bytes(&self) -> usize {
+    fn max_line_bytes(&self) -> usize {
         match self.state {
             State::ChunkSize => CHUNK_LINE_BYTES,
             State::ChunkEnd => 1,

@@ -31,16 +31,16 @@ pub struct Peer {
     open: AtomicU32,
     begun: AtomicU64,
     /// The turn at which it was accepted or its last request ended.
-    quiet_since: AtomicU64,
+    idle_since: AtomicU64,
     /// Somebody was authenticated here.
-    known: AtomicBool,
+    authenticated: AtomicBool,
     /// Requests before one whose fields were refused.
     refused_after: AtomicU64,
     /// A response to HTTP/1.0 has started, so the end of the connection may mark its end.
-    old: AtomicBool,
+    http10: AtomicBool,
     /// Deadlines of open exchanges, with their number. Used only where the connection itself would
     /// not notice.
-    dues: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
+    deadlines: OnceLock<Mutex<BTreeMap<Instant, u32>>>,
     /// Given back when the connection and all its tunnels ended.
     _slot: Option<ConnectionSlot>,
 }
@@ -78,17 +78,17 @@ impl Peer {
             closing: CancellationToken::new(),
             open: AtomicU32::new(0),
             begun: AtomicU64::new(0),
-            quiet_since: AtomicU64::new(turn()),
-            known: AtomicBool::new(false),
+            idle_since: AtomicU64::new(turn()),
+            authenticated: AtomicBool::new(false),
             refused_after: AtomicU64::new(u64::MAX),
-            old: AtomicBool::new(false),
-            dues: OnceLock::new(),
+            http10: AtomicBool::new(false),
+            deadlines: OnceLock::new(),
             _slot: None,
         }
     }
 
     /// The gateway itself, for requests that it makes of its own accord.
-    pub fn own() -> Self {
+    pub fn gateway() -> Self {
         let address = SocketAddr::from((std::net::Ipv4Addr::LOCALHOST, 0));
         Self::unlimited(address, Transport::Plain)
     }
@@ -128,7 +128,7 @@ impl Peer {
     }
 
     /// Requests begun so far.
-    pub(super) fn begun(&self) -> u64 {
+    pub(super) fn requests_started(&self) -> u64 {
         self.begun.load(Ordering::Relaxed)
     }
 
@@ -140,7 +140,7 @@ impl Peer {
     /// Whether the request that started last is the marked one. Only HTTP/1.1 requests are marked,
     /// and they start one after another.
     pub(super) fn is_refused(&self) -> bool {
-        self.begun() > self.refused_after.load(Ordering::Acquire)
+        self.requests_started() > self.refused_after.load(Ordering::Acquire)
     }
 
     pub(super) fn begin(&self) {
@@ -149,45 +149,45 @@ impl Peer {
     }
 
     pub(super) fn end(&self) {
-        self.quiet_since.store(turn(), Ordering::Relaxed);
+        self.idle_since.store(turn(), Ordering::Relaxed);
         self.open.fetch_sub(1, Ordering::AcqRel);
     }
 
     /// The turn at which it was accepted or its last request ended. A lower turn is longer ago.
-    pub(super) fn quiet_since(&self) -> u64 {
-        self.quiet_since.load(Ordering::Relaxed)
+    pub(super) fn idle_since(&self) -> u64 {
+        self.idle_since.load(Ordering::Relaxed)
     }
 
     /// Notes that a caller was authenticated on the connection.
-    pub fn mark_known(&self) {
-        self.known.store(true, Ordering::Relaxed);
+    pub fn mark_authenticated(&self) {
+        self.authenticated.store(true, Ordering::Relaxed);
     }
 
     /// Whether a caller was authenticated on the connection.
-    pub(super) fn is_known(&self) -> bool {
-        self.known.load(Ordering::Relaxed)
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Relaxed)
     }
 
-    pub(super) fn begin_old(&self) {
-        self.old.store(true, Ordering::Relaxed);
+    pub(super) fn mark_http10(&self) {
+        self.http10.store(true, Ordering::Relaxed);
     }
 
     /// Whether only the end of the connection may mark the end of a response. Source: RFC 9112,
     /// section 6.3.
-    pub(super) fn is_old(&self) -> bool {
-        self.old.load(Ordering::Relaxed)
+    pub(super) fn is_http10(&self) -> bool {
+        self.http10.load(Ordering::Relaxed)
     }
 
     /// From now on, exchanges record their deadlines.
-    pub(super) fn keep_dues(&self) {
-        self.dues.get_or_init(Mutex::default);
+    pub(super) fn track_deadlines(&self) {
+        self.deadlines.get_or_init(Mutex::default);
     }
 
     /// Records that an exchange must end by `at`, until the result is dropped. `None` if the
     /// connection notices by itself.
-    pub(crate) fn due(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
-        let dues = self.dues.get()?;
-        *dues
+    pub(crate) fn register_deadline(self: &Arc<Self>, at: Instant) -> Option<DeadlineGuard> {
+        let deadlines = self.deadlines.get()?;
+        *deadlines
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
             .entry(at)
@@ -197,9 +197,9 @@ impl Peer {
 
     /// Whether an exchange should have ended longer than `grace` ago.
     pub(super) fn is_overdue(&self, grace: Duration) -> bool {
-        let first = self.dues.get().and_then(|dues| {
-            let dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
-            dues.first_key_value().map(|(at, _)| *at)
+        let first = self.deadlines.get().and_then(|deadlines| {
+            let deadlines = deadlines.lock().unwrap_or_else(PoisonError::into_inner);
+            deadlines.first_key_value().map(|(at, _)| *at)
         });
         first.is_some_and(|at| at.elapsed() > grace)
     }
@@ -218,7 +218,7 @@ pub(crate) struct DeadlineGuard {
 
 impl ClosableConnection for Peer {
     fn close_after_grace(self: Arc<Self>) -> Option<Box<dyn PendingClose>> {
-        let due = self.due(Instant::now())?;
+        let due = self.register_deadline(Instant::now())?;
         Some(Box::new(due))
     }
 }
@@ -227,12 +227,14 @@ impl PendingClose for DeadlineGuard {}
 
 impl Drop for DeadlineGuard {
     fn drop(&mut self) {
-        let Some(dues) = self.peer.dues.get() else { return };
-        let mut dues = dues.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(count) = dues.get_mut(&self.at) {
+        let Some(deadlines) = self.peer.deadlines.get() else {
+            return;
+        };
+        let mut deadlines = deadlines.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(count) = deadlines.get_mut(&self.at) {
             *count -= 1;
             if *count == 0 {
-                dues.remove(&self.at);
+                deadlines.remove(&self.at);
             }
         }
     }

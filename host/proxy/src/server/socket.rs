@@ -54,7 +54,7 @@ pub(super) struct CheckedStream {
     /// Bytes read before the protocol was known.
     prefix: Bytes,
     /// Bytes to pass on before the end. Used only after a refusal.
-    last_words: &'static [u8],
+    refusal_bytes: &'static [u8],
     reading: Option<Http1Checks>,
     stall: LazyTimer,
     ended: ReadState,
@@ -87,7 +87,7 @@ impl CheckedStream {
         Self {
             socket,
             prefix,
-            last_words: b"",
+            refusal_bytes: b"",
             reading: None,
             stall: LazyTimer::new(limits.write_stall),
             ended: ReadState::Readable,
@@ -119,7 +119,7 @@ impl CheckedStream {
         Pin::new(&mut self.socket).poll_read(cx, buf)
     }
 
-    fn poll_late(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+    fn poll_timeouts(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let Some(reading) = &mut self.reading else {
             return Poll::Pending;
         };
@@ -133,7 +133,7 @@ impl CheckedStream {
                 ReadState::HeadTimeout
             }
             // A connection that never sent a request waits only as long as a head.
-            RequestPhase::Between if reading.peer.begun() == 0 => {
+            RequestPhase::Between if reading.peer.requests_started() == 0 => {
                 ready!(reading.head.poll_expired(cx));
                 ReadState::Idle
             }
@@ -152,27 +152,27 @@ impl CheckedStream {
         if let Err(good) = reading.guard.scan(new) {
             buf.set_filled(start + good);
             self.ended = ReadState::Refused;
-            self.last_words = match reading.guard.refused_fields() {
+            self.refusal_bytes = match reading.guard.refused_fields() {
                 Some(before) => {
                     reading.peer.refuse_after(before);
                     END_OF_HEAD
                 }
                 None => INVALID_LINE,
             };
-            self.poll_last_words(buf);
+            self.write_refusal(buf);
             return;
         }
         if reading.guard.position() != RequestPhase::Head {
-            reading.head.rest();
+            reading.head.stop();
         }
-        reading.idle.rest();
+        reading.idle.stop();
     }
 
-    fn poll_last_words(&mut self, buf: &mut ReadBuf<'_>) {
-        let length = self.last_words.len().min(buf.remaining());
-        if let Some((now, later)) = self.last_words.split_at_checked(length) {
+    fn write_refusal(&mut self, buf: &mut ReadBuf<'_>) {
+        let length = self.refusal_bytes.len().min(buf.remaining());
+        if let Some((now, later)) = self.refusal_bytes.split_at_checked(length) {
             buf.put_slice(now);
-            self.last_words = later;
+            self.refusal_bytes = later;
         }
     }
 }
@@ -181,12 +181,12 @@ impl AsyncRead for CheckedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.ended == ReadState::Refused {
-            this.poll_last_words(buf);
+            this.write_refusal(buf);
             return Poll::Ready(Ok(()));
         }
         let start = buf.filled().len();
         let Poll::Ready(read) = this.poll_raw(cx, buf) else {
-            return this.poll_late(cx);
+            return this.poll_timeouts(cx);
         };
         read?;
         if buf.filled().len() == start {
@@ -202,9 +202,9 @@ impl AsyncRead for CheckedStream {
 
 impl CheckedStream {
     /// Bounds how long a client may leave bytes unread.
-    fn stalled<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
+    fn with_write_timeout<T>(&mut self, cx: &mut Context<'_>, wrote: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if wrote.is_ready() {
-            self.stall.rest();
+            self.stall.stop();
             return wrote;
         }
         ready!(self.stall.poll_expired(cx));
@@ -216,7 +216,7 @@ impl AsyncWrite for CheckedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let wrote = Pin::new(&mut this.socket).poll_write(cx, bytes);
-        this.stalled(cx, wrote)
+        this.with_write_timeout(cx, wrote)
     }
 
     fn poll_write_vectored(
@@ -226,7 +226,7 @@ impl AsyncWrite for CheckedStream {
     ) -> Poll<io::Result<usize>> {
         let this = self.get_mut();
         let wrote = Pin::new(&mut this.socket).poll_write_vectored(cx, bytes);
-        this.stalled(cx, wrote)
+        this.with_write_timeout(cx, wrote)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -236,13 +236,13 @@ impl AsyncWrite for CheckedStream {
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let flushed = Pin::new(&mut this.socket).poll_flush(cx);
-        this.stalled(cx, flushed)
+        this.with_write_timeout(cx, flushed)
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         let shut = Pin::new(&mut this.socket).poll_shutdown(cx);
-        this.stalled(cx, shut)
+        this.with_write_timeout(cx, shut)
     }
 }
 

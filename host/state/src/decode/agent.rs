@@ -45,7 +45,7 @@ pub(super) struct Unresolved {
     agents: BTreeMap<String, DecodedAgent>,
     files: BTreeMap<String, (Sharing, Location)>,
     /// Names that several objects have.
-    shut: BTreeSet<String>,
+    exclude: BTreeSet<String>,
 }
 
 /// An agent, and where the configuration in its object starts, if it has one.
@@ -64,7 +64,7 @@ pub(crate) struct ConfigurationFile {
 }
 
 /// The agent that a file configures: `…/agents/<name>/config.yaml`.
-pub(super) fn configured_by(path: &str) -> Option<&str> {
+pub(super) fn configured_agent(path: &str) -> Option<&str> {
     let (folder, name) = path.rsplit_once('/')?.0.rsplit_once('/')?;
     let folder = folder.rsplit_once('/').map_or(folder, |(_, last)| last);
     (path.ends_with("/config.yaml") && folder == "agents" && !name.is_empty()).then_some(name)
@@ -97,7 +97,7 @@ impl DecodedAgent {
             inline = Some(node.location());
             mistakes.append(&mut of_config);
         }
-        close(&name, mistakes, findings);
+        warn_unusable(&name, mistakes, findings);
         let agent = AgentObject {
             name,
             binding,
@@ -114,7 +114,12 @@ impl ConfigurationFile {
         let mut mistakes: Vec<Diagnostic> = parsed
             .problems
             .iter()
-            .map(|problem| Diagnostic::error(source.at(problem.line, problem.column), problem.message.clone()))
+            .map(|problem| {
+                Diagnostic::error(
+                    source.location_at(problem.line, problem.column),
+                    problem.message.clone(),
+                )
+            })
             .collect();
         let sharing = match parsed.documents.as_slice() {
             [] if mistakes.is_empty() => Sharing::Nobody,
@@ -124,25 +129,25 @@ impl ConfigurationFile {
             },
             [] => Sharing::Broken,
             [_, second, ..] => {
-                let finding = Diagnostic::error(source.of(second), "a second document, one is allowed");
+                let finding = Diagnostic::error(source.location_of(second), "a second document, one is allowed");
                 mistakes.push(finding);
                 Sharing::Broken
             }
         };
         let broken = mistakes.iter().any(Diagnostic::is_error);
         let sharing = if broken { Sharing::Broken } else { sharing };
-        close(name, mistakes, findings);
+        warn_unusable(name, mistakes, findings);
         Self {
             name: name.to_owned(),
             sharing,
-            location: source.at(1, 0),
+            location: source.location_at(1, 0),
         }
     }
 
     /// Records that the configuration file of `name` cannot be read.
     pub(super) fn unreadable(name: &str, finding: Diagnostic, findings: &mut Vec<Diagnostic>) -> Option<Self> {
         let location = finding.location.clone();
-        close(name, vec![finding], findings);
+        warn_unusable(name, vec![finding], findings);
         Some(Self {
             name: name.to_owned(),
             sharing: Sharing::Broken,
@@ -158,8 +163,8 @@ impl Unresolved {
     }
 
     /// Closes an agent, because nobody can say which of several objects is meant.
-    pub(super) fn shut(&mut self, name: &str) {
-        self.shut.insert(name.to_owned());
+    pub(super) fn exclude(&mut self, name: &str) {
+        self.exclude.insert(name.to_owned());
     }
 
     /// Adds a configuration file.
@@ -185,7 +190,7 @@ impl Unresolved {
         clusters: &[Cluster],
         findings: &mut Vec<Diagnostic>,
     ) -> BTreeMap<String, Arc<AgentObject>> {
-        self.agents.retain(|name, _| !self.shut.contains(name));
+        self.agents.retain(|name, _| !self.exclude.contains(name));
         for (name, (sharing, location)) in self.files {
             let Some(read) = self.agents.get_mut(&name) else {
                 let message = format!("there is no Agent `{name}` this file could configure");
@@ -202,11 +207,11 @@ impl Unresolved {
                 }
             };
         }
-        let twins = twins(self.agents.values().map(|read| &read.agent), findings);
+        let duplicate_ids = duplicate_ids(self.agents.values().map(|read| &read.agent), findings);
         // SECURITY: neither of two agents may take over what the other one is trusted with.
         self.agents.retain(|_, read| {
             let id = read.agent.binding.as_ref().map(|binding| binding.id);
-            id.is_none_or(|id| !twins.contains(&id))
+            id.is_none_or(|id| !duplicate_ids.contains(&id))
         });
         for DecodedAgent { agent, .. } in self.agents.values() {
             let Some(binding) = &agent.binding else { continue };
@@ -228,9 +233,12 @@ impl Unresolved {
 }
 
 /// Numbers that several agents have. Each is a finding with both places.
-fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<Diagnostic>) -> BTreeSet<AgentId> {
+fn duplicate_ids<'a>(
+    agents: impl Iterator<Item = &'a AgentObject>,
+    findings: &mut Vec<Diagnostic>,
+) -> BTreeSet<AgentId> {
     let mut numbers: BTreeMap<AgentId, &AgentObject> = BTreeMap::new();
-    let mut twins = BTreeSet::new();
+    let mut duplicate_ids = BTreeSet::new();
     for agent in agents {
         let Some(binding) = &agent.binding else { continue };
         let Some(first) = numbers.get(&binding.id) else {
@@ -242,9 +250,9 @@ fn twins<'a>(agents: impl Iterator<Item = &'a AgentObject>, findings: &mut Vec<D
             binding.id, first.location
         );
         findings.push(Diagnostic::warning(agent.location.clone(), message));
-        twins.insert(binding.id);
+        duplicate_ids.insert(binding.id);
     }
-    twins
+    duplicate_ids
 }
 
 /// Whether an agent may have this name: a DNS label (RFC 1123) that is not a number, because
@@ -254,7 +262,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// Passes mistakes on as warnings that name the consequence.
-fn close(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) {
+fn warn_unusable(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) {
     for mut mistake in mistakes {
         if mistake.is_error() {
             mistake.message = format!(
@@ -268,16 +276,16 @@ fn close(name: &str, mistakes: Vec<Diagnostic>, findings: &mut Vec<Diagnostic>) 
 }
 
 fn binding(spec: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<AgentBinding> {
-    spec.only(&["id", "configProject", "cluster", "config"], mistakes);
-    let id = spec.number("id", mistakes).and_then(AgentId::new);
+    spec.reject_unknown_keys(&["id", "configProject", "cluster", "config"], mistakes);
+    let id = spec.positive_integer("id", mistakes).and_then(AgentId::new);
     let project = spec.child("configProject", mistakes);
     if project.is_none() && spec.node("configProject").is_none() {
         let message = format!("`{}` is missing", spec.path_of("configProject"));
         mistakes.push(Diagnostic::error(spec.location(), message));
     }
     let config_project = project.and_then(|project| {
-        project.only(&["id"], mistakes);
-        project.number("id", mistakes)
+        project.reject_unknown_keys(&["id"], mistakes);
+        project.positive_integer("id", mistakes)
     });
     let cluster = spec.required("cluster", mistakes);
     Some(AgentBinding {
@@ -295,7 +303,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
         if !["user_access", "ci_access"].contains(&key) && !IGNORED_KEYS.contains(&key) {
             let message = format!("`{}` is not known", fields.path_of(key));
             // A key of a newer GitLab does not close the agent.
-            mistakes.push(Diagnostic::warning(fields.place(entry), message));
+            mistakes.push(Diagnostic::warning(fields.key_location(entry), message));
         }
     }
     if let Some(ci_access) = fields.child("ci_access", &mut mistakes) {
@@ -303,7 +311,7 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
     }
     let user_access = fields
         .child("user_access", &mut mistakes)
-        .and_then(|user_access| people(&user_access, &mut mistakes));
+        .and_then(|user_access| decode_user_access(&user_access, &mut mistakes));
     let broken = mistakes.iter().any(Diagnostic::is_error);
     findings.append(&mut mistakes);
     match (broken, user_access) {
@@ -313,14 +321,14 @@ fn configuration(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Sharing
     }
 }
 
-fn people(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAccess> {
-    fields.only(&["access_as", "projects", "groups"], mistakes);
+fn decode_user_access(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAccess> {
+    fields.reject_unknown_keys(&["access_as", "projects", "groups"], mistakes);
     let access_as = one_of(fields, "access_as", &["agent", "user", "mapped"], mistakes);
     let has_list = fields
         .entries()
         .iter()
         .any(|entry| matches!(&*entry.key, "projects" | "groups"));
-    let share_as = match access_as {
+    let access_mode = match access_as {
         Some("agent") => Some(AccessMode::Agent),
         Some("user") => Some(AccessMode::User),
         Some("mapped") if has_list => Some(AccessMode::Mapped(MappedAuthorization::Membership)),
@@ -329,7 +337,7 @@ fn people(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) -> Option<UserAcc
     };
     let (projects, groups) = (list(fields, "projects", mistakes), list(fields, "groups", mistakes));
     Some(UserAccess {
-        share_as: share_as?,
+        access_mode: access_mode?,
         projects,
         groups,
         location: fields.location(),
@@ -347,7 +355,7 @@ fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str], mistakes: &mut 
         }
         return None;
     };
-    choice.only(known, mistakes);
+    choice.reject_unknown_keys(known, mistakes);
     let [entry] = choice.entries() else {
         let message = format!("`{path}` has {} keys, exactly one is allowed", choice.entries().len());
         mistakes.push(Diagnostic::error(choice.location(), message).with_hint(hint(known)));
@@ -356,7 +364,7 @@ fn one_of<'k>(fields: &Fields<'_>, key: &str, known: &[&'k str], mistakes: &mut 
     let empty = entry.value.entries().is_some_and(<[_]>::is_empty);
     if !empty {
         let message = format!("`{path}.{}` must be `{{}}`", entry.key);
-        mistakes.push(Diagnostic::error(choice.place(entry), message));
+        mistakes.push(Diagnostic::error(choice.key_location(entry), message));
         return None;
     }
     known.iter().find(|known| **known == &*entry.key).copied()
@@ -371,7 +379,7 @@ fn list(fields: &Fields<'_>, key: &str, mistakes: &mut Vec<Diagnostic>) -> Vec<A
     let mut paths: Vec<Arc<str>> = Vec::new();
     let mut seen = BTreeSet::new();
     for entry in fields.children(key, mistakes) {
-        entry.only(&["id"], mistakes);
+        entry.reject_unknown_keys(&["id"], mistakes);
         let Some(id) = entry.required("id", mistakes) else {
             continue;
         };

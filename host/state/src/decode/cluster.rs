@@ -22,8 +22,8 @@ use tollgate_core::diagnostic::{Diagnostic, Location};
 
 pub(super) mod kubeconfig;
 mod members;
-mod replaced;
 mod tls;
+mod unsupported_auth;
 
 use members::RawObject;
 use tls::Tls;
@@ -116,7 +116,7 @@ pub(super) fn config(
 }
 
 /// The settings of the control plane's own cluster when it has no Secret.
-pub(super) fn own() -> ClusterConfig {
+pub(super) fn in_cluster() -> ClusterConfig {
     ClusterConfig {
         auth: ClusterAuth::InCluster,
         tls: ClusterTls::default(),
@@ -171,8 +171,8 @@ fn settings(text: &str, mistakes: &mut Vec<String>) -> (ClusterAuth, ClusterTls)
     ways.extend(provider(&members, mistakes));
     let mut names: Vec<&str> = ways.iter().map(|(name, _)| *name).collect();
     for (key, advise) in [
-        ("awsAuthConfig", replaced::aws as fn(&str, &mut Vec<String>)),
-        ("execProviderConfig", replaced::exec),
+        ("awsAuthConfig", unsupported_auth::aws as fn(&str, &mut Vec<String>)),
+        ("execProviderConfig", unsupported_auth::exec),
     ] {
         if let Some(json) = members.raw(key) {
             names.push(key);

@@ -16,7 +16,7 @@ use tollgate_core::dns::is_label;
 /// Reads an object.
 pub(super) fn extension(object: &Object<'_>, findings: &mut Vec<Diagnostic>) -> Option<ExtensionObject> {
     let backend = object.fields.child("spec", findings)?.child("backend", findings)?;
-    backend.only(&["serviceName", "endpoint"], findings);
+    backend.reject_unknown_keys(&["serviceName", "endpoint"], findings);
     let service = backend.required("serviceName", findings)?;
     let endpoint = backend.text("endpoint", findings).unwrap_or_default();
     let Some(host) = host(&service, &object.name.namespace) else {

@@ -62,7 +62,7 @@ struct UnresolvedNamespace {
 
 impl Unresolved {
     /// A copy in which everybody is blocked whom `other` blocks.
-    pub(super) fn blocked_by(&self, other: &Self) -> Self {
+    pub(super) fn with_blocks_of(&self, other: &Self) -> Self {
         let blocked = other
             .people
             .iter()
@@ -86,7 +86,7 @@ impl Unresolved {
             findings.push(Diagnostic::error(object.fields.location(), message));
             return draft;
         };
-        spec.only(&["users", "groups", "projects"], findings);
+        spec.reject_unknown_keys(&["users", "groups", "projects"], findings);
         for fields in spec.children("users", findings) {
             draft.people.extend(person(&fields, findings));
         }
@@ -105,15 +105,15 @@ impl Unresolved {
         // GitLab's names are unique regardless of case.
         let mut names = UniqueCheck::new("username");
         for (person, location) in &self.people {
-            ids.see(person.user.id.to_string(), location, findings);
-            names.see(person.user.username.to_lowercase(), location, findings);
+            ids.check(person.user.id.to_string(), location, findings);
+            names.check(person.user.username.to_lowercase(), location, findings);
         }
         let mut paths = UniqueCheck::new("path");
         for (kind, spaces) in [("group number", &self.groups), ("project number", &self.projects)] {
             let mut ids = UniqueCheck::new(kind);
             for space in spaces {
-                ids.see(space.id.to_string(), &space.location, findings);
-                paths.see(space.path.as_ref().to_owned(), &space.location, findings);
+                ids.check(space.id.to_string(), &space.location, findings);
+                paths.check(space.path.as_ref().to_owned(), &space.location, findings);
             }
         }
         let known: BTreeMap<String, i64> = self
@@ -144,7 +144,7 @@ impl UnresolvedNamespace {
                 findings.push(Diagnostic::warning(location, message));
                 continue;
             };
-            once.see(username, &location, findings);
+            once.check(username, &location, findings);
             members.insert(*id, role);
         }
         GitLabNamespace {
@@ -169,7 +169,7 @@ impl UniqueCheck {
         }
     }
 
-    fn see(&mut self, value: String, location: &Location, findings: &mut Vec<Diagnostic>) {
+    fn check(&mut self, value: String, location: &Location, findings: &mut Vec<Diagnostic>) {
         if let Some(first) = self.seen.get(&value) {
             let message = format!("the {} `{value}` is there twice, first at {first}", self.what);
             findings.push(Diagnostic::error(location.clone(), message));
@@ -180,8 +180,8 @@ impl UniqueCheck {
 }
 
 fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person, Location)> {
-    fields.only(&["id", "username", "state"], findings);
-    let id = fields.number("id", findings);
+    fields.reject_unknown_keys(&["id", "username", "state"], findings);
+    let id = fields.positive_integer("id", findings);
     let username = fields.required("username", findings);
     let state = match fields.text("state", findings).as_deref() {
         None | Some("active") => PersonState::Active,
@@ -209,14 +209,14 @@ fn person(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<(Person
 }
 
 fn namespace(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Option<UnresolvedNamespace> {
-    fields.only(&["id", "path", "members"], findings);
-    let id = fields.number("id", findings);
+    fields.reject_unknown_keys(&["id", "path", "members"], findings);
+    let id = fields.positive_integer("id", findings);
     let path = fields
         .required("path", findings)
         .and_then(|path| path_of(&path, fields, findings));
     let mut members = Vec::new();
     for member in fields.children("members", findings) {
-        member.only(&["username", "role"], findings);
+        member.reject_unknown_keys(&["username", "role"], findings);
         let username = member.required("username", findings);
         let role = member.required("role", findings).and_then(|text| {
             let role = Role::ALL.into_iter().find(|role| role.as_str() == text);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::{Object, application_set};
-use crate::destination::compiles;
+use crate::destination::is_valid_pattern;
 use crate::fields::Fields;
 use crate::{
     Application, Destination, DestinationServiceAccount, Project, ProjectRole, ResourceRule, ResourceRules, RoleToken,
@@ -93,7 +93,7 @@ fn rule(fields: &Fields<'_>, findings: &mut Vec<Diagnostic>) -> Destination {
         ("server", &rule.server),
         ("namespace", &rule.namespace),
     ] {
-        if !compiles(pattern) {
+        if !is_valid_pattern(pattern) {
             let message = format!("`{}` is `{pattern}`, which is not a pattern", fields.path_of(key));
             let hint = "it never permits, and refuses everything when it begins with `!`";
             findings.push(Diagnostic::warning(fields.location(), message).with_hint(hint));

@@ -78,7 +78,7 @@ impl Kind {
 
     /// Whether tenants write its objects. One with a mistake is set aside, and what needs it is
     /// denied. Agents are treated the same way, see [`agent`].
-    fn is_of_tenants(self) -> bool {
+    fn is_tenant_writable(self) -> bool {
         match self {
             Self::AppProject | Self::Application | Self::ApplicationSet | Self::ArgoCDExtension => true,
             Self::ConfigMap | Self::Secret | Self::Agent | Self::UserDirectory => false,
@@ -86,7 +86,7 @@ impl Kind {
     }
 
     /// Whether its objects count in other namespaces than the control plane's.
-    pub(crate) fn is_everywhere(self) -> bool {
+    pub(crate) fn allows_any_namespace(self) -> bool {
         match self {
             Self::Application | Self::ApplicationSet => true,
             Self::ConfigMap
@@ -168,24 +168,24 @@ pub(super) struct Object<'a> {
 pub(crate) struct ObjectDecoder<'n> {
     namespace: &'n str,
     findings: Vec<Diagnostic>,
-    pieces: Vec<DecodedItem>,
+    items: Vec<DecodedItem>,
 }
 
 /// Reads the file at `path`, relative to the loaded folder, if it is an agent's configuration;
 /// otherwise gives `None`.
 pub(crate) fn configuration(path: &str, parsed: &Parsed, source: &Source) -> Option<Vec<DecodedItem>> {
-    let name = agent::configured_by(path)?;
+    let name = agent::configured_agent(path)?;
     let mut findings = Vec::new();
     let file = agent::ConfigurationFile::read(name, parsed, source, &mut findings);
-    let mut pieces: Vec<DecodedItem> = findings.into_iter().map(DecodedItem::Finding).collect();
-    pieces.push(DecodedItem::Configuration(file));
-    Some(pieces)
+    let mut items: Vec<DecodedItem> = findings.into_iter().map(DecodedItem::Finding).collect();
+    items.push(DecodedItem::Configuration(file));
+    Some(items)
 }
 
 /// Handles a file that cannot be read. An agent's configuration closes that agent; any other file
 /// refuses the load.
 pub(crate) fn unreadable(path: &str, finding: Diagnostic) -> Vec<DecodedItem> {
-    let Some(name) = agent::configured_by(path) else {
+    let Some(name) = agent::configured_agent(path) else {
         return vec![DecodedItem::Finding(finding)];
     };
     let mut findings = Vec::new();
@@ -200,19 +200,19 @@ impl<'n> ObjectDecoder<'n> {
         Self {
             namespace,
             findings: Vec::new(),
-            pieces: Vec::new(),
+            items: Vec::new(),
         }
     }
 
     /// Adds a finding.
-    pub(crate) fn say(&mut self, finding: Diagnostic) {
+    pub(crate) fn report(&mut self, finding: Diagnostic) {
         self.findings.push(finding);
     }
 
     /// The pieces that were read.
     pub(crate) fn finish(mut self) -> Vec<DecodedItem> {
         self.flush();
-        self.pieces
+        self.items
     }
 
     /// Reads one document: an object or a list of objects.
@@ -275,33 +275,33 @@ impl<'n> ObjectDecoder<'n> {
             tracing::debug!(kind, version, location = %fields.location(), "object of a kind the gateway does not use");
             return;
         };
-        self.known(fields, kind);
+        self.decode_object(fields, kind);
     }
 
     /// Reads an object whose kind is known.
-    pub(crate) fn known(&mut self, fields: Fields<'_>, kind: Kind) {
+    pub(crate) fn decode_object(&mut self, fields: Fields<'_>, kind: Kind) {
         let mut findings = Vec::new();
         let location = fields.location();
         let object = self.named(fields, kind, &mut findings);
         let Some(object) = object else {
-            if kind.is_of_tenants() {
+            if kind.is_tenant_writable() {
                 // Without a valid name no other object can refer to it.
-                set_aside(&mut findings);
+                downgrade_errors(&mut findings);
             }
             return self.findings.append(&mut findings);
         };
-        if !kind.is_everywhere() && object.name.namespace != self.namespace {
+        if !kind.allows_any_namespace() && object.name.namespace != self.namespace {
             tracing::debug!(kind = kind.as_str(), namespace = %object.name.namespace, %location, "object of another namespace");
             return;
         }
         self.flush();
         let mut content = content(kind, &object, &mut findings);
-        if kind.is_of_tenants()
-            && let Some(mistake) = set_aside(&mut findings)
+        if kind.is_tenant_writable()
+            && let Some(mistake) = downgrade_errors(&mut findings)
         {
             content = Content::InvalidObject(mistake);
         }
-        self.pieces.push(DecodedItem::Object(DecodedObject {
+        self.items.push(DecodedItem::Object(DecodedObject {
             kind,
             location,
             name: object.name,
@@ -332,13 +332,13 @@ impl<'n> ObjectDecoder<'n> {
     }
 
     fn flush(&mut self) {
-        self.pieces.extend(self.findings.drain(..).map(DecodedItem::Finding));
+        self.items.extend(self.findings.drain(..).map(DecodedItem::Finding));
     }
 }
 
 /// Turns the mistakes of an object into warnings that name the consequence, and gives the first
 /// one.
-pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
+pub(crate) fn downgrade_errors(findings: &mut [Diagnostic]) -> Option<String> {
     let mut first = None;
     for finding in findings.iter_mut().filter(|finding| finding.is_error()) {
         first.get_or_insert_with(|| finding.message.clone());
@@ -350,7 +350,7 @@ pub(crate) fn set_aside(findings: &mut [Diagnostic]) -> Option<String> {
 
 /// Replaces new Applications, ApplicationSets and projects by equal `old` ones, so that comparing
 /// pointers shows what did not change.
-pub(crate) fn keep_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
+pub(crate) fn reuse_equal(new: &mut [DecodedItem], old: &[DecodedItem]) {
     let by_name: BTreeMap<(Kind, &ObjectName), &DecodedObject> = old
         .iter()
         .filter_map(|piece| match piece {

@@ -161,7 +161,7 @@ fn a_cluster_of_a_project_that_is_set_aside_is_not_entered() {
     let names = |text: &str| {
         let resources = load_text(text, "f.yaml", "argocd").value.unwrap();
         let clusters = resources.clusters.into_iter().map(|cluster| cluster.name);
-        (clusters.collect::<Vec<_>>(), resources.set_aside.len())
+        (clusters.collect::<Vec<_>>(), resources.invalid_objects.len())
     };
     let (good, broken) = (project("[]"), project("all"));
     let all = ["in-cluster", "all", "ours"].map(str::to_owned).to_vec();

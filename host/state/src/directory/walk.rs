@@ -130,7 +130,7 @@ impl Walk<'_> {
         }
         match fs::metadata(&path) {
             Ok(metadata) if metadata.is_dir() => self.folder(&path, depth.saturating_add(1)),
-            Ok(metadata) if metadata.is_file() && counts(&name) => self.file(path, inside, metadata),
+            Ok(metadata) if metadata.is_file() && is_object_file(&name) => self.file(path, inside, metadata),
             Ok(_) => {}
             // The file was removed meanwhile. But a link whose target is missing may have led to a
             // folder of objects, which must not vanish silently.
@@ -176,7 +176,7 @@ impl Walk<'_> {
 }
 
 /// Whether a file is read, by its name.
-fn counts(name: &str) -> bool {
+fn is_object_file(name: &str) -> bool {
     let extension = name.rsplit_once('.').map_or("", |(_, extension)| extension);
     let object = matches!(extension.to_ascii_lowercase().as_str(), "yaml" | "yml" | "json");
     // `#name#` is an unsaved Emacs buffer; kustomize's own file holds no object.

@@ -55,7 +55,7 @@ const CONNECTION_KEYS: [&str; 4] = [
 pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> ConnectionSpec {
     let inner = reader.mapping(backend, "proxyconfig", DecodeError);
     if let Some(inner) = inner {
-        reader.known(inner, "`proxyconfig`", &CONNECTION_KEYS);
+        reader.reject_unknown_keys(inner, "`proxyconfig`", &CONNECTION_KEYS);
     }
     let place = |key: &str| match inner {
         Some(inner) if backend.get(key).is_none() => inner,
@@ -80,22 +80,22 @@ pub(super) fn connection(reader: &mut SettingsReader<'_>, backend: SettingNode<'
 
 /// `timeouts`, and `idleConnTimeout` of the proposal for extensions.
 pub(super) fn timeouts(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> TimeoutSpec {
-    let proposed = reader.bound(backend, "idleConnTimeout", &REQUEST);
+    let proposed = reader.nonzero_duration(backend, "idleConnTimeout", &REQUEST);
     let Some(block) = reader.mapping(backend, "timeouts", InvalidSetting) else {
         return TimeoutSpec {
             idle: proposed,
             ..TimeoutSpec::default()
         };
     };
-    reader.known(block, "`timeouts`", &["idle", "total", "upgradeLifetime"]);
+    reader.reject_unknown_keys(block, "`timeouts`", &["idle", "total", "upgradeLifetime"]);
     if let (Some(idle), Some(_)) = (block.get("idle"), backend.get("idleConnTimeout")) {
         let message = "`timeouts.idle` and `idleConnTimeout` are both set, one is allowed";
         reader.refuse(InvalidSetting, idle.location(), message);
     }
     TimeoutSpec {
-        idle: reader.bound(block, "idle", &REQUEST).or(proposed),
-        total: reader.bound(block, "total", &REQUEST),
-        upgrade_lifetime: reader.bound(block, "upgradeLifetime", &UPGRADE),
+        idle: reader.nonzero_duration(block, "idle", &REQUEST).or(proposed),
+        total: reader.nonzero_duration(block, "total", &REQUEST),
+        upgrade_lifetime: reader.nonzero_duration(block, "upgradeLifetime", &UPGRADE),
     }
 }
 
@@ -105,16 +105,16 @@ pub(super) fn limits(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) 
         return LimitSpec::default();
     };
     let keys = ["concurrency", "requestsPerSecond", "burst", "perPerson"];
-    reader.known(block, "`limits`", &keys);
-    let all = three(reader, block);
+    reader.reject_unknown_keys(block, "`limits`", &keys);
+    let all = rate_limits(reader, block);
     let per_person = match reader.mapping(block, "perPerson", InvalidSetting) {
         Some(person) => {
-            reader.known(
+            reader.reject_unknown_keys(
                 person,
                 "`limits.perPerson`",
                 &["concurrency", "requestsPerSecond", "burst"],
             );
-            three(reader, person)
+            rate_limits(reader, person)
         }
         None => PersonLimitSpec::default(),
     };
@@ -131,7 +131,7 @@ pub(super) fn limits(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) 
     }
 }
 
-fn three(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> PersonLimitSpec {
+fn rate_limits(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> PersonLimitSpec {
     let limits = PersonLimitSpec {
         concurrency: reader.limit(block, "concurrency"),
         requests_per_second: reader.limit(block, "requestsPerSecond"),
@@ -164,7 +164,7 @@ pub(super) fn tls(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>) -> 
     let Some(block) = reader.mapping(backend, "tls", InvalidSetting) else {
         return TlsSpec::default();
     };
-    reader.known(block, "`tls`", &["ca", "clientCertificate", "clientKey", "serverName"]);
+    reader.reject_unknown_keys(block, "`tls`", &["ca", "clientCertificate", "clientKey", "serverName"]);
     let certificate = pem(reader, block, "clientCertificate", are_certificates);
     let key = pem(reader, block, "clientKey", |text| {
         PrivateKeyDer::from_pem_slice(text.as_bytes()).is_ok()
@@ -234,7 +234,7 @@ pub(super) fn identity(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>
     let Some(block) = reader.mapping(backend, "identity", InvalidSetting) else {
         return IdentitySpec::default();
     };
-    reader.known(block, "`identity`", &["requestHeader", "assertion", "allowHeaders"]);
+    reader.reject_unknown_keys(block, "`identity`", &["requestHeader", "assertion", "allowHeaders"]);
     let request_header = reader.boolean(block, "requestHeader", false);
     let with_certificate = backend
         .get("tls")
@@ -285,8 +285,8 @@ fn allow_headers(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Opt
 }
 
 fn assertion(reader: &mut SettingsReader<'_>, block: SettingNode<'_>) -> Option<AssertionSpec> {
-    reader.known(block, "`identity.assertion`", &["audience", "lifetime"]);
-    let lifetime = reader.bound(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
+    reader.reject_unknown_keys(block, "`identity.assertion`", &["audience", "lifetime"]);
+    let lifetime = reader.nonzero_duration(block, "lifetime", &ASSERTION).unwrap_or(MINUTE);
     let audience = match reader.text(block, "audience") {
         TextValue::Value(found) => found.value,
         TextValue::Absent => String::new(),

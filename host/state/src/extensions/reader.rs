@@ -34,7 +34,7 @@ impl<'a> SettingNode<'a> {
 
     /// Its position.
     pub(super) fn location(self) -> Location {
-        self.source.of(self.node)
+        self.source.location_of(self.node)
     }
 }
 
@@ -95,7 +95,7 @@ impl<'a> SettingsReader<'a> {
 
     /// Whether only Tollgate objects to a mistake, and Argo CD's behavior applies.
     fn is_own(&self, class: ErrorClass) -> bool {
-        class == ErrorClass::InvalidSetting && self.options.own_rules == StricterRules::Warn
+        class == ErrorClass::InvalidSetting && self.options.stricter_rules == StricterRules::Warn
     }
 
     pub(super) fn warn(&mut self, location: Location, message: impl Into<String>, hint: &str) {
@@ -104,12 +104,12 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// Refuses unknown keys, which Argo CD ignores.
-    pub(super) fn known(&mut self, view: SettingNode<'_>, what: &str, keys: &[&str]) {
+    pub(super) fn reject_unknown_keys(&mut self, view: SettingNode<'_>, what: &str, keys: &[&str]) {
         for entry in view.node.entries().unwrap_or_default() {
             if keys.contains(&&*entry.key) {
                 continue;
             }
-            let location = view.source.at(entry.line, entry.column);
+            let location = view.source.location_at(entry.line, entry.column);
             let message = format!("unknown key `{}` in {what}", entry.key);
             let hint = format!("known keys: {}", keys.join(", "));
             self.refuse_with(ErrorClass::InvalidSetting, location, message, &hint);
@@ -210,7 +210,7 @@ impl<'a> SettingsReader<'a> {
     }
 
     /// A duration that must not be 0 if it is present.
-    pub(super) fn bound(
+    pub(super) fn nonzero_duration(
         &mut self,
         view: SettingNode<'_>,
         key: &str,
@@ -255,7 +255,7 @@ impl<'a> SettingsReader<'a> {
     /// A boolean under `key`.
     pub(super) fn boolean(&mut self, view: SettingNode<'_>, key: &str, default: bool) -> bool {
         let Some(found) = view.get(key) else { return default };
-        if let Some(ScalarType::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::meaning) {
+        if let Some(ScalarType::Boolean(value)) = found.node.scalar().map(tollgate_core::yaml::Scalar::scalar_type) {
             return value;
         }
         let message = format!("`{key}` must be true or false, found {}", found.node.kind());

@@ -105,7 +105,7 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
         .get(DEFAULT_SECRET)
         .and_then(|secret| secret.values.get(reference))
     {
-        return Ok(taken(value.expose_secret()));
+        return Ok(from_secret(value.expose_secret()));
     }
     let is_key = |text: &str| {
         !text.is_empty()
@@ -125,7 +125,7 @@ pub fn substitute(text: &str, secrets: &BTreeMap<String, Arc<Secret>>) -> Result
         return Err(Error::NotLabelled { reference, secret });
     }
     match found.values.get(key) {
-        Some(value) => Ok(taken(value.expose_secret())),
+        Some(value) => Ok(from_secret(value.expose_secret())),
         None => Err(Error::UnknownKey { reference, secret }),
     }
 }
@@ -153,7 +153,7 @@ pub fn substitute_or(
     }
 }
 
-fn taken(value: &str) -> Substituted {
+fn from_secret(value: &str) -> Substituted {
     Substituted {
         value: value.trim().to_owned(),
         origin: Origin::Secret,

@@ -54,7 +54,7 @@ pub(super) fn services(reader: &mut SettingsReader<'_>, backend: SettingNode<'_>
 }
 
 fn service(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, several: bool) -> Option<ServiceSpec> {
-    reader.known(view, "a service", &["url", "cluster", "clusterName", "headers"]);
+    reader.reject_unknown_keys(view, "a service", &["url", "cluster", "clusterName", "headers"]);
     let url = match reader.text(view, "url") {
         TextValue::Absent => {
             reader.refuse(ErrorClass::MissingServiceUrl, view.location(), "a service has no `url`");
@@ -86,7 +86,7 @@ fn url(reader: &mut SettingsReader<'_>, view: SettingNode<'_>, text: &Substitute
         let message = "`url` must be an http or https URL with a host".to_owned();
         let hint = "such as `http://service.namespace.svc:8080`";
         reader.refuse_with(InvalidSetting, location, message, hint);
-        return match reader.options().own_rules {
+        return match reader.options().stricter_rules {
             StricterRules::Refuse => None,
             StricterRules::Warn => Url::parse(super::UNREACHABLE).ok(),
         };
@@ -119,7 +119,7 @@ fn cluster(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Option<Clu
             server: String::new(),
         });
     };
-    reader.known(block, "`cluster`", &["name", "server"]);
+    reader.reject_unknown_keys(block, "`cluster`", &["name", "server"]);
     let (name, server) = (reader.text(block, "name"), reader.text(block, "server"));
     if matches!((&name, &server), (TextValue::Absent, TextValue::Absent)) {
         let message = "`cluster` has neither `name` nor `server`";
@@ -172,7 +172,8 @@ pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[Ex
         .iter()
         .filter(|spec| spec.services.len() > 1 && !clusters.is_empty());
     for spec in several {
-        let fits = |service: &ServiceSpec, known: &Cluster| service.cluster.as_ref().is_some_and(|own| own.fits(known));
+        let fits =
+            |service: &ServiceSpec, known: &Cluster| service.cluster.as_ref().is_some_and(|own| own.refers_to(known));
         for service in spec
             .services
             .iter()
@@ -208,7 +209,7 @@ pub(super) fn compare_with_clusters(reader: &mut SettingsReader<'_>, specs: &[Ex
 fn headers(reader: &mut SettingsReader<'_>, view: SettingNode<'_>) -> Vec<(HeaderName, HeaderValue)> {
     let mut headers: Vec<(HeaderName, HeaderValue)> = Vec::new();
     for item in reader.list(view, "headers") {
-        reader.known(item, "a header", &["name", "value"]);
+        reader.reject_unknown_keys(item, "a header", &["name", "value"]);
         let name = reader.text(item, "name");
         if matches!(name, TextValue::Absent) {
             reader.refuse(ErrorClass::MissingHeaderName, item.location(), "a header has no `name`");

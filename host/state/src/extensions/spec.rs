@@ -234,14 +234,14 @@ impl ExtensionSpec {
 
 impl ClusterRef {
     /// Whether this refers to the cluster.
-    pub fn fits(&self, cluster: &Cluster) -> bool {
+    pub fn refers_to(&self, cluster: &Cluster) -> bool {
         self.rank(cluster).is_some()
     }
 
     /// How closely the cluster matches: 3 by name and server, 2 by server, 1 by name.
     fn rank(&self, cluster: &Cluster) -> Option<u8> {
-        let name = fit(&self.name, &cluster.name)?;
-        let server = fit(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;
+        let name = match_field(&self.name, &cluster.name)?;
+        let server = match_field(self.server.trim_end_matches('/'), cluster.server.trim_end_matches('/'))?;
         match (name, server) {
             (FieldMatch::Same, FieldMatch::Same) => Some(3),
             (FieldMatch::Open, FieldMatch::Same) => Some(2),
@@ -257,7 +257,7 @@ enum FieldMatch {
     Open,
 }
 
-fn fit(wanted: &str, known: &str) -> Option<FieldMatch> {
+fn match_field(wanted: &str, known: &str) -> Option<FieldMatch> {
     match (wanted.is_empty() || known.is_empty(), wanted == known) {
         (true, _) => Some(FieldMatch::Open),
         (false, true) => Some(FieldMatch::Same),

@@ -7,8 +7,8 @@ use std::time::Duration;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 
+use super::error_text::{describe_client_error, describe_kubeconfig_error};
 use super::kinds::WATCH_SECONDS;
-use super::words::{of_client, of_kubeconfig};
 use tollgate_config::KubernetesState;
 use tollgate_core::diagnostic::{one_line, with_causes};
 
@@ -31,7 +31,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
         Some(file) => {
             let refused = |error: &kube::config::KubeconfigError| {
                 let file = file.display().to_string();
-                let why = of_kubeconfig(error);
+                let why = describe_kubeconfig_error(error);
                 format!("the kubeconfig `{}` cannot be used: {why}", one_line(&file, TEXT_BYTES))
             };
             let kubeconfig = Kubeconfig::read_from(file).map_err(|error| refused(&error))?;
@@ -47,7 +47,7 @@ pub(crate) async fn connect(settings: &KubernetesState) -> Result<Client, String
     config.read_timeout = Some(READ_TIMEOUT);
     // Otherwise the age of an idle connection would count as silence.
     config.reset_reader_on_write = true;
-    Client::try_from(config).map_err(|error| format!("no client can be made: {}", of_client(&error)))
+    Client::try_from(config).map_err(|error| format!("no client can be made: {}", describe_client_error(&error)))
 }
 
 #[cfg(test)]

@@ -43,11 +43,11 @@ const STABLE_AFTER: Duration = Duration::from_secs(30);
 pub(super) fn run(shared: &Arc<SharedState>, settings: &KubernetesState, stop: &CancellationToken) {
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
-        Err(error) => return shared.unconnected(format!("no runtime can be started: {error}")),
+        Err(error) => return shared.record_connection_error(format!("no runtime can be started: {error}")),
     };
     // SECURITY: nothing on this thread may log.
     tracing::subscriber::with_default(NoSubscriber::default(), || {
-        let watching = unbroken(shared, || watch_all(shared, settings));
+        let watching = restart_on_panic(shared, || watch_all(shared, settings));
         runtime.block_on(async {
             tokio::select! {
                 () = stop.cancelled() => {}
@@ -58,16 +58,16 @@ pub(super) fn run(shared: &Arc<SharedState>, settings: &KubernetesState, stop: &
 }
 
 /// Runs `work` and restarts it if it panics. Until it works again, everything counts as stale.
-async fn unbroken<F: Future<Output = ()>>(shared: &Arc<SharedState>, work: impl Fn() -> F) {
+async fn restart_on_panic<F: Future<Output = ()>>(shared: &Arc<SharedState>, work: impl Fn() -> F) {
     let mut backoff = DefaultBackoff::default();
     while AssertUnwindSafe(work()).catch_unwind().await.is_err() {
         shared.fail_all();
-        tokio::time::sleep(pause(&mut backoff)).await;
+        tokio::time::sleep(next_backoff(&mut backoff)).await;
     }
 }
 
 /// Time until the next attempt.
-fn pause(backoff: &mut DefaultBackoff) -> Duration {
+fn next_backoff(backoff: &mut DefaultBackoff) -> Duration {
     backoff.next().unwrap_or(MAX_BACKOFF).min(MAX_BACKOFF)
 }
 
@@ -75,19 +75,19 @@ async fn watch_all(shared: &Arc<SharedState>, settings: &KubernetesState) {
     let client = loop {
         match connect(settings).await {
             Ok(client) => break client,
-            Err(message) => shared.unconnected(message),
+            Err(message) => shared.record_connection_error(message),
         }
         tokio::time::sleep(CONNECT_RETRY).await;
     };
     shared.connected(client.clone());
-    keep_all(shared, |number, watched| {
-        follow(Arc::clone(shared), number, watched, client.clone())
+    supervise_watches(shared, |number, watched| {
+        run_watch(Arc::clone(shared), number, watched, client.clone())
     })
     .await;
 }
 
 /// Keeps every watch running. One that ended or panicked counts as stale and is restarted.
-async fn keep_all<F>(shared: &Arc<SharedState>, start: impl Fn(usize, WatchSpec) -> F)
+async fn supervise_watches<F>(shared: &Arc<SharedState>, start: impl Fn(usize, WatchSpec) -> F)
 where
     F: Future<Output = ()> + Send + 'static,
 {
@@ -109,7 +109,7 @@ where
             continue;
         };
         shared.fail(number, WatchFailure::broken(watched));
-        let (wait, again) = (pause(backoff), start(number, watched.clone()));
+        let (wait, again) = (next_backoff(backoff), start(number, watched.clone()));
         let task = tasks.spawn(async move {
             tokio::time::sleep(wait).await;
             again.await;
@@ -122,9 +122,9 @@ where
 #[derive(Default)]
 struct Failures {
     backoff: DefaultBackoff,
-    since: Option<Instant>,
+    synced_at: Option<Instant>,
     /// Whether the watch already ended once right after a list.
-    was_over: bool,
+    expired_before: bool,
 }
 
 /// What to do about a failure.
@@ -138,49 +138,49 @@ struct FailureAction {
 
 impl Failures {
     /// Records that a list is complete.
-    fn stands(&mut self) {
-        self.since = Some(Instant::now());
+    fn record_synced(&mut self) {
+        self.synced_at = Some(Instant::now());
     }
 
     /// Records that the watch failed.
     ///
     /// - `is_over`: the watch only has to be restarted.
-    fn failed(&mut self, is_over: bool) -> FailureAction {
-        let since = self.since.take();
-        let stood = since.is_some_and(|since| since.elapsed() >= STABLE_AFTER);
+    fn record_failure(&mut self, is_over: bool) -> FailureAction {
+        let synced_at = self.synced_at.take();
+        let stood = synced_at.is_some_and(|synced_at| synced_at.elapsed() >= STABLE_AFTER);
         if stood {
             self.backoff.reset();
-            self.was_over = false;
+            self.expired_before = false;
         }
         let wait = match stood && is_over {
             true => Duration::ZERO,
-            false => pause(&mut self.backoff),
+            false => next_backoff(&mut self.backoff),
         };
         // An API server that has just learned of a kind may forget the version of the list at once.
         // That list is still the latest known state, so it is not stale the first time.
-        let is_stale = !is_over || since.is_none() || (!stood && self.was_over);
-        self.was_over |= is_over && !stood;
+        let is_stale = !is_over || synced_at.is_none() || (!stood && self.expired_before);
+        self.expired_before |= is_over && !stood;
         FailureAction { wait, is_stale }
     }
 }
 
 /// Keeps one watch running. After any error it lists again: only a complete list proves that the
 /// watch is up to date, and a server restored from a backup counts from an earlier version.
-async fn follow(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client) {
+async fn run_watch(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client) {
     match watched.kind {
-        Kind::ApplicationSet => follow_as::<UnprunedObject>(shared, number, watched, client).await,
+        Kind::ApplicationSet => run_watch_as::<UnprunedObject>(shared, number, watched, client).await,
         Kind::ConfigMap
         | Kind::Secret
         | Kind::AppProject
         | Kind::Application
         | Kind::ArgoCDExtension
         | Kind::Agent
-        | Kind::UserDirectory => follow_as::<Object>(shared, number, watched, client).await,
+        | Kind::UserDirectory => run_watch_as::<Object>(shared, number, watched, client).await,
     }
 }
 
-/// Like [`follow`], with objects parsed as `K`.
-async fn follow_as<K>(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client)
+/// Like [`run_watch`], with objects parsed as `K`.
+async fn run_watch_as<K>(shared: Arc<SharedState>, number: usize, watched: WatchSpec, client: Client)
 where
     K: kube::Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
     K: Clone + fmt::Debug + DeserializeOwned + Into<Object> + Send + 'static,
@@ -197,7 +197,7 @@ where
             match events.next().await {
                 Some(Ok(event)) => {
                     if matches!(event, Event::InitDone) {
-                        failures.stands();
+                        failures.record_synced();
                     }
                     shared.apply(number, objects(event));
                 }
@@ -206,7 +206,7 @@ where
                 None => return,
             }
         };
-        let failed = failures.failed(WatchFailure::is_over(&error));
+        let failed = failures.record_failure(WatchFailure::is_expired(&error));
         if failed.is_stale {
             shared.fail(number, WatchFailure::of(&watched, &error));
         }

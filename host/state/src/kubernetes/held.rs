@@ -12,7 +12,7 @@ use super::kinds::{WatchRequirement, WatchSpec};
 use super::object::Object;
 use super::problem::WatchFailure;
 use crate::ObjectName;
-use crate::decode::read::{Content, DecodedItem, Kind, ObjectDecoder, keep_equal};
+use crate::decode::read::{Content, DecodedItem, Kind, ObjectDecoder, reuse_equal};
 use crate::fields::{Fields, Source};
 use tollgate_core::yaml;
 
@@ -51,7 +51,7 @@ pub(super) enum StoreChange {
 struct Entry {
     version: Option<String>,
     uid: Option<String>,
-    pieces: Arc<[DecodedItem]>,
+    items: Arc<[DecodedItem]>,
 }
 
 impl WatchStore {
@@ -65,8 +65,8 @@ impl WatchStore {
     }
 
     /// What the objects say.
-    pub(super) fn said(&self) -> impl Iterator<Item = Arc<[DecodedItem]>> {
-        self.objects.values().map(|entry| Arc::clone(&entry.pieces))
+    pub(super) fn decoded_items(&self) -> impl Iterator<Item = Arc<[DecodedItem]>> {
+        self.objects.values().map(|entry| Arc::clone(&entry.items))
     }
 
     /// Applies an event; `namespace` is the control plane's.
@@ -84,15 +84,15 @@ impl WatchStore {
             Event::InitDone => self.replace(),
             Event::Apply(object) => {
                 let (name, entry) = self.entry(&object, namespace);
-                let now = Arc::clone(&entry.pieces);
+                let now = Arc::clone(&entry.items);
                 match self.objects.insert(name, entry) {
-                    Some(then) if Arc::ptr_eq(&then.pieces, &now) => self.current(StoreChange::Nothing),
-                    Some(_) | None => self.current(StoreChange::Changed),
+                    Some(then) if Arc::ptr_eq(&then.items, &now) => self.mark_synced(StoreChange::Nothing),
+                    Some(_) | None => self.mark_synced(StoreChange::Changed),
                 }
             }
             Event::Delete(object) => match self.objects.remove(&name_of(&object)) {
-                Some(_) => self.current(StoreChange::Changed),
-                None => self.current(StoreChange::Nothing),
+                Some(_) => self.mark_synced(StoreChange::Changed),
+                None => self.mark_synced(StoreChange::Nothing),
             },
         }
     }
@@ -125,7 +125,7 @@ impl WatchStore {
         StoreChange::Changed
     }
 
-    fn current(&mut self, effect: StoreChange) -> StoreChange {
+    fn mark_synced(&mut self, effect: StoreChange) -> StoreChange {
         if self.state == WatchState::Current {
             return effect;
         }
@@ -140,9 +140,9 @@ impl WatchStore {
             && new
                 .iter()
                 .zip(&self.objects)
-                .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.pieces, &old.1.pieces));
+                .all(|(new, old)| new.0 == old.0 && Arc::ptr_eq(&new.1.items, &old.1.items));
         self.objects = new;
-        self.current(if same {
+        self.mark_synced(if same {
             StoreChange::Nothing
         } else {
             StoreChange::Changed
@@ -154,20 +154,20 @@ impl WatchStore {
         let name = name_of(object);
         let (version, uid) = (object.metadata.resource_version.clone(), object.metadata.uid.clone());
         let old = self.objects.get(&name);
-        let pieces = match old {
-            Some(old) if version.is_some() && old.version == version && old.uid == uid => Arc::clone(&old.pieces),
+        let items = match old {
+            Some(old) if version.is_some() && old.version == version && old.uid == uid => Arc::clone(&old.items),
             old => {
-                let mut pieces = read(self.watched.kind, object, namespace);
+                let mut items = read(self.watched.kind, object, namespace);
                 if let Some(old) = old {
-                    keep_equal(&mut pieces, &old.pieces);
+                    reuse_equal(&mut items, &old.items);
                 }
                 match old {
-                    Some(old) if says_the_same(&pieces, &old.pieces) => Arc::clone(&old.pieces),
-                    Some(_) | None => pieces.into(),
+                    Some(old) if is_unchanged(&items, &old.items) => Arc::clone(&old.items),
+                    Some(_) | None => items.into(),
                 }
             }
         };
-        let entry = Entry { version, uid, pieces };
+        let entry = Entry { version, uid, items };
         (name, entry)
     }
 }
@@ -182,7 +182,7 @@ fn name_of(object: &Object) -> ObjectName {
 /// Whether an Application, an ApplicationSet or a project says the same as before. Argo CD writes
 /// the status of Applications and ApplicationSets all the time, and the status does not matter
 /// here.
-fn says_the_same(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
+fn is_unchanged(new: &[DecodedItem], old: &[DecodedItem]) -> bool {
     let ([DecodedItem::Object(new)], [DecodedItem::Object(old)]) = (new, old) else {
         return false;
     };
@@ -201,15 +201,15 @@ fn is_same_set(new: &Value, old: &Value) -> bool {
     let (Some(new), Some(old)) = (new.as_object(), old.as_object()) else {
         return new == old;
     };
-    said_of(new).eq(said_of(old)) && metadata_of(new).eq(metadata_of(old))
+    compared_fields(new).eq(compared_fields(old)) && compared_metadata(new).eq(compared_metadata(old))
 }
 
-fn said_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+fn compared_fields(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     set.iter()
         .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "status"))
 }
 
-fn metadata_of(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
+fn compared_metadata(set: &Map<String, Value>) -> impl Iterator<Item = (&String, &Value)> {
     let metadata = set.get("metadata").and_then(Value::as_object);
     let members = metadata.into_iter().flatten();
     members.filter(|(key, _)| !matches!(key.as_str(), "resourceVersion" | "generation"))
@@ -224,8 +224,8 @@ fn read(kind: Kind, object: &Object, namespace: &str) -> Vec<DecodedItem> {
     let mut reader = ObjectDecoder::new(namespace);
     let mut findings = Vec::new();
     match Fields::open(&node, &source, String::new(), &mut findings) {
-        Some(fields) => reader.known(fields, kind),
-        None => findings.into_iter().for_each(|finding| reader.say(finding)),
+        Some(fields) => reader.decode_object(fields, kind),
+        None => findings.into_iter().for_each(|finding| reader.report(finding)),
     }
     reader.finish()
 }

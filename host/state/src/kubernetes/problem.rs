@@ -4,8 +4,8 @@
 
 use kube::runtime::watcher;
 
+use super::error_text::describe_client_error;
 use super::kinds::WatchSpec;
-use super::words::of_client;
 use tollgate_core::diagnostic::{Diagnostic, one_line};
 
 /// Longest part of a foreign message that is passed on, in bytes.
@@ -46,7 +46,7 @@ impl WatchFailure {
             403 => Self {
                 class: FailureClass::Forbidden,
                 message: format!("{what} may not be watched: {}", one_line(&message, TEXT_BYTES)),
-                hint: Some(rule(watched)),
+                hint: Some(rbac_rule(watched)),
             },
             code => Self::other(format!(
                 "{what} cannot be watched, the API server answers {code}: {}",
@@ -57,7 +57,7 @@ impl WatchFailure {
 
     /// Whether an error only means that the watch ended and must be restarted, because the server
     /// forgot its version.
-    pub(super) fn is_over(error: &watcher::Error) -> bool {
+    pub(super) fn is_expired(error: &watcher::Error) -> bool {
         match error {
             watcher::Error::WatchError(_) | watcher::Error::WatchStartFailed(_) | watcher::Error::WatchFailed(_) => {
                 status(error).is_some_and(|(code, _)| code == 410)
@@ -137,13 +137,13 @@ fn causes(error: &watcher::Error) -> String {
     match error {
         watcher::Error::InitialListFailed(error)
         | watcher::Error::WatchStartFailed(error)
-        | watcher::Error::WatchFailed(error) => of_client(error),
+        | watcher::Error::WatchFailed(error) => describe_client_error(error),
         watcher::Error::WatchError(_) | watcher::Error::NoResourceVersion => error.to_string(),
     }
 }
 
 /// The RBAC rule that permits a watch.
-fn rule(watched: &WatchSpec) -> String {
+fn rbac_rule(watched: &WatchSpec) -> String {
     let names = watched.name.map(|name| format!(", resourceNames: [{name}]"));
     let place = match &watched.namespace {
         Some(namespace) => format!("a Role in namespace `{namespace}`"),

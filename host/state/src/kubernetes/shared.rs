@@ -23,7 +23,7 @@ pub(super) struct SharedState {
     namespace: String,
     inner: Mutex<Inner>,
     /// Notified when a watch makes progress.
-    further: Condvar,
+    progress: Condvar,
     count: watch::Sender<u64>,
 }
 
@@ -47,7 +47,7 @@ impl SharedState {
                 connection: Connection::None(None),
                 held: watched(settings, namespace).into_iter().map(WatchStore::new).collect(),
             }),
-            further: Condvar::new(),
+            progress: Condvar::new(),
             count: watch::Sender::new(0),
         }
     }
@@ -56,9 +56,9 @@ impl SharedState {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn ring(&self, effect: StoreChange) {
+    fn notify(&self, effect: StoreChange) {
         if effect == StoreChange::Changed {
-            self.further.notify_all();
+            self.progress.notify_all();
             self.count.send_modify(|count| *count = count.wrapping_add(1));
         }
     }
@@ -87,9 +87,9 @@ impl SharedState {
     }
 
     /// Records that there is no client, and why.
-    pub(super) fn unconnected(&self, message: String) {
+    pub(super) fn record_connection_error(&self, message: String) {
         self.lock().connection = Connection::None(Some(WatchFailure::other(message)));
-        self.ring(StoreChange::Changed);
+        self.notify(StoreChange::Changed);
     }
 
     /// Applies an event of a watch.
@@ -98,7 +98,7 @@ impl SharedState {
             Some(held) => held.apply(event, &self.namespace),
             None => StoreChange::Nothing,
         };
-        self.ring(effect);
+        self.notify(effect);
     }
 
     /// Records that a watch broke.
@@ -107,7 +107,7 @@ impl SharedState {
             Some(held) => held.fail(problem),
             None => StoreChange::Nothing,
         };
-        self.ring(effect);
+        self.notify(effect);
     }
 
     /// Records that every watch broke by a bug of the gateway.
@@ -119,22 +119,22 @@ impl SharedState {
                 effect = StoreChange::Changed;
             }
         }
-        self.ring(effect);
+        self.notify(effect);
     }
 
     /// What all objects say, in the order of kinds and names. Waits until every kind has been
     /// listed, at most until `deadline`; then reports what is missing.
-    pub(super) fn complete(&self, deadline: Instant) -> Result<Vec<Arc<[DecodedItem]>>, Vec<Diagnostic>> {
+    pub(super) fn wait_until_listed(&self, deadline: Instant) -> Result<Vec<Arc<[DecodedItem]>>, Vec<Diagnostic>> {
         let mut inner = self.lock();
         while !inner.is_complete() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return Err(inner.missing());
             }
-            let waited = self.further.wait_timeout(inner, left);
+            let waited = self.progress.wait_timeout(inner, left);
             inner = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        Ok(inner.held.iter().flat_map(WatchStore::said).collect())
+        Ok(inner.held.iter().flat_map(WatchStore::decoded_items).collect())
     }
 
     /// What keeps watches from being up to date, and the kinds that are missing.

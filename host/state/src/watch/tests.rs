@@ -8,7 +8,7 @@ use super::{FileEvents, Timing, Watch, watch};
 
 const FAST: Timing = Timing {
     settle: Duration::from_millis(20),
-    patience: Duration::from_millis(500),
+    max_delay: Duration::from_millis(500),
     poll: Duration::from_millis(100),
 };
 

@@ -84,7 +84,7 @@ pub struct BatchError {
 
 impl BatchError {
     /// Nothing had been written.
-    pub(super) fn clean(key: ObjectKey, error: Error) -> Box<Self> {
+    pub(super) fn nothing_written(key: ObjectKey, error: Error) -> Box<Self> {
         Box::new(Self {
             key,
             error,
@@ -95,7 +95,7 @@ impl BatchError {
 }
 
 /// The version in an object's metadata.
-pub(super) fn version_of(object: &Value) -> ResourceVersion {
+pub(super) fn object_version(object: &Value) -> ResourceVersion {
     let version = object.pointer("/metadata/resourceVersion").and_then(Value::as_str);
     ResourceVersion::new(version.unwrap_or_default())
 }
@@ -121,19 +121,19 @@ impl Writer {
             write
                 .key()
                 .check()
-                .map_err(|error| BatchError::clean(write.key().clone(), error))?;
+                .map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
         }
         match self {
             Self::Directory(folder) => {
                 let folder = folder.clone();
                 let work = move || Ok(folder.batch(&writes));
                 let done = blocking(work).await;
-                done.unwrap_or_else(|error| Err(BatchError::clean(first, error)))
+                done.unwrap_or_else(|error| Err(BatchError::nothing_written(first, error)))
             }
             Self::Cluster(cluster) => {
                 let cluster = cluster.clone();
                 let done = tokio::spawn(async move { cluster.batch(&writes).await }).await;
-                done.unwrap_or_else(|_| Err(BatchError::clean(first, Error::Interrupted)))
+                done.unwrap_or_else(|_| Err(BatchError::nothing_written(first, Error::Interrupted)))
             }
         }
     }
@@ -142,11 +142,11 @@ impl Writer {
     ///
     /// # Errors
     /// The first deletion that would fail.
-    pub async fn rehearse(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
+    pub async fn dry_run(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
         match self {
             // A batch checks all of them before it writes.
             Self::Directory(_) => Ok(()),
-            Self::Cluster(cluster) => cluster.rehearse(writes).await,
+            Self::Cluster(cluster) => cluster.dry_run(writes).await,
         }
     }
 }

@@ -21,7 +21,7 @@ use super::value::merge_patch;
 use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, Writer};
 use crate::ObjectName;
 
-mod several;
+mod batch;
 
 /// Name under which the cluster records us as the manager of fields.
 const MANAGER: &str = "tollgate";
@@ -82,10 +82,10 @@ impl Cluster {
         let mut parameters = ListParams::default().limit(page);
         let mut all = Vec::new();
         loop {
-            let list = self.ask(path(kind, namespace).list(&parameters), None).await?;
-            let (items, next) = taken_apart(list);
+            let list = self.send(path(kind, namespace).list(&parameters), None).await?;
+            let (items, next) = split_list(list);
             for item in items {
-                let stored = listed(item, kind)?;
+                let stored = complete_item(item, kind)?;
                 if is_wanted(&stored.object) {
                     all.push(stored);
                 }
@@ -108,14 +108,16 @@ impl Cluster {
         let mut parameters = ListParams::default().limit(PAGE);
         let (mut all, mut related) = (Vec::new(), Vec::new());
         loop {
-            let list = self.ask(path(kind, namespace).list_metadata(&parameters), None).await?;
-            let (items, next) = taken_apart(list);
+            let list = self
+                .send(path(kind, namespace).list_metadata(&parameters), None)
+                .await?;
+            let (items, next) = split_list(list);
             for item in items {
-                let head = super::head(&item);
-                if is_related(&head) {
-                    related.extend(key_of(&head, kind, namespace));
+                let name_and_owners = super::name_and_owners(&item);
+                if is_related(&name_and_owners) {
+                    related.extend(key_of(&name_and_owners, kind, namespace));
                 } else {
-                    all.push(head);
+                    all.push(name_and_owners);
                 }
             }
             match next {
@@ -175,7 +177,7 @@ impl Cluster {
             ..PatchParams::default()
         };
         let request = path(key.kind, &key.name.namespace).patch(&key.name.name, &parameters, &Patch::Merge(&patch));
-        self.ask(request, Some((key, based_on))).await.and_then(stored)
+        self.send(request, Some((key, based_on))).await.and_then(stored)
     }
 
     pub(super) async fn create(&self, key: &ObjectKey, object: &Value) -> Result<StoredObject, Error> {
@@ -184,10 +186,10 @@ impl Cluster {
             ..PostParams::default()
         };
         let mut object = object.clone();
-        super::forget_version(&mut object);
+        super::strip_server_metadata(&mut object);
         let request = path(key.kind, &key.name.namespace).create(&parameters, object.to_string().into_bytes());
         let none = ResourceVersion::new("");
-        self.ask(request, Some((key, &none))).await.and_then(stored)
+        self.send(request, Some((key, &none))).await.and_then(stored)
     }
 
     pub(super) async fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
@@ -199,17 +201,17 @@ impl Cluster {
             ..DeleteParams::default()
         };
         let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
-        self.ask(request, Some((key, based_on))).await.map(drop)
+        self.send(request, Some((key, based_on))).await.map(drop)
     }
 
     async fn raw(&self, key: &ObjectKey) -> Result<Value, Error> {
         let request = path(key.kind, &key.name.namespace).get(&key.name.name, &GetParams::default());
-        self.ask(request, Some((key, &ResourceVersion::new("")))).await
+        self.send(request, Some((key, &ResourceVersion::new("")))).await
     }
 
     /// Sends a request and reads refusals; `about` is the object and the version the request is
     /// based on.
-    async fn ask(
+    async fn send(
         &self,
         request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
         about: Option<(&ObjectKey, &ResourceVersion)>,
@@ -234,13 +236,13 @@ impl Cluster {
 }
 
 /// Converts an error of the client that is about no object in particular.
-pub fn of_cluster(error: &kube::Error) -> Error {
+pub fn cluster_error(error: &kube::Error) -> Error {
     refused(error, None)
 }
 
 fn refused(error: &kube::Error, about: Option<(&ObjectKey, &ResourceVersion)>) -> Error {
     let kube::Error::Api(status) = error else {
-        let message = crate::kubernetes::of_client(error);
+        let message = crate::kubernetes::describe_client_error(error);
         return Error::Cluster {
             status: 0,
             message: tollgate_core::diagnostic::one_line(&message, MAX_MESSAGE_BYTES),
@@ -267,7 +269,7 @@ fn path(kind: Kind, namespace: &str) -> Request {
 }
 
 /// The items of a list, and the token of its next page.
-fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
+fn split_list(mut list: Value) -> (Vec<Value>, Option<String>) {
     let next = list.pointer("/metadata/continue").and_then(Value::as_str);
     let next = next.filter(|next| !next.is_empty()).map(str::to_owned);
     match list.get_mut("items").map(Value::take) {
@@ -276,17 +278,17 @@ fn taken_apart(mut list: Value) -> (Vec<Value>, Option<String>) {
     }
 }
 
-fn key_of(head: &Value, kind: Kind, namespace: &str) -> Option<ObjectKey> {
+fn key_of(name_and_owners: &Value, kind: Kind, namespace: &str) -> Option<ObjectKey> {
     let name = ObjectName {
         namespace: namespace.to_owned(),
-        name: head.pointer("/metadata/name")?.as_str()?.to_owned(),
+        name: name_and_owners.pointer("/metadata/name")?.as_str()?.to_owned(),
     };
     Some(ObjectKey { kind, name })
 }
 
 /// Makes an item of a list a complete object: adds what only the list says. The `status` of
 /// Applications is dropped.
-fn listed(mut item: Value, kind: Kind) -> Result<StoredObject, Error> {
+fn complete_item(mut item: Value, kind: Kind) -> Result<StoredObject, Error> {
     if let Some(members) = item.as_object_mut() {
         members.insert("apiVersion".to_owned(), kind.api_version().into());
         members.insert("kind".to_owned(), kind.as_str().into());

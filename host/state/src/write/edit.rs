@@ -49,7 +49,7 @@ const LAYOUT: &str = "the value is laid out in a way that is not edited without 
 #[derive(Debug)]
 struct Splice {
     range: Range<usize>,
-    with: String,
+    replacement: String,
 }
 
 /// The text with the object changed to `wanted` and everything else unchanged.
@@ -58,7 +58,7 @@ struct Splice {
 /// [`EditError`]; the text has to be changed by hand.
 pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Result<String, EditError> {
     let misread = || EditError { line: 1, why: MISREAD };
-    let before = meanings(text).ok_or_else(misread)?;
+    let before = parse_documents(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
     let root = documents.get(place.document).ok_or_else(misread)?;
     let (object, old) = match place.item {
@@ -76,7 +76,7 @@ pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Resu
     let mut expected = before;
     let slot = at_mut(&mut expected, place).ok_or_else(misread)?;
     slot.clone_from(wanted);
-    if meanings(&changed).as_ref() == Some(&expected) {
+    if parse_documents(&changed).as_ref() == Some(&expected) {
         return Ok(changed);
     }
     Err(EditError {
@@ -94,10 +94,10 @@ pub(super) fn replace(text: &str, place: ObjectPosition, wanted: &Value) -> Resu
 /// As [`replace`].
 pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditError> {
     let misread = || EditError { line: 1, why: MISREAD };
-    let mut expected = meanings(text).ok_or_else(misread)?;
+    let mut expected = parse_documents(text).ok_or_else(misread)?;
     let documents = syntax::documents(text).ok_or_else(misread)?;
     let root = documents.get(place.document).ok_or_else(misread)?;
-    if let Some(marked) = root.marked() {
+    if let Some(marked) = root.first_with_property() {
         return Err(refused(marked));
     }
     let Some(item) = place.item else {
@@ -124,7 +124,7 @@ pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditEr
     let pair = pair_of(root, "items").ok_or_else(misread)?;
     editor.value(list, (&before, &after), &Parent::Key(&pair.key, CollectionStyle::Block))?;
     let changed = editor.finish();
-    if meanings(&changed).as_ref() == Some(&expected) {
+    if parse_documents(&changed).as_ref() == Some(&expected) {
         return Ok(changed);
     }
     Err(EditError {
@@ -134,7 +134,7 @@ pub(super) fn remove(text: &str, place: ObjectPosition) -> Result<String, EditEr
 }
 
 /// The meaning of each document of a text; `None` if the text has a mistake.
-fn meanings(text: &str) -> Option<Vec<Value>> {
+fn parse_documents(text: &str) -> Option<Vec<Value>> {
     let parsed = yaml::parse(text);
     let documents = parsed.documents.iter().map(|document| value::json(document));
     parsed.problems.is_empty().then(|| documents.collect())
@@ -176,7 +176,7 @@ fn at_mut(documents: &mut [Value], place: ObjectPosition) -> Option<&mut Value> 
 }
 
 fn refused(value: &SyntaxNode) -> EditError {
-    let why = match value.mark {
+    let why = match value.property {
         NodeProperty::Alias => ALIAS,
         NodeProperty::Anchor => ANCHOR,
         NodeProperty::Tag => TAG,
@@ -210,7 +210,7 @@ impl Editor<'_> {
         if old == new {
             return Ok(());
         }
-        if syntax.mark != NodeProperty::None {
+        if syntax.property != NodeProperty::None {
             return Err(refused(syntax));
         }
         match (&syntax.shape, old, new) {
@@ -225,13 +225,13 @@ impl Editor<'_> {
             {
                 self.flow_list((syntax, items), (old, new))
             }
-            (_, _, _) => self.anew(syntax, new, parent),
+            (_, _, _) => self.rewrite_value(syntax, new, parent),
         }
     }
 
     /// Writes a value of another kind, or a scalar.
-    fn anew(&mut self, syntax: &SyntaxNode, new: &Value, parent: &Parent<'_>) -> Result<(), EditError> {
-        if let Some(marked) = syntax.marked() {
+    fn rewrite_value(&mut self, syntax: &SyntaxNode, new: &Value, parent: &Parent<'_>) -> Result<(), EditError> {
+        if let Some(marked) = syntax.first_with_property() {
             return Err(refused(marked));
         }
         let Parent::Key(key, layout) = parent else {
@@ -250,14 +250,17 @@ impl Editor<'_> {
             return Err(refused(syntax));
         }
         if is_inline || *layout == CollectionStyle::Flow {
-            let with = format!(" {}", writing.inline(new));
+            let replacement = format!(" {}", writing.inline(new));
             // A block scalar's last line break belongs to the line, not to the value.
-            let with = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
-                with + writing.line_break
+            let replacement = if self.text.get(old.clone()).is_some_and(|text| text.ends_with('\n')) {
+                replacement + writing.line_break
             } else {
-                with
+                replacement
             };
-            self.splices.push(Splice { range: old, with });
+            self.splices.push(Splice {
+                range: old,
+                replacement,
+            });
             return Ok(());
         }
         let indent = self.lines.indent(key).ok_or_else(|| refused(key))?;
@@ -266,7 +269,7 @@ impl Editor<'_> {
         let below = below.strip_prefix(writing.line_break).unwrap_or(&below).to_owned();
         self.splices.push(Splice {
             range: old,
-            with: String::new(),
+            replacement: String::new(),
         });
         self.insert_lines(end, below);
         Ok(())
@@ -327,7 +330,7 @@ impl Editor<'_> {
         at: usize,
     ) -> Result<(), EditError> {
         let pair = pairs.get(at).ok_or_else(|| refused(syntax))?;
-        if let Some(marked) = pair.value.marked() {
+        if let Some(marked) = pair.value.first_with_property() {
             return Err(refused(marked));
         }
         if layout == CollectionStyle::Flow {
@@ -343,7 +346,7 @@ impl Editor<'_> {
         let end = self.lines.after(pair.value.range.end.max(pair.key.range.end));
         self.splices.push(Splice {
             range: start..end,
-            with: String::new(),
+            replacement: String::new(),
         });
         Ok(())
     }
@@ -361,25 +364,28 @@ impl Editor<'_> {
         let dashes = self.lines.dashes(key, items).ok_or_else(|| refused(syntax))?;
         if new.is_empty() {
             let at = self.lines.behind_colon(key).ok_or_else(|| refused(key))?;
-            let with = " []".to_owned();
-            self.splices.push(Splice { range: at..at, with });
+            let replacement = " []".to_owned();
+            self.splices.push(Splice {
+                range: at..at,
+                replacement,
+            });
         }
         let first = dashes.first().and_then(|dash| self.lines.start(*dash).zip(Some(*dash)));
         let (first, dash) = first.ok_or_else(|| refused(syntax))?;
         let indent = self.text.get(first..dash).unwrap_or_default();
         let order = items.last().map(keys).unwrap_or_default();
         for hunk in difference(old, new) {
-            for at in hunk.gone.clone() {
+            for at in hunk.removed.clone() {
                 let (item, dash) = items.get(at).zip(dashes.get(at)).ok_or_else(|| refused(syntax))?;
                 self.drop_item(item, *dash)?;
             }
-            let come = new.get(hunk.come).unwrap_or_default();
-            if come.is_empty() {
+            let inserted = new.get(hunk.inserted).unwrap_or_default();
+            if inserted.is_empty() {
                 continue;
             }
             let writing = self.writing(key, &order, 2);
-            let lines: String = come.iter().map(|item| writing.item(item, indent)).collect();
-            let before = hunk.gone.start.checked_sub(1).and_then(|before| items.get(before));
+            let lines: String = inserted.iter().map(|item| writing.item(item, indent)).collect();
+            let before = hunk.removed.start.checked_sub(1).and_then(|before| items.get(before));
             let at = before.map_or(first, |before| self.lines.after(before.range.end));
             self.insert_lines(at, lines);
         }
@@ -387,14 +393,14 @@ impl Editor<'_> {
     }
 
     fn drop_item(&mut self, item: &SyntaxNode, dash: usize) -> Result<(), EditError> {
-        if let Some(marked) = item.marked() {
+        if let Some(marked) = item.first_with_property() {
             return Err(refused(marked));
         }
         let start = self.lines.start(dash).ok_or_else(|| refused(item))?;
         let end = self.lines.after(item.range.end);
         self.splices.push(Splice {
             range: start..end,
-            with: String::new(),
+            replacement: String::new(),
         });
         Ok(())
     }
@@ -402,13 +408,16 @@ impl Editor<'_> {
     /// Inserts whole lines at the start of a line, or after a last line without a line break.
     fn insert_lines(&mut self, at: usize, lines: String) {
         let is_unended = at == self.text.len() && !self.text.is_empty() && !self.text.ends_with('\n');
-        let with = if is_unended {
+        let replacement = if is_unended {
             let line_break = self.lines.line_break();
             format!("{line_break}{}", lines.strip_suffix(line_break).unwrap_or(&lines))
         } else {
             lines
         };
-        self.splices.push(Splice { range: at..at, with });
+        self.splices.push(Splice {
+            range: at..at,
+            replacement,
+        });
     }
 
     /// How many columns a list is indented from its key.
@@ -446,7 +455,7 @@ impl Editor<'_> {
         let mut at = 0;
         for splice in splices {
             text.push_str(self.text.get(at..splice.range.start).unwrap_or_default());
-            text.push_str(&splice.with);
+            text.push_str(&splice.replacement);
             at = at.max(splice.range.end);
         }
         text.push_str(self.text.get(at..).unwrap_or_default());

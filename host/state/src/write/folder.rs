@@ -14,18 +14,18 @@ use sha2::{Digest as _, Sha256};
 
 use super::edit::{self, ObjectPosition};
 use super::value;
-use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, forget_version};
+use super::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, strip_server_metadata};
 use crate::InvalidObject;
 use crate::directory::{self, FileOverlay};
 use tollgate_core::diagnostic::Diagnostic;
 use tollgate_core::yaml;
 
+mod batch;
 mod journal;
-mod land;
-mod several;
+mod persist;
 
-pub(crate) use journal::for_load;
-use land::FileChange;
+pub(crate) use journal::lock_for_load;
+use persist::FileChange;
 
 /// How often to wait for another writer, and how long each time: 10 s in all.
 const LOCK_ATTEMPTS: u32 = 200;
@@ -81,7 +81,7 @@ impl Folder {
         based_on: &ResourceVersion,
     ) -> Result<StoredObject, Error> {
         let _lock = self.lock()?;
-        let found = self.current(key, based_on)?;
+        let found = self.find_version(key, based_on)?;
         let wanted = unversioned(wanted, &found)?;
         let text = edit::replace(&found.text, found.place, &wanted).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
@@ -91,7 +91,7 @@ impl Folder {
         if text == *found.text {
             return Ok(found.stored);
         }
-        self.land(key, &found.path, (Some(&found.text), Some(&text)))?;
+        self.persist(key, &found.path, (Some(&found.text), Some(&text)))?;
         self.read(key)
     }
 
@@ -105,12 +105,12 @@ impl Folder {
         }
         let path = self.new_file(key);
         let mut object = object.clone();
-        forget_version(&mut object);
+        strip_server_metadata(&mut object);
         let text = super::yaml(&object);
         if path.exists() {
             return Err(Error::Exists(key.clone()));
         }
-        self.land(key, &path, (None, Some(&text)))?;
+        self.persist(key, &path, (None, Some(&text)))?;
         self.read(key)
     }
 
@@ -124,18 +124,18 @@ impl Folder {
     /// Blocks.
     pub(super) fn delete(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<(), Error> {
         let _lock = self.lock()?;
-        let found = self.current(key, based_on)?;
+        let found = self.find_version(key, based_on)?;
         let text = edit::remove(&found.text, found.place).map_err(|refused| Error::UnsupportedLayout {
             path: found.path.clone(),
             line: refused.line,
             why: refused.why,
         })?;
         let text = (!text.trim().is_empty()).then_some(text);
-        self.land(key, &found.path, (Some(&found.text), text.as_deref()))
+        self.persist(key, &found.path, (Some(&found.text), text.as_deref()))
     }
 
     /// The object, if it has that version.
-    fn current(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<LocatedObject, Error> {
+    fn find_version(&self, key: &ObjectKey, based_on: &ResourceVersion) -> Result<LocatedObject, Error> {
         let found = self.find(key)?;
         if found.stored.version == *based_on {
             return Ok(found);
@@ -190,7 +190,7 @@ impl Folder {
         let version = version(text.as_bytes());
         let documents: Vec<Value> = parsed.documents.iter().map(|document| value::json(document)).collect();
         for (document, root) in documents.iter().enumerate() {
-            for (place, object) in places(document, root, kind) {
+            for (place, object) in find_objects(document, root, kind) {
                 let text_of = |pointer: &str| object.pointer(pointer).and_then(Value::as_str);
                 let Some(name) = text_of("/metadata/name") else {
                     continue;
@@ -212,22 +212,22 @@ impl Folder {
     }
 
     /// Replaces a file's text, or deletes the file.
-    fn land(&self, key: &ObjectKey, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
+    fn persist(&self, key: &ObjectKey, path: &Path, (old, new): (Option<&str>, Option<&str>)) -> Result<(), Error> {
         let landing = FileChange {
             key: key.clone(),
             path: path.to_owned(),
             old: old.map(Arc::from),
             new: new.map(str::to_owned),
         };
-        self.land_all(&[landing]).map_err(|failed| failed.error)
+        self.persist_all(&[landing]).map_err(|failed| failed.error)
     }
 
     /// Refuses texts that would add mistakes to the folder.
     fn validate(&self, landings: &[FileChange]) -> Result<(), Error> {
-        let drafts: Vec<FileOverlay<'_>> = landings.iter().map(FileChange::draft).collect();
+        let drafts: Vec<FileOverlay<'_>> = landings.iter().map(FileChange::overlay).collect();
         let after = directory::load_with(&self.root, &self.namespace, &drafts);
         if let Some(after) = after.value {
-            return self.set_aside_anew(after.set_aside);
+            return self.refuse_new_invalid_objects(after.invalid_objects);
         }
         // Lines move, so old mistakes are recognized by their messages.
         let mut before: Vec<String> = directory::load(&self.root, &self.namespace)
@@ -249,12 +249,12 @@ impl Folder {
     }
 
     /// Refuses changes that would set aside an object that is not set aside yet.
-    fn set_aside_anew(&self, mut after: Vec<InvalidObject>) -> Result<(), Error> {
+    fn refuse_new_invalid_objects(&self, mut after: Vec<InvalidObject>) -> Result<(), Error> {
         if after.is_empty() {
             return Ok(());
         }
         let before = directory::load(&self.root, &self.namespace).value;
-        let before = before.map(|before| before.set_aside).unwrap_or_default();
+        let before = before.map(|before| before.invalid_objects).unwrap_or_default();
         after.retain(|object| {
             let is_same = |known: &InvalidObject| {
                 (known.kind, &known.name, &known.mistake) == (object.kind, &object.name, &object.mistake)
@@ -292,7 +292,7 @@ impl Folder {
 }
 
 /// Objects of a kind in a document: the document itself, or items of a list.
-fn places(document: usize, root: &Value, kind: Kind) -> Vec<(ObjectPosition, &Value)> {
+fn find_objects(document: usize, root: &Value, kind: Kind) -> Vec<(ObjectPosition, &Value)> {
     let is = |object: &Value, kind: &str, version: &str| {
         object.get("kind").and_then(Value::as_str) == Some(kind)
             && object.get("apiVersion").and_then(Value::as_str) == Some(version)

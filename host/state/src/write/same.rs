@@ -8,7 +8,7 @@ use serde_json::{Map, Value};
 #[derive(Debug)]
 pub struct EquivalenceRules {
     /// Fields whose absence differs from their zero value: Argo CD has pointers there.
-    pub distinct: &'static [&'static str],
+    pub significant_zeros: &'static [&'static str],
     /// Fields with keys of the user's own, in which every value counts.
     pub opaque: &'static [&'static str],
     /// Whether an absent `project` is `default`.
@@ -17,7 +17,7 @@ pub struct EquivalenceRules {
 
 /// The rules for Applications.
 const APPLICATION: EquivalenceRules = EquivalenceRules {
-    distinct: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
+    significant_zeros: &["enabled", "automated", "revisionHistoryLimit", "count", "factor"],
     opaque: &[
         "labels",
         "annotations",
@@ -31,27 +31,27 @@ const APPLICATION: EquivalenceRules = EquivalenceRules {
 };
 
 /// Whether two values of one field of an Application mean the same.
-pub fn fields(key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
-    APPLICATION.fields(key, a, b)
+pub fn fields_equal(key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
+    APPLICATION.fields_equal(key, a, b)
 }
 
 /// Whether a field's absence differs from its zero value.
-pub fn is_distinct(key: &str) -> bool {
-    APPLICATION.distinct.contains(&key)
+pub fn is_zero_significant(key: &str) -> bool {
+    APPLICATION.significant_zeros.contains(&key)
 }
 
 /// Whether a field with this value means the same as no field.
-pub fn is_nothing(key: &str, value: &Value) -> bool {
-    APPLICATION.is_nothing(key, value)
+pub fn is_zero_value(key: &str, value: &Value) -> bool {
+    APPLICATION.is_zero_value(key, value)
 }
 
 impl EquivalenceRules {
     /// Whether two values of one field mean the same.
-    pub fn fields(&self, key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
+    pub fn fields_equal(&self, key: &str, a: Option<&Value>, b: Option<&Value>) -> bool {
         match (a, b) {
             (None, None) => true,
             (Some(a), Some(b)) => self.values(key, a, b),
-            (Some(value), None) | (None, Some(value)) => self.is_nothing(key, value),
+            (Some(value), None) | (None, Some(value)) => self.is_zero_value(key, value),
         }
     }
 
@@ -65,22 +65,23 @@ impl EquivalenceRules {
                 a.len() == b.len() && a.iter().zip(b).all(|(a, b)| self.values("", a, b))
             }
             (Value::Number(a), Value::Number(b)) => a == b || a.as_f64() == b.as_f64(),
-            (a, b) => a == b || (!key.is_empty() && self.is_nothing(key, a) && self.is_nothing(key, b)),
+            (a, b) => a == b || (!key.is_empty() && self.is_zero_value(key, a) && self.is_zero_value(key, b)),
         }
     }
 
     fn members(&self, a: &Map<String, Value>, b: &Map<String, Value>) -> bool {
-        a.iter().all(|(key, value)| self.fields(key, Some(value), b.get(key)))
+        a.iter()
+            .all(|(key, value)| self.fields_equal(key, Some(value), b.get(key)))
             && b.iter()
                 .filter(|(key, _)| !a.contains_key(*key))
-                .all(|(key, value)| self.fields(key, None, Some(value)))
+                .all(|(key, value)| self.fields_equal(key, None, Some(value)))
     }
 
-    fn is_nothing(&self, key: &str, value: &Value) -> bool {
+    fn is_zero_value(&self, key: &str, value: &Value) -> bool {
         if value.is_null() {
             return true;
         }
-        if self.distinct.contains(&key) {
+        if self.significant_zeros.contains(&key) {
             return false;
         }
         match value {
@@ -92,7 +93,7 @@ impl EquivalenceRules {
             }
             Value::Array(items) => items.is_empty(),
             Value::Object(members) if self.opaque.contains(&key) => members.is_empty(),
-            Value::Object(members) => members.iter().all(|(key, value)| self.is_nothing(key, value)),
+            Value::Object(members) => members.iter().all(|(key, value)| self.is_zero_value(key, value)),
         }
     }
 }

@@ -17,7 +17,7 @@ pub(super) struct SyntaxNode {
     /// Line of its first character, from 1.
     pub(super) line: usize,
     /// Whether it has an anchor or a tag, or is an alias.
-    pub(super) mark: NodeProperty,
+    pub(super) property: NodeProperty,
     /// What it is.
     pub(super) shape: SyntaxKind,
 }
@@ -71,16 +71,18 @@ pub(super) struct Pair {
 
 impl SyntaxNode {
     /// The first anchor, alias or tag in it.
-    pub(super) fn marked(&self) -> Option<&Self> {
-        if self.mark != NodeProperty::None {
+    pub(super) fn first_with_property(&self) -> Option<&Self> {
+        if self.property != NodeProperty::None {
             return Some(self);
         }
         match &self.shape {
             SyntaxKind::Scalar { .. } => None,
-            SyntaxKind::Sequence(_, items) => items.iter().find_map(Self::marked),
-            SyntaxKind::Mapping(_, pairs) => pairs
-                .iter()
-                .find_map(|pair| pair.key.marked().or_else(|| pair.value.marked())),
+            SyntaxKind::Sequence(_, items) => items.iter().find_map(Self::first_with_property),
+            SyntaxKind::Mapping(_, pairs) => pairs.iter().find_map(|pair| {
+                pair.key
+                    .first_with_property()
+                    .or_else(|| pair.value.first_with_property())
+            }),
         }
     }
 
@@ -120,7 +122,7 @@ struct Builder {
 
 struct Open {
     start: Span,
-    mark: NodeProperty,
+    property: NodeProperty,
     kind: OpenKind,
 }
 
@@ -142,7 +144,7 @@ fn layout(style: StructureStyle) -> CollectionStyle {
 
 impl Builder {
     fn take(&mut self, event: Event<'_>, span: Span) -> Option<()> {
-        let mark = |anchor: usize, is_tagged: bool| match (anchor, is_tagged) {
+        let property = |anchor: usize, is_tagged: bool| match (anchor, is_tagged) {
             (0, false) => NodeProperty::None,
             (0, true) => NodeProperty::Tag,
             (_, _) => NodeProperty::Anchor,
@@ -155,7 +157,7 @@ impl Builder {
                     text: text.into_owned(),
                     is_quoted,
                 };
-                self.place(leaf(span, mark(anchor, tag.is_some()), shape)?);
+                self.place(leaf(span, property(anchor, tag.is_some()), shape)?);
             }
             Event::Alias(_) => {
                 let shape = SyntaxKind::Scalar {
@@ -166,12 +168,12 @@ impl Builder {
             }
             Event::SequenceStart(style, anchor, tag) => self.open.push(Open {
                 start: span,
-                mark: mark(anchor, tag.is_some()),
+                property: property(anchor, tag.is_some()),
                 kind: OpenKind::Sequence(layout(style), Vec::new()),
             }),
             Event::MappingStart(style, anchor, tag) => self.open.push(Open {
                 start: span,
-                mark: mark(anchor, tag.is_some()),
+                property: property(anchor, tag.is_some()),
                 kind: OpenKind::Mapping(layout(style), Vec::new(), None),
             }),
             Event::SequenceEnd | Event::MappingEnd => self.close(span)?,
@@ -204,7 +206,7 @@ impl Builder {
         self.place(SyntaxNode {
             range,
             line: open.start.start.line(),
-            mark: open.mark,
+            property: open.property,
             shape,
         });
         Some(())
@@ -231,11 +233,11 @@ fn is_null(text: &str) -> bool {
     matches!(text, "" | "~" | "null" | "Null" | "NULL")
 }
 
-fn leaf(span: Span, mark: NodeProperty, shape: SyntaxKind) -> Option<SyntaxNode> {
+fn leaf(span: Span, property: NodeProperty, shape: SyntaxKind) -> Option<SyntaxNode> {
     Some(SyntaxNode {
         range: bytes(span)?,
         line: span.start.line(),
-        mark,
+        property,
         shape,
     })
 }

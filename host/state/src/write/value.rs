@@ -11,7 +11,7 @@ use tollgate_core::yaml::{Content, Node, Scalar, ScalarType};
 /// The JSON value that a node means.
 pub(crate) fn json(node: &Node) -> Value {
     match &node.content {
-        Content::Scalar(scalar) => match scalar.meaning() {
+        Content::Scalar(scalar) => match scalar.scalar_type() {
             ScalarType::Null => Value::Null,
             ScalarType::Boolean(value) => Value::Bool(value),
             ScalarType::Number => number(scalar).map_or_else(|| Value::String(scalar.text.to_string()), Value::Number),

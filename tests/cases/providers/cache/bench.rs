@@ -89,7 +89,7 @@ impl Mint for Provider {
             let number = hands.tokens.fetch_add(new, Ordering::Relaxed) + new;
             let token = Token::parse(format!("token-{number}")).expect("visible ASCII");
             let wall = hands.now.lock().unwrap().wall;
-            let mut credential = Credential::of_token(token);
+            let mut credential = Credential::from_token(token);
             credential.expires_at = lives.map(|lives| wall + SignedDuration::from_secs_f64(lives));
             Ok(credential)
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde::Deserialize;
 use tollgate_plugin::credential::cache::Slot;
-use tollgate_plugin::credential::is_refusal;
+use tollgate_plugin::credential::is_unauthorized;
 
 use super::bench::{Answer, Bench, answer, later, settle};
 use crate::suite::same;
@@ -86,7 +86,7 @@ async fn take(bench: &Bench, slot: &Arc<Slot>, step: &Step<'_>) -> Result<(), St
         }
         status => {
             let status = http::StatusCode::from_bytes(status.as_bytes()).map_err(|_| "no such step")?;
-            if is_refusal(status) {
+            if is_unauthorized(status) {
                 let again = slot.refused(step.generation, later()).await;
                 again.map_err(|error| error.to_string())?;
             }

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use super::super::git::normalized;
+use super::super::git::sanitize_name;
 use super::{World, matrix};
 
 const URL: &str = "https://git.example/r.git";
@@ -272,7 +272,7 @@ fn names_are_normalized_as_argo_cd_does() {
         ("_", ""),
         ("", ""),
     ] {
-        assert_eq!(normalized(name), expected, "{name}");
+        assert_eq!(sanitize_name(name), expected, "{name}");
     }
-    assert_eq!(normalized(&"a".repeat(300)).len(), 253);
+    assert_eq!(sanitize_name(&"a".repeat(300)).len(), 253);
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use super::super::{Action, Cascade, Owner, Plan, PlanProblem, StoredState, unlinked};
+use super::super::{Action, Cascade, Owner, Plan, PlanProblem, StoredState, without_owner_reference};
 use super::{actions, existing, generated, owned, plan, reference, set, stored};
 use crate::ApplicationsSync;
 
@@ -109,8 +109,8 @@ fn what_a_cluster_deletes_with_a_set_is_part_of_its_deletion() {
 #[test]
 fn what_only_refers_to_a_set_is_not_the_sets() {
     let owner = Owner::of("web", &stored());
-    assert!(owner.owns(&owned("a")) && owner.takes_along(&owned("a")));
-    assert!(!owner.owns(&attached("a", &[])) && owner.takes_along(&attached("a", &[])));
+    assert!(owner.is_controller_of(&owned("a")) && owner.garbage_collects(&owned("a")));
+    assert!(!owner.is_controller_of(&attached("a", &[])) && owner.garbage_collects(&attached("a", &[])));
     let plan = plan(existing(vec![attached("a", &[])]), Vec::new());
     assert!(plan.changes.is_empty() && plan.problems.is_empty());
 }
@@ -120,6 +120,6 @@ fn other_references_stay_when_the_sets_goes() {
     let mut object = owned("a");
     let other = json!({"apiVersion": "v1", "kind": "ConfigMap", "name": "web", "uid": "o"});
     object["metadata"]["ownerReferences"] = json!([other, reference("u1")]);
-    let unlinked = unlinked(&object, &Owner::of("web", &stored()));
-    assert_eq!(unlinked["metadata"]["ownerReferences"], json!([other]));
+    let without_owner_reference = without_owner_reference(&object, &Owner::of("web", &stored()));
+    assert_eq!(without_owner_reference["metadata"]["ownerReferences"], json!([other]));
 }

@@ -22,7 +22,7 @@ use crate::fuzz::budget;
 use crate::repository::MAX_PATH_BYTES;
 use crate::repository::exchange::FetchContext;
 use crate::repository::fetch::write;
-use crate::repository::pack::needed;
+use crate::repository::pack::unpack_memory;
 use crate::repository::tree::{CommitTree, open_options};
 use tollgate_fuzz::{Target, inputs};
 
@@ -150,10 +150,10 @@ fn git_pack(data: &[u8]) {
     *end = checksum(body);
     let time = Duration::from_secs(5);
     let exchange = FetchContext::new("https://git.example/app", (Instant::now() + time, time));
-    let Ok(needed) = needed(&mut bytes.as_slice(), &exchange) else {
+    let Ok(unpack_memory) = unpack_memory(&mut bytes.as_slice(), &exchange) else {
         return;
     };
-    if needed > MOST_UNPACKED_BYTES {
+    if unpack_memory > MOST_UNPACKED_BYTES {
         return;
     }
     let folder = tempfile::tempdir().expect("a folder for the pack");

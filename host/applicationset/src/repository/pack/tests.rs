@@ -6,7 +6,7 @@ use gix::hash::Kind;
 use gix::odb::pack::data::entry::Header;
 use tokio::time::Instant;
 
-use super::{OBJECT_BYTES, needed};
+use super::{OBJECT_BYTES, unpack_memory};
 use crate::repository::exchange::FetchContext;
 use crate::repository::fuzz::objects::Pack;
 use crate::repository::{Error, MAX_DELTA_DEPTH, MAX_UNPACKED_BYTES, MAX_UNPACKING_BYTES};
@@ -66,7 +66,7 @@ fn exchange() -> FetchContext {
 }
 
 fn asked(pack: Pack) -> Result<u64, Error> {
-    needed(&mut pack.finish().as_slice(), &exchange())
+    unpack_memory(&mut pack.finish().as_slice(), &exchange())
 }
 
 /// A blob of zeros; each level has a leaf and the base of the next level.
@@ -199,7 +199,7 @@ fn what_is_broken_is_told() {
     whole.blob(&[7; 1000]);
     let whole = whole.finish();
     for length in 0..16 {
-        needed(&mut &whole[..length], &exchange()).unwrap_err();
+        unpack_memory(&mut &whole[..length], &exchange()).unwrap_err();
     }
 }
 
@@ -210,6 +210,6 @@ fn nothing_is_read_when_time_is_over() {
     let over = exchange();
     over.interrupt_handle()
         .store(true, std::sync::atomic::Ordering::Relaxed);
-    let error = needed(&mut pack.finish().as_slice(), &over).unwrap_err();
+    let error = unpack_memory(&mut pack.finish().as_slice(), &over).unwrap_err();
     assert!(matches!(error, Error::Time { .. }), "{error}");
 }

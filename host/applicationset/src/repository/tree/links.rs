@@ -20,7 +20,12 @@ const NOTHING: &str = "is a symbolic link to nothing";
 
 impl CommitTree {
     /// A directory on the way of a link, read once.
-    fn passed(&self, id: ObjectId, path: &str, reading: &mut ReadCounter<'_>) -> Result<Rc<[Entry]>, InputError> {
+    fn link_directory(
+        &self,
+        id: ObjectId,
+        path: &str,
+        reading: &mut ReadCounter<'_>,
+    ) -> Result<Rc<[Entry]>, InputError> {
         if let Some(known) = reading.passed.get(&id) {
             return Ok(Rc::clone(known));
         }
@@ -48,7 +53,7 @@ impl CommitTree {
                 _ => {}
             }
             let directory = place.last().copied().unwrap_or(self.root);
-            let entries = self.passed(directory, path, reading)?;
+            let entries = self.link_directory(directory, path, reading)?;
             let found = entries.binary_search_by(|entry| entry.name.as_str().cmp(&part));
             let Some(entry) = found.ok().and_then(|at| entries.get(at)) else {
                 return Err(self.wrong(path, NOTHING).into());

@@ -173,7 +173,7 @@ fn tree(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<serde_json::
     }
     let indent = size(depth.saturating_mul(2));
     heap.charge(indent.saturating_add(64))?;
-    heap.differs(!is_plain(value), || {
+    heap.refuse_divergent(!is_plain(value), || {
         "`toYaml` of more than plain words, whole numbers, and keys of letters".to_owned()
     })?;
     Ok(match value {
@@ -263,7 +263,7 @@ fn from_yaml(heap: &mut Heap<'_>, args: &Args<'_>, wanted: ExpectedRoot) -> Resu
     let mut taken = 0_u64;
     let read = yaml::read(text, yaml::DuplicateKeys::LastWins, &mut |bytes| {
         taken = taken.saturating_add(bytes);
-        heap.room(taken)
+        heap.check_available(taken)
     });
     let value = read.map_err(|error| match error {
         yaml::Error::Text(what) => args.error(what),
@@ -289,7 +289,7 @@ fn from_json(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Result<serde_json::
     let mut taken = 0_u64;
     let read = counted::read(text, &mut |bytes| {
         taken = taken.saturating_add(bytes);
-        heap.room(taken)
+        heap.check_available(taken)
     });
     match read {
         Ok(value) => Ok(Ok(value)),

@@ -14,7 +14,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
     }),
     ("le", 2, 2, at_most),
     ("gt", 2, 2, |heap, args| {
-        at_most(heap, args).map(|yes| Value::Bool(!yes.truth()))
+        at_most(heap, args).map(|yes| Value::Bool(!yes.is_truthy()))
     }),
     ("ge", 2, 2, |_, args| {
         order(args).map(|order| Value::Bool(order != Some(Ordering::Less)))

@@ -5,7 +5,7 @@ use crate::template::ExecError;
 use crate::template::value::{ElementType, Heap, Value, size};
 
 pub(super) const TABLE: &[FunctionEntry] = &[
-    ("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).truth()))),
+    ("not", 1, 1, |_, args| Ok(Value::Bool(!args.any(0).is_truthy()))),
     ("len", 1, 1, len),
     ("index", 1, VARIADIC, index),
     ("call", 1, VARIADIC, |_, args| {
@@ -38,7 +38,7 @@ fn index(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     }
     for key in args.rest(1) {
         // The result has a type of its own in Argo CD.
-        heap.differs(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
+        heap.refuse_divergent(matches!(value, Value::Text(_)), || "`index` of a text".to_owned())?;
         value = match (&value, key) {
             (Value::List(list), Value::Int(at) | Value::Int64(at)) => usize::try_from(*at)
                 .ok()

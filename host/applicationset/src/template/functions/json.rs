@@ -42,7 +42,7 @@ fn value(
             let _ = write!(text, "{number}");
         }
         Value::Float(float) => {
-            heap.differs(print::is_halfway(*float), print::long_number)?;
+            heap.refuse_divergent(print::is_halfway(*float), print::long_number)?;
             text.push_str(&number(*float).ok_or_else(|| args.error("unsupported value"))?);
         }
         Value::Text(inner) => string(heap, text, inner, style)?,

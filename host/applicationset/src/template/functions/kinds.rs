@@ -53,7 +53,7 @@ pub(super) const TABLE: &[FunctionEntry] = &[
 
 /// Whether `if` treats the value as false, except that times and versions are never empty.
 pub(super) fn empty(value: &Value) -> bool {
-    !value.truth()
+    !value.is_truthy()
 }
 
 /// Equality as in `reflect.DeepEqual`: types count too.
@@ -125,7 +125,7 @@ pub(super) fn copy(heap: &mut Heap<'_>, value: &Value, depth: usize) -> Result<V
                 items.push(copy(heap, item, depth + 1)?);
             }
             if list.shared {
-                heap.shared(list.of, items)?
+                heap.shared_list(list.of, items)?
             } else {
                 heap.list(list.of, items)?
             }

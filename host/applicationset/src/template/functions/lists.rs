@@ -74,7 +74,7 @@ fn pick(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>
 /// `nil`, which JSON distinguishes from `[]`.
 fn part(heap: &mut Heap<'_>, args: &Args<'_>, choose: fn(&[Value]) -> Vec<Value>) -> Result<Value, ExecError> {
     let is_empty = args.list(0)?.items.is_empty();
-    heap.differs(is_empty, || format!("`{}` of an empty list", args.name))?;
+    heap.refuse_divergent(is_empty, || format!("`{}` of an empty list", args.name))?;
     pick(heap, args, choose)
 }
 
@@ -158,7 +158,7 @@ fn slice(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
     heap.fits(items.len(), SLOT_BYTES)?;
     // Upstream, the result shares memory with the list.
     if list.shared || list.of == ElementType::Text && Rc::strong_count(list) > 1 {
-        return heap.shared(list.of, items.to_vec());
+        return heap.shared_list(list.of, items.to_vec());
     }
     heap.list(list.of, items.to_vec())
 }
@@ -170,7 +170,7 @@ fn concat(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> {
         heap.fits(items.len() + list.items.len(), SLOT_BYTES)?;
         items.extend(list.items.iter().cloned());
     }
-    heap.differs(items.is_empty(), || "`concat` of empty lists".to_owned())?;
+    heap.refuse_divergent(items.is_empty(), || "`concat` of empty lists".to_owned())?;
     heap.list(ElementType::Any, items)
 }
 
@@ -197,7 +197,7 @@ fn to_strings(heap: &mut Heap<'_>, args: &Args<'_>) -> Result<Value, ExecError> 
         return Ok(Value::List(Rc::clone(list)));
     }
     if list.shared {
-        return heap.shared(ElementType::Text, items.into_iter().map(Value::Text).collect());
+        return heap.shared_list(ElementType::Text, items.into_iter().map(Value::Text).collect());
     }
     heap.texts(items)
 }

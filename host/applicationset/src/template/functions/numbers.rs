@@ -85,7 +85,7 @@ pub(super) fn whole(value: &Value) -> i64 {
         #[expect(clippy::cast_possible_truncation, reason = "Go cuts what is behind the point too")]
         Value::Float(number) => *number as i64,
         Value::Bool(yes) => i64::from(*yes),
-        Value::Text(text) => based(text),
+        Value::Text(text) => parse_int(text),
         _ => 0,
     }
 }
@@ -97,7 +97,7 @@ const WHOLE_FLOATS: f64 = 9_223_372_036_854_775_808.0;
 /// CD runs on.
 fn bounded(heap: &Heap<'_>, value: &Value) -> Result<i64, ExecError> {
     let is_beyond = matches!(value, Value::Float(number) if number.is_nan() || number.abs() >= WHOLE_FLOATS);
-    heap.differs(is_beyond, || "a number beyond 64 bits".to_owned())?;
+    heap.refuse_divergent(is_beyond, || "a number beyond 64 bits".to_owned())?;
     Ok(whole(value))
 }
 
@@ -129,7 +129,7 @@ fn atoi(text: &str) -> i64 {
 /// Parses an integer as Go's `ParseInt` does with base 0: digits, with `0x`, `0o`, `0b` or a
 /// leading zero for octal, and `_` between them. As in `cast`, zeros after a decimal point are
 /// cut. Anything else is 0.
-fn based(text: &str) -> i64 {
+fn parse_int(text: &str) -> i64 {
     let text = without_zeros(text);
     let (sign, digits) = match (text.strip_prefix('-'), text.strip_prefix('+')) {
         (Some(digits), _) => ("-", digits),

@@ -191,9 +191,9 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
     }
     heap.charge(8 + super::super::value::size(flags.width.unwrap_or(0)))?;
     let is_number = matches!(value, Value::Int(_) | Value::Int64(_) | Value::Float(_));
-    heap.differs(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
+    heap.refuse_divergent(verb == 'q' && is_number, || "`printf` with `%q` of a number".to_owned())?;
     if let Value::Float(number) = value {
-        heap.differs(print::is_halfway(*number), print::long_number)?;
+        heap.refuse_divergent(print::is_halfway(*number), print::long_number)?;
     }
     if verb == 'T' {
         pad(text, value.type_name(), flags);
@@ -242,7 +242,7 @@ fn shown(heap: &mut Heap<'_>, text: &mut String, value: &Value, (verb, flags, de
         },
         Value::Text(inner) => {
             heap.charge(super::super::value::size(inner.len()).saturating_mul(4))?;
-            heap.differs(verb == 'q' && !inner.is_ascii(), || {
+            heap.refuse_divergent(verb == 'q' && !inner.is_ascii(), || {
                 "`printf` with `%q` of other letters than ASCII".to_owned()
             })?;
             match string(inner, verb, flags) {

@@ -9,11 +9,11 @@ use crate::template::value::{ElementType, Heap, Value};
 pub(super) const TABLE: &[FunctionEntry] = &[
     ("trim", 1, 1, |heap, args| heap.text(args.text(0)?.trim())),
     ("upper", 1, 1, |heap, args| {
-        let text = latin(heap, args)?;
+        let text = stable_case_text(heap, args)?;
         heap.text(text.chars().map(upper).collect::<String>())
     }),
     ("lower", 1, 1, |heap, args| {
-        let text = latin(heap, args)?;
+        let text = stable_case_text(heap, args)?;
         heap.text(text.chars().map(lower).collect::<String>())
     }),
     ("repeat", 2, 2, repeat),
@@ -108,9 +108,9 @@ pub(super) const TABLE: &[FunctionEntry] = &[
 const LAST_STABLE_CASE: char = '\u{17f}';
 
 /// A string with the same upper and lower case in Argo CD.
-fn latin<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, ExecError> {
+fn stable_case_text<'v>(heap: &Heap<'_>, args: &'v Args<'_>) -> Result<&'v Rc<str>, ExecError> {
     let text = args.text(0)?;
-    heap.differs(text.chars().any(|letter| letter > LAST_STABLE_CASE), || {
+    heap.refuse_divergent(text.chars().any(|letter| letter > LAST_STABLE_CASE), || {
         format!("`{}` of letters beyond U+017F", args.name)
     })?;
     Ok(text)
@@ -155,7 +155,7 @@ fn quotes(
     let mut texts = Vec::new();
     for value in args.values.iter().filter(|value| !value.is_nil()) {
         let text = text_of(heap, value)?;
-        heap.differs(escapes && !text.is_ascii(), || {
+        heap.refuse_divergent(escapes && !text.is_ascii(), || {
             "`quote` of other letters than ASCII".to_owned()
         })?;
         heap.charge(super::super::value::size(text.len()).saturating_mul(6))?;

@@ -12,7 +12,7 @@ pub(super) const TEMPLATE: Template = Template {
         ("src/lib.rs", include_str!("filter/lib.rs.txt")),
         ("request.yaml", include_str!("filter/request.yaml")),
     ],
-    named: &[
+    templated: &[
         ("Cargo.toml", include_str!("filter/Cargo.toml.txt")),
         ("manifest.yaml", include_str!("filter/manifest.yaml")),
         ("README.md", include_str!("filter/README.md")),

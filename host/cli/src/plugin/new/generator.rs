@@ -18,7 +18,7 @@ pub(super) const TEMPLATE: Template = Template {
         sdk!("generator/src/lib.rs"),
         ("src/lib.rs", include_str!("generator/lib.rs.txt")),
     ],
-    named: &[
+    templated: &[
         ("Cargo.toml", include_str!("generator/Cargo.toml.txt")),
         ("manifest.yaml", include_str!("generator/manifest.yaml")),
         ("README.md", include_str!("generator/README.md")),

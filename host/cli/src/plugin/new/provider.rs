@@ -27,7 +27,7 @@ pub(super) const TEMPLATE: Template = Template {
         ("src/lib.rs", include_str!("provider/lib.rs.txt")),
         ("transcript.yaml", include_str!("provider/transcript.yaml")),
     ],
-    named: &[
+    templated: &[
         ("Cargo.toml", include_str!("provider/Cargo.toml.txt")),
         ("manifest.yaml", include_str!("provider/manifest.yaml")),
         ("README.md", include_str!("provider/README.md")),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::io::Write;
 use std::sync::Arc;
 
-use super::{ManifestArgs, ModeArg, used};
+use super::{ManifestArgs, ModeArg, require_loaded};
 use crate::format::Format;
 use crate::rbac::Error;
 use tollgate_config::raw;
@@ -32,7 +32,7 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
     let (needs, keys) = args.of_applications()?;
     let cluster = name(&needs.cluster);
     let accounts: AccountsByNamespace = needs.accounts.keys().collect();
-    complain(&accounts, &args.subject, complaints)?;
+    warn_about_accounts(&accounts, &args.subject, complaints)?;
     if accounts.is_empty() {
         writeln!(
             out,
@@ -89,7 +89,11 @@ pub(super) fn run(args: &ManifestArgs, out: &mut dyn Write, complaints: &mut dyn
 }
 
 /// What the roles leave out, and what an administrator should look at twice.
-fn complain(accounts: &AccountsByNamespace, subject: &Subject, complaints: &mut dyn Write) -> Result<(), Error> {
+fn warn_about_accounts(
+    accounts: &AccountsByNamespace,
+    subject: &Subject,
+    complaints: &mut dyn Write,
+) -> Result<(), Error> {
     for Account { namespace, name } in accounts.impossible() {
         writeln!(
             complaints,
@@ -115,13 +119,13 @@ fn complain(accounts: &AccountsByNamespace, subject: &Subject, complaints: &mut 
 impl ManifestArgs {
     /// What the one cluster that is meant needs, and the keys of `extra`.
     fn of_applications(&self) -> Result<(NeededAccounts, Vec<String>), Error> {
-        let config = used(raw::load(&self.config))?;
+        let config = require_loaded(raw::load(&self.config))?;
         let Some(settings) = config.applications else {
             return Err(Error::Failed("the settings have no `applications`".to_owned()));
         };
-        let resources = used(source::load_once(&config))?;
+        let resources = require_loaded(source::load_once(&config))?;
         let folder = config.policies_directory.join("applications");
-        let rules = used(ImpersonationRules::load(&folder, settings.semantics))?;
+        let rules = require_loaded(ImpersonationRules::load(&folder, settings.semantics))?;
         let applications = Applications::build(&resources, &rules, settings.mode, None);
         let keys = rules.extra_keys().map(str::to_owned).collect();
         let needed = by_cluster(&applications, &resources.clusters).into_values().collect();

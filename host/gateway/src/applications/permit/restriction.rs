@@ -23,14 +23,14 @@ use tollgate_core::diagnostic::one_line;
 use tollgate_policy::application_request::ActingIdentity;
 use tollgate_state::{Cluster, Project, destination};
 
-mod kept;
+mod cache;
 mod lists;
 mod name;
 mod pattern;
 #[cfg(test)]
 mod tests;
 
-pub use kept::RestrictionsCache;
+pub use cache::RestrictionsCache;
 pub use lists::ResourceList;
 pub use name::{BodyFormat, BodyName, name_in_body};
 
@@ -208,7 +208,7 @@ impl Restrictions {
         let attributes = about.attributes;
         if resource(attributes).is_none() {
             return Err(Violation::NoResource {
-                path: shown(&attributes.path),
+                path: shortened(&attributes.path),
                 project: self.project.name.clone(),
             });
         }
@@ -239,10 +239,10 @@ impl Restrictions {
     ) -> Result<(), Violation> {
         let attributes = about.attributes;
         if !attributes.resource_request {
-            return match is_document(attributes) {
+            return match is_discovery_path(attributes) {
                 true => Ok(()),
                 false => Err(Violation::Path {
-                    path: shown(&attributes.path),
+                    path: shortened(&attributes.path),
                     project: self.project.name.clone(),
                 }),
             };
@@ -333,7 +333,7 @@ impl Restrictions {
             return Ok(());
         }
         Err(Violation::Namespace {
-            namespace: shown(namespace),
+            namespace: shortened(namespace),
             project: self.project.name.clone(),
         })
     }
@@ -363,7 +363,9 @@ fn kind_of(about: RequestObject<'_>) -> Result<&ResourceKind, Violation> {
     let same = |kind: &&ResourceKind| asked.is_some_and(|(group, _, _)| *kind.group == *group);
     about.kind.filter(same).ok_or_else(|| Violation::UnknownKind {
         resource: asked.map_or_else(String::new, |(group, _, resource)| {
-            shown(&format!("{resource}.{group}")).trim_end_matches('.').to_owned()
+            shortened(&format!("{resource}.{group}"))
+                .trim_end_matches('.')
+                .to_owned()
         }),
     })
 }
@@ -394,7 +396,7 @@ fn check_disclosure(attributes: &Attributes) -> Result<(), Violation> {
 }
 
 /// Whether a path that is not a resource describes which resources exist.
-fn is_document(attributes: &Attributes) -> bool {
+fn is_discovery_path(attributes: &Attributes) -> bool {
     if ReadOrWrite::of(attributes) != ReadOrWrite::Read {
         return false;
     }
@@ -408,6 +410,6 @@ fn is_document(attributes: &Attributes) -> bool {
     segments.clone().all(plain) && segments.next().is_some_and(|first| DISCOVERY_PREFIXES.contains(&first))
 }
 
-fn shown(text: &str) -> String {
+fn shortened(text: &str) -> String {
     one_line(text, SHOWN_BYTES)
 }

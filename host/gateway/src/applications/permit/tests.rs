@@ -4,9 +4,10 @@ use std::sync::Arc;
 use http::Method;
 use serde_json::{Value, json};
 
-use crate::applications::permit::standing::Evaluator;
+use crate::applications::permit::evaluator::Evaluator;
 use crate::applications::permit::{
-    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS, enter,
+    ApplicationAccess, ApplicationEvaluationCache, ApplicationPermit, ApplicationsPolicy, Error, NOT_YOURS,
+    check_access,
 };
 use crate::caller::{Caller, CallerCache};
 use tollgate_config::GatewayIdentity;
@@ -107,7 +108,7 @@ impl World {
         }
     }
 
-    fn enter(
+    fn check_access(
         &self,
         caller: &Arc<Caller>,
         name: &str,
@@ -118,7 +119,7 @@ impl World {
             namespace: namespace.into(),
             name: name.into(),
         };
-        enter(self.ground().standing(caller, &name), caller, attributes)
+        check_access(self.ground().evaluation(caller, &name), caller, attributes)
     }
 
     /// Both steps, with lists that permit what they are asked, and objects that are the
@@ -129,8 +130,8 @@ impl World {
         name: &str,
         attributes: &Arc<Attributes>,
     ) -> Result<ApplicationPermit, Error> {
-        let access = self.enter(caller, name, attributes)?;
-        let owned = match access.asks_object() {
+        let access = self.check_access(caller, name, attributes)?;
+        let owned = match access.requires_owned_object() {
             true => OwnershipCheck::Permitted,
             false => OwnershipCheck::NotChecked,
         };

@@ -6,7 +6,8 @@ use serde_json::{Value, json};
 
 use crate::applicationsets::apply::{Error, Options, Outcome, carry_out};
 use tollgate_applicationset::plan::{
-    Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, StoredState, linked, unlinked,
+    Action, Cascade, Owner, Plan, PlanProblem, PlannedChange, StoredState, with_owner_reference,
+    without_owner_reference,
 };
 use tollgate_identity::clock::Clock;
 use tollgate_state::write::{self, Folder, Kind, Writer};
@@ -101,7 +102,7 @@ fn plan(existing: StoredState, actions: &[(&str, Action)]) -> Plan {
             Action::Create => Some(application(of, "v1")),
             Action::Update => before.clone().map(|mut before| {
                 before["spec"]["source"]["targetRevision"] = json!("v2");
-                linked(before, owner.as_ref().unwrap())
+                with_owner_reference(before, owner.as_ref().unwrap())
             }),
             Action::Delete | Action::Keep => None,
         };
@@ -324,7 +325,7 @@ async fn a_set_goes_with_its_applications_or_without() {
             name: name(before["metadata"]["name"].as_str().unwrap()),
             action: Action::Update,
             before: Some(before.clone()),
-            after: Some(unlinked(before, &owner)),
+            after: Some(without_owner_reference(before, &owner)),
             held_back: None,
             generated: None,
         })

@@ -55,8 +55,8 @@ pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> 
     let data = frame::data(transport, &message.bytes);
     let body = match transport {
         Transport::Grpc => {
-            let frames = [Frame::data(data), last(transport, CallStatus::Ok)];
-            Body::made(stream::iter(frames), None, decision)
+            let frames = [Frame::data(data), final_frame(transport, CallStatus::Ok)];
+            Body::generated(stream::iter(frames), None, decision)
         }
         Transport::Web | Transport::WebText => {
             let trailers = frame::trailers(transport, &trailers_text(CallStatus::Ok));
@@ -67,8 +67,8 @@ pub fn unary(transport: Transport, message: &EncodedMessage, decision: Uuid) -> 
         }
     };
     let mut response = head(transport, body);
-    if !message.left_out.is_empty()
-        && let Ok(value) = HeaderValue::try_from(message.left_out.join(", "))
+    if !message.omitted_fields.is_empty()
+        && let Ok(value) = HeaderValue::try_from(message.omitted_fields.join(", "))
     {
         response.headers_mut().insert(OMITTED_FIELDS, value);
     }
@@ -87,7 +87,7 @@ pub fn stream<E: Send + 'static>(
     (expires_at, decision): (Option<Timestamp>, Uuid),
 ) -> Response<Body> {
     let frames = frames(call, events, write);
-    head(call.transport, Body::made(frames, expires_at, decision))
+    head(call.transport, Body::generated(frames, expires_at, decision))
 }
 
 fn frames<E: Send + 'static>(
@@ -99,7 +99,7 @@ fn frames<E: Send + 'static>(
         let (mut events, write) = open?;
         let event = tokio::select! {
             biased;
-            () = until(call.deadline) => Err(Error::Deadline),
+            () = deadline_passed(call.deadline) => Err(Error::Deadline),
             event = events.next() => Ok(event),
         };
         let message = event.and_then(|event| event.map(|event| write(&event)).transpose());
@@ -108,13 +108,13 @@ fn frames<E: Send + 'static>(
                 let data = Frame::data(frame::data(call.transport, &message.bytes));
                 (data, Some((events, write)))
             }
-            Ok(None) => (last(call.transport, CallStatus::Ok), None),
-            Err(error) => (last(call.transport, CallStatus::Failed(error.code())), None),
+            Ok(None) => (final_frame(call.transport, CallStatus::Ok), None),
+            Err(error) => (final_frame(call.transport, CallStatus::Failed(error.code())), None),
         })
     })
 }
 
-async fn until(deadline: Option<Instant>) {
+async fn deadline_passed(deadline: Option<Instant>) {
     match deadline {
         // A timer fires only at its next tick, but a deadline that has passed must end the stream
         // now.
@@ -129,7 +129,7 @@ pub fn refuse(transport: Transport, answer: &ErrorResponse) -> Response<Body> {
     let mut response = head(transport, Body::empty());
     let fields = response.headers_mut();
     fields.insert(STATUS, HeaderValue::from(u16::from(answer.grpc().number())));
-    if let Ok(sentence) = HeaderValue::try_from(encoded(&sentence(answer))) {
+    if let Ok(sentence) = HeaderValue::try_from(percent_encoded(&sentence(answer))) {
         fields.insert(MESSAGE, sentence);
     }
     response
@@ -160,7 +160,7 @@ fn sentence(answer: &ErrorResponse) -> String {
 }
 
 /// A status message in its encoding on the wire, cut if it is too long.
-fn encoded(sentence: &str) -> String {
+fn percent_encoded(sentence: &str) -> String {
     let mut text = String::with_capacity(sentence.len());
     let mut characters = [0; 4];
     for character in sentence.chars() {
@@ -184,7 +184,7 @@ fn head(transport: Transport, body: Body) -> Response<Body> {
 }
 
 /// The last frame of a stream.
-fn last(transport: Transport, end: CallStatus) -> Frame<Bytes> {
+fn final_frame(transport: Transport, end: CallStatus) -> Frame<Bytes> {
     match transport {
         Transport::Grpc => {
             let status = HeaderValue::from(u16::from(end.number()));
@@ -202,15 +202,15 @@ fn trailers_text(end: CallStatus) -> String {
 mod tests {
     use http::StatusCode;
 
-    use super::{MAX_STATUS_MESSAGE_BYTES, encoded, refuse};
+    use super::{MAX_STATUS_MESSAGE_BYTES, percent_encoded, refuse};
     use crate::applicationsets::grpc::Transport;
     use crate::rejection::{ErrorFormat, Rejection};
     use tollgate_applicationset::{Refusal, RefusedResource};
 
     #[test]
     fn sentences_are_encoded_and_cut() {
-        assert_eq!(encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
-        let long = encoded(&"ä".repeat(MAX_STATUS_MESSAGE_BYTES));
+        assert_eq!(percent_encoded("50% of 'ä'\n"), "50%25 of '%C3%A4'%0A");
+        let long = percent_encoded(&"ä".repeat(MAX_STATUS_MESSAGE_BYTES));
         assert!(
             long.len() <= MAX_STATUS_MESSAGE_BYTES && long.ends_with("%A4"),
             "{}",

@@ -68,14 +68,14 @@ pub enum Error {
 pub(super) fn decode(schema: &Schema, id: MessageId, bytes: &[u8]) -> Result<Value, Error> {
     let mut reader = Decoder {
         schema,
-        left: MOST_VALUES,
+        remaining_values: MOST_VALUES,
     };
     Ok(reader.message(id, bytes)?.value)
 }
 
 struct Decoder<'a> {
     schema: &'a Schema,
-    left: usize,
+    remaining_values: usize,
 }
 
 /// A value, and whether it is the one Go has if nothing was sent.
@@ -92,8 +92,8 @@ impl DecodedValue {
 
 impl Decoder<'_> {
     fn charge(&mut self, values: usize) -> Result<(), Error> {
-        let left = self.left.checked_sub(values);
-        self.left = left.ok_or(Error::Values { allowed: MOST_VALUES })?;
+        let remaining_values = self.remaining_values.checked_sub(values);
+        self.remaining_values = remaining_values.ok_or(Error::Values { allowed: MOST_VALUES })?;
         Ok(())
     }
 
@@ -138,7 +138,7 @@ impl Decoder<'_> {
         match field.count {
             FieldCardinality::Singular => {
                 if object.seen.contains(&field.number) {
-                    return Err(object.twice(field));
+                    return Err(object.duplicate_field(field));
                 }
                 object.seen.push(field.number);
                 let read = self.value(object.message, field, payload)?;
@@ -164,7 +164,7 @@ impl Decoder<'_> {
                 if let Value::Object(named) = named
                     && named.insert(name, read.value).is_some()
                 {
-                    return Err(object.twice(field));
+                    return Err(object.duplicate_field(field));
                 }
                 object.zero = false;
             }
@@ -244,7 +244,7 @@ impl Object<'_> {
             Zero::Dropped | Zero::Written => !read.zero,
         };
         self.zero &= !kept;
-        match (field.place, read.value) {
+        match (field.placement, read.value) {
             (JsonPlacement::Inline, Value::Object(inner)) => self.map.extend(inner),
             // Go has a nil pointer here.
             (_, Value::Null) => {}
@@ -256,7 +256,7 @@ impl Object<'_> {
         }
     }
 
-    fn twice(&self, field: &Field) -> Error {
+    fn duplicate_field(&self, field: &Field) -> Error {
         Error::DuplicateField {
             message: self.message.name.clone(),
             field: field.name.clone(),
@@ -267,7 +267,7 @@ impl Object<'_> {
 /// Writes the zero value of a field that is always written and was not sent. Returns how many
 /// values that are.
 fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
-    let value = match (field.place, field.zero, field.count) {
+    let value = match (field.placement, field.zero, field.count) {
         (JsonPlacement::Named, Zero::Written, _) if object.map.contains_key(&field.name) => return 0,
         (JsonPlacement::Named, Zero::Written, FieldCardinality::Singular) => zero(schema, field.kind),
         (JsonPlacement::Named, Zero::Written, FieldCardinality::Repeated) => Value::Array(Vec::new()),
@@ -275,7 +275,7 @@ fn fill(schema: &Schema, object: &mut Object<'_>, field: &Field) -> usize {
         (JsonPlacement::Inline, Zero::Dropped, _) if !object.seen.contains(&field.number) => zero(schema, field.kind),
         (JsonPlacement::Named | JsonPlacement::Inline, _, _) => return 0,
     };
-    match (field.place, value) {
+    match (field.placement, value) {
         (_, Value::Null) => 0,
         (JsonPlacement::Inline, Value::Object(inner)) => {
             let filled = inner.len();

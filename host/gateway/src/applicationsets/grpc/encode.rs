@@ -30,7 +30,7 @@ pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
     /// Names of fields that the messages in it cannot represent, the first few. They come from a
     /// newer Argo CD, and the API of this version would not show them either.
-    pub(super) left_out: Vec<String>,
+    pub(super) omitted_fields: Vec<String>,
 }
 
 /// Encodes a message.
@@ -40,20 +40,20 @@ pub(super) struct Encoded {
 pub(super) fn encode(schema: &Schema, id: MessageId, value: &Value) -> Result<Encoded, Error> {
     let mut writer = Encoder {
         schema,
-        left_out: Vec::new(),
+        omitted_fields: Vec::new(),
     };
     let root = FieldPath { parent: None, name: "" };
     let mut bytes = Vec::new();
     writer.message((id, value), &root, &mut bytes)?;
     Ok(Encoded {
         bytes,
-        left_out: writer.left_out,
+        omitted_fields: writer.omitted_fields,
     })
 }
 
 struct Encoder<'a> {
     schema: &'a Schema,
-    left_out: Vec<String>,
+    omitted_fields: Vec<String>,
 }
 
 /// Path of a value.
@@ -63,7 +63,7 @@ struct FieldPath<'a> {
 }
 
 impl FieldPath<'_> {
-    fn wants(&self, wanted: &'static str) -> Error {
+    fn type_error(&self, wanted: &'static str) -> Error {
         Error {
             path: self.text(),
             wanted,
@@ -86,14 +86,14 @@ impl Encoder<'_> {
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
+        let message = self.schema.message(id).ok_or_else(|| path.type_error("known"))?;
         match message.shape {
             Shape::Object => {
-                let object = value.as_object().ok_or_else(|| path.wants("an object"))?;
+                let object = value.as_object().ok_or_else(|| path.type_error("an object"))?;
                 for name in object.keys() {
                     if !(self.is_known(message, name) || message.is_object && matches!(&**name, "apiVersion" | "kind"))
                     {
-                        self.leave_out(path, name);
+                        self.record_omitted(path, name);
                     }
                 }
                 self.object((message, object), path, out)
@@ -109,25 +109,28 @@ impl Encoder<'_> {
 
     /// Records the name of a field that its message does not have, except at the top level of an
     /// answer.
-    fn leave_out(&mut self, path: &FieldPath<'_>, name: &str) {
-        if path.parent.is_some() && self.left_out.len() < MAX_REPORTED_FIELDS {
+    fn record_omitted(&mut self, path: &FieldPath<'_>, name: &str) {
+        if path.parent.is_some() && self.omitted_fields.len() < MAX_REPORTED_FIELDS {
             let here = FieldPath {
                 parent: Some(path),
                 name,
             };
-            self.left_out.push(here.text());
+            self.omitted_fields.push(here.text());
         }
     }
 
     /// Whether a message's JSON form has a field of this name.
     fn is_known(&self, message: &Message, name: &str) -> bool {
-        message.fields.values().any(|field| match (field.place, field.kind) {
-            (JsonPlacement::Inline, Kind::Message(id)) => {
-                let inner = self.schema.message(id);
-                inner.is_some_and(|inner| self.is_known(inner, name))
-            }
-            (JsonPlacement::Named | JsonPlacement::Inline, _) => field.name == name,
-        })
+        message
+            .fields
+            .values()
+            .any(|field| match (field.placement, field.kind) {
+                (JsonPlacement::Inline, Kind::Message(id)) => {
+                    let inner = self.schema.message(id);
+                    inner.is_some_and(|inner| self.is_known(inner, name))
+                }
+                (JsonPlacement::Named | JsonPlacement::Inline, _) => field.name == name,
+            })
     }
 
     fn object(
@@ -137,7 +140,7 @@ impl Encoder<'_> {
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
         for field in message.fields.values() {
-            if let (JsonPlacement::Inline, Kind::Message(id)) = (field.place, field.kind) {
+            if let (JsonPlacement::Inline, Kind::Message(id)) = (field.placement, field.kind) {
                 self.inline((field, id, object), path, out)?;
                 continue;
             }
@@ -151,12 +154,12 @@ impl Encoder<'_> {
             match field.count {
                 FieldCardinality::Singular => self.value((field, value), &here, out)?,
                 FieldCardinality::Repeated => {
-                    for value in value.as_array().ok_or_else(|| here.wants("a list"))? {
+                    for value in value.as_array().ok_or_else(|| here.type_error("a list"))? {
                         self.value((field, value), &here, out)?;
                     }
                 }
                 FieldCardinality::Named => {
-                    for (name, value) in value.as_object().ok_or_else(|| here.wants("an object"))? {
+                    for (name, value) in value.as_object().ok_or_else(|| here.type_error("an object"))? {
                         self.entry((field, name, value), &here, out)?;
                     }
                 }
@@ -172,7 +175,7 @@ impl Encoder<'_> {
         path: &FieldPath<'_>,
         out: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        let message = self.schema.message(id).ok_or_else(|| path.wants("known"))?;
+        let message = self.schema.message(id).ok_or_else(|| path.type_error("known"))?;
         let mut given = object.iter().filter(|(_, value)| !value.is_null());
         if given.any(|(name, _)| self.is_known(message, name)) {
             let mut inner = Vec::new();
@@ -216,15 +219,15 @@ impl Encoder<'_> {
     ) -> Result<(), Error> {
         match kind {
             Kind::Text => {
-                let text = value.as_str().ok_or_else(|| path.wants("a text"))?;
+                let text = value.as_str().ok_or_else(|| path.type_error("a text"))?;
                 put_bytes(out, number, text.as_bytes());
             }
             Kind::Bool => {
-                let value = value.as_bool().ok_or_else(|| path.wants("true or false"))?;
+                let value = value.as_bool().ok_or_else(|| path.type_error("true or false"))?;
                 put_varint(out, number, u64::from(value));
             }
             Kind::Int64 => {
-                let value = value.as_i64().ok_or_else(|| path.wants("a whole number"))?;
+                let value = value.as_i64().ok_or_else(|| path.type_error("a whole number"))?;
                 put_varint(out, number, value.cast_unsigned());
             }
             Kind::Int32 => put_varint(out, number, int32(value, path)?.cast_unsigned()),
@@ -241,7 +244,7 @@ impl Encoder<'_> {
 /// A 32-bit number, which is encoded like a 64-bit one.
 fn int32(value: &Value, path: &FieldPath<'_>) -> Result<i64, Error> {
     let value = value.as_i64().filter(|value| i32::try_from(*value).is_ok());
-    value.ok_or_else(|| path.wants("a whole number of 32 bits"))
+    value.ok_or_else(|| path.type_error("a whole number of 32 bits"))
 }
 
 fn time((shape, value): (Shape, &Value), path: &FieldPath<'_>, out: &mut Vec<u8>) -> Result<(), Error> {
@@ -250,7 +253,7 @@ fn time((shape, value): (Shape, &Value), path: &FieldPath<'_>, out: &mut Vec<u8>
         return Ok(());
     }
     let at: Option<Timestamp> = value.as_str().and_then(|text| text.parse().ok());
-    let at = at.ok_or_else(|| path.wants("a time as RFC 3339 has it"))?;
+    let at = at.ok_or_else(|| path.type_error("a time as RFC 3339 has it"))?;
     put_varint(out, 1, at.as_second().cast_unsigned());
     let nanoseconds = match shape {
         Shape::MicroTime => at.subsec_nanosecond().div_euclid(1_000) * 1_000,

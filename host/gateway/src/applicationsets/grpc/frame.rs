@@ -29,7 +29,7 @@ pub(super) fn one_message(transport: Transport, content: &Bytes) -> Result<Cow<'
     match transport {
         Transport::Grpc | Transport::Web => Ok(Cow::Borrowed(payload(content)?)),
         Transport::WebText => {
-            let mut decoded = from_text(content)?;
+            let mut decoded = decode_base64(content)?;
             payload(&decoded)?;
             Ok(Cow::Owned(decoded.split_off(HEAD_BYTES)))
         }
@@ -47,7 +47,7 @@ fn payload(content: &[u8]) -> Result<&[u8], Error> {
 }
 
 /// Decodes base64, which may end and begin anew after any padding.
-fn from_text(content: &[u8]) -> Result<Vec<u8>, Error> {
+fn decode_base64(content: &[u8]) -> Result<Vec<u8>, Error> {
     let mut decoded = Vec::with_capacity(content.len() / 4 * 3);
     let mut rest = content;
     while !rest.is_empty() {

@@ -64,7 +64,7 @@ pub(super) struct Field {
     pub(super) kind: Kind,
     pub(super) count: FieldCardinality,
     pub(super) zero: Zero,
-    pub(super) place: JsonPlacement,
+    pub(super) placement: JsonPlacement,
 }
 
 /// The type of one value of a field.
@@ -232,7 +232,7 @@ impl Options {
             Some(_) => return Err(unsupported()),
         };
         let inline = options.get_extension(&self.inline).as_bool() == Some(true);
-        let place = match (inline, kind, count) {
+        let placement = match (inline, kind, count) {
             (false, _, _) => JsonPlacement::Named,
             (true, Kind::Message(_), FieldCardinality::Singular) => JsonPlacement::Inline,
             (true, _, _) => return Err(unsupported()),
@@ -243,7 +243,7 @@ impl Options {
             kind,
             count,
             zero,
-            place,
+            placement,
         })
     }
 }
@@ -261,7 +261,7 @@ mod tests {
         let schema = Schema::new().expect("descriptors");
         let id = schema.id("argocd.KustomizeSelector").expect("a message");
         let inline = &schema.message(id).expect("a message").fields[&1];
-        assert_eq!(inline.place, JsonPlacement::Inline);
+        assert_eq!(inline.placement, JsonPlacement::Inline);
         let id = schema.id("kubernetes.Time").expect("a message");
         assert_eq!(schema.message(id).expect("a message").shape, Shape::Time);
         let id = schema.id("argocd.ApplicationSet").expect("a message");

@@ -42,7 +42,7 @@ fn full(schema: &Schema, id: MessageId) -> Value {
         Shape::Object => {
             let mut object = Map::new();
             for field in message.fields.values() {
-                match (field.place, value_of(schema, field)) {
+                match (field.placement, value_of(schema, field)) {
                     (JsonPlacement::Inline, Value::Object(inner)) => object.extend(inner),
                     (_, value) => {
                         object.insert(field.name.clone(), value);
@@ -78,7 +78,7 @@ fn around(name: &str, value: &Value) -> Value {
     let schema = schema();
     let id = schema.id(name).expect("a message");
     let encoded = encode(schema, id, value).expect("JSON of the message");
-    assert_eq!(encoded.left_out, Vec::<String>::new());
+    assert_eq!(encoded.omitted_fields, Vec::<String>::new());
     decode(schema, id, &encoded.bytes).expect("the message")
 }
 
@@ -91,7 +91,7 @@ fn every_field_of_every_message_survives() {
         };
         let value = full(schema, id);
         let encoded = encode(schema, id, &value).expect("JSON of the message");
-        assert_eq!(encoded.left_out, Vec::<String>::new());
+        assert_eq!(encoded.omitted_fields, Vec::<String>::new());
         let ours = decode(schema, id, &encoded.bytes).expect("the message");
         assert_eq!(ours, value, "{}", message.full_name());
         // Another reader knows every field, and what it writes is read the same.
@@ -299,7 +299,7 @@ fn nothing_is_lost_unsaid() {
     let id = schema.id("argocd.ApplicationSet").expect("a message");
     let set = json!({"apiVersion": "a", "kind": "b", "changes": [], "spec": {"new": 1, "template": {"kind": "x"}}});
     let encoded = encode(schema, id, &set).expect("a set");
-    assert_eq!(encoded.left_out, ["spec.new", "spec.template.kind"]);
+    assert_eq!(encoded.omitted_fields, ["spec.new", "spec.template.kind"]);
     let wrong = encode(schema, id, &json!({"spec": {"template": {"spec": {"project": 1}}}}));
     let error = wrong.expect_err("a number").to_string();
     assert_eq!(error, "`spec.template.spec.project` is not a text");
@@ -326,7 +326,7 @@ fn values_are_bounded() {
 #[test]
 fn the_version_says_whose_it_is() {
     let message = api().write(Method::Version, &version()).expect("a message");
-    assert_eq!(message.left_out, Vec::<String>::new());
+    assert_eq!(message.omitted_fields, Vec::<String>::new());
     let descriptor = pool().get_message_by_name("version.VersionMessage").expect("a message");
     let read = DynamicMessage::decode(descriptor, message.bytes).expect("a message");
     let name = read.get_field_by_name("Version").expect("a version");

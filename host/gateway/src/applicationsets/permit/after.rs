@@ -14,8 +14,8 @@ use rustc_hash::FxHashMap;
 
 use crate::applicationsets::permit::application::{duplicate, project_of, unnamed};
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
-use crate::applicationsets::permit::judge::{Finding, note};
-use crate::applicationsets::permit::known::{PlacementChecker, PlacementVerdict};
+use crate::applicationsets::permit::judge::{Finding, record_check};
+use crate::applicationsets::permit::placement::{PlacementChecker, PlacementVerdict};
 use crate::applicationsets::permit::rights::{RequiredPermission, is_templated, needs, project_text};
 use crate::applicationsets::permit::{Desk, Operation, SetPermit};
 use tollgate_applicationset::RefusedResource;
@@ -25,9 +25,9 @@ use tollgate_policy::rbac::RuleId;
 use tollgate_policy::rego::{ApplicationChange, ApplicationSetInput, ApplicationSetStage, CheckedFact, RbacCheck};
 use tollgate_proxy::record::CheckRecord;
 
-mod step;
+mod change_check;
 
-use step::{ACTIONS, ChangeCheck, Side, recorded};
+use change_check::{ACTIONS, ChangeCheck, Side, recorded};
 
 const RESOURCE: &str = "applications";
 
@@ -44,7 +44,7 @@ pub(super) struct PlanVerdict {
 
 /// What judging a change needs.
 struct PlanContext<'a> {
-    known: PlacementChecker<'a>,
+    placement: PlacementChecker<'a>,
     owner: Option<Owner>,
     rules: FxHashMap<RuleId, String>,
     yes: CheckedFact,
@@ -58,7 +58,7 @@ impl Desk<'_> {
         plan: &Plan,
         checks: &mut Vec<CheckRecord>,
     ) -> Result<PlanVerdict, Error> {
-        is_of(cleared, plan)?;
+        check_plan_matches(cleared, plan)?;
         let mut outcome = PlanVerdict::default();
         match self.settings.checks {
             ApplicationSetChecks::Generated => {}
@@ -74,14 +74,14 @@ impl Desk<'_> {
         if is_templated(&cleared.project) {
             self.rendered_rights((cleared, &projects), checks, &mut outcome)?;
         }
-        for finding in &cleared.unsteady {
+        for finding in &cleared.nondeterminism {
             self.put_about_set(cleared, finding.clone(), &mut outcome.refused);
         }
         for problem in &plan.problems {
             self.problem(cleared, problem, &mut outcome.refused);
         }
         let mut bench = PlanContext {
-            known: PlacementChecker::new(self.resources, &cleared.name.namespace),
+            placement: PlacementChecker::new(self.resources, &cleared.name.namespace),
             owner: plan
                 .set
                 .before
@@ -91,10 +91,10 @@ impl Desk<'_> {
             yes: CheckedFact::new(None),
         };
         let steps = self.look_up(steps);
-        for step in &steps {
-            self.judge_step((cleared, step), &mut bench, checks, &mut outcome.refused)?;
+        for change_check in &steps {
+            self.judge_step((cleared, change_check), &mut bench, checks, &mut outcome.refused)?;
         }
-        let written = steps.iter().filter(|step| step.side == Side::Written);
+        let written = steps.iter().filter(|change_check| change_check.side == Side::Written);
         let written: BTreeSet<&str> = written.filter_map(ChangeCheck::project).collect();
         outcome.projects = written.into_iter().map(str::to_owned).collect();
         Ok(outcome)
@@ -109,7 +109,7 @@ impl Desk<'_> {
     ) -> Result<PlanVerdict, Error> {
         match self.settings.checks {
             ApplicationSetChecks::Generated => self.judge_plan(cleared, plan, checks),
-            ApplicationSetChecks::Argocd => is_of(cleared, plan).map(|()| PlanVerdict::default()),
+            ApplicationSetChecks::Argocd => check_plan_matches(cleared, plan).map(|()| PlanVerdict::default()),
         }
     }
 
@@ -139,9 +139,9 @@ impl Desk<'_> {
     /// Looks up every right. The rows are narrowed down once for each action.
     fn look_up<'b>(&self, mut steps: Vec<ChangeCheck<'b>>) -> Vec<ChangeCheck<'b>> {
         for action in ACTIONS {
-            let objects = steps.iter().flat_map(|step| step.objects(action));
+            let objects = steps.iter().flat_map(|change_check| change_check.objects(action));
             let verdicts = self.rbac.decide_each(&self.caller.roles, RESOURCE, action, objects);
-            let asked = steps.iter_mut().flat_map(|step| step.rights.iter_mut());
+            let asked = steps.iter_mut().flat_map(|change_check| change_check.rights.iter_mut());
             let asked = asked.filter(|right| right.action == action);
             for (right, verdict) in asked.zip(verdicts) {
                 right.verdict = Some(verdict);
@@ -152,37 +152,37 @@ impl Desk<'_> {
 
     fn judge_step(
         &self,
-        (cleared, step): (&SetPermit, &ChangeCheck<'_>),
+        (cleared, change_check): (&SetPermit, &ChangeCheck<'_>),
         bench: &mut PlanContext<'_>,
         checks: &mut Vec<CheckRecord>,
         refused: &mut RefusalCollector,
     ) -> Result<(), Error> {
-        for right in &step.rights {
+        for right in &change_check.rights {
             if let Some(id) = right.verdict.and_then(|verdict| verdict.rule) {
                 bench.rules.entry(id).or_insert_with(|| self.rule_text(id));
             }
         }
-        let looked: Vec<RbacCheck<'_>> = step.checks(&bench.rules);
+        let looked: Vec<RbacCheck<'_>> = change_check.checks(&bench.rules);
         let missing: Vec<Finding> = looked
             .iter()
             .filter(|check| !check.verdict.allow)
             .map(|check| Finding::missing(*check))
             .collect();
-        let wrong = step.wrong(cleared);
-        let owned = self.ownership((cleared, step), bench.owner.as_ref());
-        let judged = match &step.wanted {
-            Some(Ok(wanted)) => Some(bench.known.judge(wanted)),
+        let wrong = change_check.wrong(cleared);
+        let owned = self.ownership((cleared, change_check), bench.owner.as_ref());
+        let judged = match &change_check.wanted {
+            Some(Ok(wanted)) => Some(bench.placement.judge(wanted)),
             Some(Err(_)) | None => None,
         };
         let reason = missing.first().map(|finding| finding.reason().to_owned());
         let part = ApplicationChange {
-            namespace: &step.change.name.namespace,
-            name: &step.change.name.name,
-            project: step.project().unwrap_or_else(|| step.old_project()),
-            action: step.action(cleared.operation).as_str(),
+            namespace: &change_check.change.name.namespace,
+            name: &change_check.change.name.name,
+            project: change_check.project().unwrap_or_else(|| change_check.old_project()),
+            action: change_check.action(cleared.operation).as_str(),
             object: bench.fact(wrong.as_ref()),
             ownership: bench.fact(owned.as_ref()),
-            placed: judged.as_ref().map(|judged| judged.placed.clone()),
+            placement: judged.as_ref().map(|judged| judged.placement.clone()),
         };
         let input = ApplicationSetInput {
             facts: &cleared.facts,
@@ -191,21 +191,21 @@ impl Desk<'_> {
             refused: reason.as_deref(),
         };
         for check in looked.iter().filter(|check| !check.verdict.allow) {
-            note(checks, || recorded(check));
+            record_check(checks, || recorded(check));
         }
         let findings = listed(missing, (wrong, owned), judged);
-        self.put(step, (&input, findings), refused)
+        self.put(change_check, (&input, findings), refused)
     }
 
     fn put(
         &self,
-        step: &ChangeCheck<'_>,
+        change_check: &ChangeCheck<'_>,
         (input, mut findings): (&ApplicationSetInput<'_>, Vec<Finding>),
         refused: &mut RefusalCollector,
     ) -> Result<(), Error> {
-        self.ask(input, &mut findings)?;
+        self.add_policy_denial(input, &mut findings)?;
         for finding in findings {
-            finding.put(RefusedResource::Application(step.about().to_owned()), refused);
+            finding.put(RefusedResource::Application(change_check.about().to_owned()), refused);
         }
         Ok(())
     }
@@ -219,14 +219,17 @@ impl Desk<'_> {
 
     /// Whether each existing object belongs to the set, or is deleted with it, and no object is
     /// expected that does not exist.
-    fn ownership(&self, (cleared, step): (&SetPermit, &ChangeCheck<'_>), owner: Option<&Owner>) -> Option<Finding> {
-        let change = step.change;
+    fn ownership(
+        &self,
+        (cleared, change_check): (&SetPermit, &ChangeCheck<'_>),
+        owner: Option<&Owner>,
+    ) -> Option<Finding> {
+        let change = change_check.change;
         let is_deletion = cleared.operation == Operation::Delete;
-        let is_own = match (step.side, &change.before) {
+        let is_own = match (change_check.side, &change.before) {
             (Side::NameTaken, _) => false,
-            (Side::Written | Side::Generated, Some(before)) => {
-                owner.is_some_and(|owner| owner.owns(before) || (is_deletion && owner.takes_along(before)))
-            }
+            (Side::Written | Side::Generated, Some(before)) => owner
+                .is_some_and(|owner| owner.is_controller_of(before) || (is_deletion && owner.garbage_collects(before))),
             (Side::Written | Side::Generated, None) => !self.resources.applications.contains_key(&change.name),
         };
         (!is_own).then(|| taken(&change.name.name))
@@ -280,7 +283,7 @@ impl PlanContext<'_> {
 }
 
 /// Whether a plan was made from what was cleared.
-fn is_of(cleared: &SetPermit, plan: &Plan) -> Result<(), Error> {
+fn check_plan_matches(cleared: &SetPermit, plan: &Plan) -> Result<(), Error> {
     let same_set = plan.set.name == cleared.name;
     let same_project = match (cleared.operation, &plan.set.after) {
         (Operation::Delete, _) | (_, None) => true,

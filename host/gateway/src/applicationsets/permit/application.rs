@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value};
 
-use crate::applicationsets::permit::known::PlacementChecker;
+use crate::applicationsets::permit::placement::PlacementChecker;
 use crate::applicationsets::permit::rights::or_default;
 use tollgate_state::{Destination, Resources};
 
@@ -183,7 +183,7 @@ pub(super) fn duplicate(set: &str, name: &str) -> String {
 /// Source: Argo CD, `validateGeneratedApplications`.
 pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]) -> Vec<Option<String>> {
     let mut seen = BTreeSet::new();
-    let known = PlacementChecker::new(resources, "");
+    let placement = PlacementChecker::new(resources, "");
     let mut judge = |application: &Value| {
         let name = application.pointer("/metadata/name").and_then(Value::as_str);
         let name = name.unwrap_or_default();
@@ -194,7 +194,7 @@ pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]
             return Some(duplicate(set, name));
         }
         let project = project_of(application);
-        if let Some(missing) = known.missing_project(project) {
+        if let Some(missing) = placement.missing_project(project) {
             return Some(missing);
         }
         let field = |key: &str| {
@@ -203,7 +203,7 @@ pub fn generated_errors(set: &str, resources: &Resources, applications: &[Value]
                 .and_then(|fields| fields.get(key));
             text.and_then(Value::as_str).unwrap_or_default().to_owned()
         };
-        known.lost(&Destination {
+        placement.destination_error(&Destination {
             name: field("name"),
             server: field("server"),
             namespace: field("namespace"),

@@ -8,14 +8,14 @@ use std::collections::BTreeSet;
 use serde_json::Value;
 
 use crate::applicationsets::permit::error::Error;
-use crate::applicationsets::permit::judge::note;
+use crate::applicationsets::permit::judge::record_check;
 use crate::applicationsets::permit::rights::{is_templated, project_text};
 use crate::applicationsets::permit::{Desk, Operation, SetPermit, SetRequest};
 use tollgate_proxy::record::CheckRecord;
 
 impl Desk<'_> {
-    /// [`Desk::before`] for [`tollgate_config::ApplicationSetChecks::Argocd`].
-    pub(super) fn clear_as_argocd(
+    /// [`Desk::authorize_operation`] for [`tollgate_config::ApplicationSetChecks::Argocd`].
+    pub(super) fn authorize_as_argocd(
         &self,
         asked: &SetRequest<'_>,
         checks: &mut Vec<CheckRecord>,
@@ -25,20 +25,20 @@ impl Desk<'_> {
                 self.namespace(&asked.name.namespace)?;
                 let stored = stored(asked)?;
                 self.must("get", project_text(stored), asked, checks)?;
-                Ok(self.cleared_as_argocd(asked, stored))
+                Ok(self.permit_as_argocd(asked, stored))
             }
             // Argo CD does not check whether the namespace is permitted.
             Operation::Delete => {
                 let stored = stored(asked)?;
                 self.must("delete", project_text(stored), asked, checks)?;
-                Ok(self.cleared_as_argocd(asked, stored))
+                Ok(self.permit_as_argocd(asked, stored))
             }
             Operation::Preview => {
                 self.namespace(&asked.name.namespace)?;
                 let sent = sent(asked)?;
                 is_plain(sent)?;
                 self.may_create(sent, asked, checks)?;
-                Ok(self.cleared_as_argocd(asked, sent))
+                Ok(self.permit_as_argocd(asked, sent))
             }
             Operation::Create | Operation::CreateUnchanged | Operation::Upsert => {
                 let sent = sent(asked)?;
@@ -50,7 +50,7 @@ impl Desk<'_> {
                     (Operation::Upsert, Some(stored)) => self.may_update((sent, stored), asked, checks)?,
                     (_, Some(_) | None) => {}
                 }
-                Ok(self.cleared_as_argocd(asked, sent))
+                Ok(self.permit_as_argocd(asked, sent))
             }
             // Argo CD has no such operation. It is judged as an upsert, without the right to
             // create.
@@ -60,7 +60,7 @@ impl Desk<'_> {
                 self.namespace(&asked.name.namespace)?;
                 self.may_update((sent, stored), asked, checks)?;
                 self.must_exist(sent)?;
-                Ok(self.cleared_as_argocd(asked, sent))
+                Ok(self.permit_as_argocd(asked, sent))
             }
         }
     }
@@ -104,9 +104,9 @@ impl Desk<'_> {
         checks: &mut Vec<CheckRecord>,
     ) -> Result<(), Error> {
         let object = self.object(project, asked.name);
-        let lookup = self.look("applicationsets", action, object.clone());
+        let lookup = self.lookup_permission("applicationsets", action, object.clone());
         let is_allowed = lookup.is_allowed();
-        note(checks, || lookup.into_check());
+        record_check(checks, || lookup.into_check());
         if is_allowed {
             return Ok(());
         }
@@ -119,7 +119,7 @@ impl Desk<'_> {
         })
     }
 
-    fn cleared_as_argocd(&self, asked: &SetRequest<'_>, set: &Value) -> SetPermit {
+    fn permit_as_argocd(&self, asked: &SetRequest<'_>, set: &Value) -> SetPermit {
         let project = project_text(set);
         let projects = BTreeSet::from([project.to_owned()]);
         SetPermit {
@@ -131,7 +131,7 @@ impl Desk<'_> {
             owned: BTreeSet::new(),
             facts: self.facts(asked.operation, asked.name, set, &projects),
             guests: Ok(()),
-            unsteady: Vec::new(),
+            nondeterminism: Vec::new(),
         }
     }
 }

@@ -9,11 +9,11 @@ use serde_json::Value;
 
 use crate::applicationsets::permit::application::project_of;
 use crate::applicationsets::permit::error::{Error, FindingKind, RefusalCollector};
-use crate::applicationsets::permit::judge::{Finding, note};
+use crate::applicationsets::permit::judge::{Finding, record_check};
 use crate::applicationsets::permit::rights::{is_templated, needs, or_default, project_text, stored_projects};
 use crate::applicationsets::permit::{Desk, Operation, SetPermit, SetRequest};
 use tollgate_applicationset::{InputAuthorizer, Refusal, RefusedResource};
-use tollgate_policy::applications::takes_from;
+use tollgate_policy::applications::is_app_namespace_permitted;
 use tollgate_policy::rbac::object_name;
 use tollgate_policy::rego::ApplicationSetFacts;
 use tollgate_proxy::record::CheckRecord;
@@ -35,13 +35,17 @@ struct RequestFacts<'a> {
 }
 
 impl Desk<'_> {
-    /// [`Desk::before`] for [`tollgate_config::ApplicationSetChecks::Generated`].
-    pub(super) fn clear(&self, asked: &SetRequest<'_>, checks: &mut Vec<CheckRecord>) -> Result<SetPermit, Error> {
+    /// [`Desk::authorize_operation`] for [`tollgate_config::ApplicationSetChecks::Generated`].
+    pub(super) fn authorize_natively(
+        &self,
+        asked: &SetRequest<'_>,
+        checks: &mut Vec<CheckRecord>,
+    ) -> Result<SetPermit, Error> {
         let operation = match (asked.operation, asked.stored) {
             (Operation::Upsert | Operation::CreateUnchanged, None) => Operation::Create,
             (operation, _) => operation,
         };
-        let ground = self.ground(operation, asked)?;
+        let ground = self.request_facts(operation, asked)?;
         let mut collected = RefusalCollector::default();
         let needed = needs(operation, &ground.sent, &ground.stored);
         let about = (asked.name, &ground.facts, ground.hidden);
@@ -51,7 +55,7 @@ impl Desk<'_> {
             // SECURITY: the answer is the same for a set that does not exist and one that the
             // caller may not see.
             Operation::Get | Operation::Update | Operation::Delete if is_refused && ground.hidden => {
-                return Err(not_yours(asked));
+                return Err(not_visible(asked));
             }
             Operation::Create if !is_refused && asked.stored.is_some() => return Err(Error::Exists),
             Operation::Get
@@ -69,12 +73,12 @@ impl Desk<'_> {
             self.owned_rights(operation, asked, checks, &mut collected);
         }
         let mut cleared = self.cleared(operation, asked, &ground);
-        let unsteady = self.unsteady(asked, checks);
+        let nondeterminism = self.nondeterminism(asked, checks);
         match operation {
             // A preview lists what would refuse the write.
-            Operation::Preview => cleared.unsteady = unsteady,
+            Operation::Preview => cleared.nondeterminism = nondeterminism,
             Operation::Create | Operation::Upsert | Operation::Update => {
-                for finding in unsteady {
+                for finding in nondeterminism {
                     finding.put(
                         RefusedResource::Set(self.object(ground.project, asked.name)),
                         &mut collected,
@@ -92,7 +96,7 @@ impl Desk<'_> {
         }
     }
 
-    fn ground<'b>(&self, operation: Operation, asked: &SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
+    fn request_facts<'b>(&self, operation: Operation, asked: &SetRequest<'b>) -> Result<RequestFacts<'b>, Error> {
         let sent = asked.sent.map(|sent| &sent.object);
         let set = match operation {
             Operation::Get | Operation::Delete => asked.stored,
@@ -103,7 +107,7 @@ impl Desk<'_> {
             | Operation::Upsert
             | Operation::Preview => sent,
         };
-        let set = set.ok_or_else(|| not_yours(asked))?;
+        let set = set.ok_or_else(|| not_visible(asked))?;
         let owned = || asked.owned.iter().map(|application| project_of(application));
         let stored = asked.stored.map(|stored| stored_projects(stored, owned()));
         let hidden = asked
@@ -142,7 +146,7 @@ impl Desk<'_> {
             let Some(project) = self.resources.projects.get(name) else {
                 return Err(Error::UnknownProject { project: name.clone() });
             };
-            if !takes_from(project, self.control_plane_namespace, &asked.name.namespace) {
+            if !is_app_namespace_permitted(project, self.control_plane_namespace, &asked.name.namespace) {
                 let rule = format!("sourceNamespaces of project `{name}`");
                 let reason = format!(
                     "namespace '{}' is not permitted to use project '{name}'",
@@ -179,9 +183,9 @@ impl Desk<'_> {
             let verdicts = self.rbac.decide_each(&self.caller.roles, "applications", action, texts);
             let judged = objects.iter().zip(&mut missing).zip(verdicts);
             for ((object, missing), _) in judged.filter(|(_, verdict)| !verdict.is_allowed()) {
-                let lookup = self.look("applications", action, object.clone());
+                let lookup = self.lookup_permission("applications", action, object.clone());
                 missing.push(Finding::missing(lookup.fact()));
-                note(checks, || lookup.into_check());
+                record_check(checks, || lookup.into_check());
             }
         }
         for (object, findings) in objects.iter().zip(missing) {
@@ -214,7 +218,7 @@ impl Desk<'_> {
             owned: asked.owned.iter().filter_map(name_of).collect(),
             facts: ground.facts.clone(),
             guests: self.guests(operation, asked, ground),
-            unsteady: Vec::new(),
+            nondeterminism: Vec::new(),
         }
     }
 
@@ -226,7 +230,7 @@ impl Desk<'_> {
             Operation::Get | Operation::CreateUnchanged | Operation::Delete | Operation::Preview => {}
         }
         let object = self.object(ground.project, asked.name);
-        let lookup = self.look("applicationsets", "create", object);
+        let lookup = self.lookup_permission("applicationsets", "create", object);
         if lookup.is_allowed() {
             return Ok(());
         }
@@ -304,7 +308,7 @@ impl Desk<'_> {
     }
 }
 
-fn not_yours(asked: &SetRequest<'_>) -> Error {
+fn not_visible(asked: &SetRequest<'_>) -> Error {
     Error::NotVisible {
         name: asked.name.clone(),
     }

@@ -144,7 +144,7 @@ pub(super) struct RefusalCollector {
 impl RefusalCollector {
     pub(super) fn push(&mut self, lacks: FindingKind, refusal: Refusal) {
         self.permission |= lacks == FindingKind::Permission;
-        let refusal = refusal.short();
+        let refusal = refusal.truncated();
         if self.refusals.contains(&refusal) {
             return;
         }

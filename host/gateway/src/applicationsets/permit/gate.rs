@@ -11,7 +11,7 @@ use rustc_hash::FxHashMap;
 use crate::applicationsets::permit::Desk;
 use crate::applicationsets::permit::error::FindingKind;
 use crate::applicationsets::permit::judge::Finding;
-use crate::applicationsets::permit::known::shown;
+use crate::applicationsets::permit::placement::redact_credentials;
 use crate::applicationsets::permit::rights::is_templated;
 use crate::extensions::facts::Lookup;
 use tollgate_applicationset::repository::{AllowedRepository, permitted};
@@ -96,7 +96,7 @@ impl<'a> CallerGate<'a> {
         if refused.is_some() {
             findings.insert(0, missing);
         }
-        if let Err(error) = self.desk.ask(&input, &mut findings) {
+        if let Err(error) = self.desk.add_policy_denial(&input, &mut findings) {
             findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
         }
         match findings.into_iter().next() {
@@ -106,28 +106,28 @@ impl<'a> CallerGate<'a> {
     }
 
     fn ask_repository(&self, url: &str) -> Result<(), Refusal> {
-        let reach = self.desk.reach(self.project, url);
+        let reach = self.desk.permitted_repository(self.project, url);
         if self.desk.settings.checks == ApplicationSetChecks::Argocd {
             let refused = |reason| Finding::new(FindingKind::Permission, Some(LISTED.to_owned()), reason);
-            let about = || RefusedResource::Repository(shown(url));
+            let about = || RefusedResource::Repository(redact_credentials(url));
             return reach.map(drop).map_err(|reason| refused(reason).refusal(about()));
         }
         let (object, findings, fact) = match &reach {
-            Ok(permitted) => (permitted.object().to_owned(), Vec::new(), CheckedFact::new(None)),
+            Ok(permitted) => (permitted.rbac_object().to_owned(), Vec::new(), CheckedFact::new(None)),
             Err(reason) => {
                 let finding = Finding::new(FindingKind::Permission, Some(LISTED.to_owned()), reason.clone());
                 let fact = CheckedFact::new(Some(finding.reason()));
-                (shown(url), vec![finding], fact)
+                (redact_credentials(url), vec![finding], fact)
             }
         };
-        let about = RefusedResource::Repository(shown(url));
-        let as_written = vec![shown(url)];
+        let about = RefusedResource::Repository(redact_credentials(url));
+        let as_written = vec![redact_credentials(url)];
         let (spelled, urls) = match &reach {
-            Ok(permitted) => (permitted.spelled(), permitted.urls()),
+            Ok(permitted) => (permitted.alternative_objects(), permitted.urls()),
             Err(_) => (&[][..], as_written.as_slice()),
         };
         // SECURITY: rows compare texts, and one repository has several spellings.
-        let look = |object: String| self.desk.look("repositories", "get", object);
+        let look = |object: String| self.desk.lookup_permission("repositories", "get", object);
         let mut denied = spelled.iter().map(|object| look(object.clone()));
         let lookup = denied.find(Lookup::is_denied_by_row).unwrap_or_else(|| look(object));
         for url in urls {
@@ -142,7 +142,7 @@ impl<'a> CallerGate<'a> {
 
     fn ask_cluster(&self, cluster: &ClusterInput) -> Result<(), Refusal> {
         let object = cluster_object_name(&cluster.project, &cluster.server);
-        let lookup = self.desk.look("clusters", "get", object);
+        let lookup = self.desk.lookup_permission("clusters", "get", object);
         // SECURITY: the answer has neither the name nor the row, which may contain the name.
         let about = RefusedResource::Generator(GeneratorKind::Clusters.as_str());
         if !lookup.is_allowed() {
@@ -175,7 +175,7 @@ impl<'a> CallerGate<'a> {
             });
         }
         let mut findings = Vec::new();
-        if let Err(error) = self.desk.ask(&input, &mut findings) {
+        if let Err(error) = self.desk.add_policy_denial(&input, &mut findings) {
             findings.push(Finding::new(FindingKind::Permission, None, error.to_string()));
         }
         match findings.into_iter().next() {
@@ -190,7 +190,7 @@ impl Desk<'_> {
     ///
     /// # Errors
     /// Why the gateway may not, without credentials of the URL.
-    fn reach(&self, project: &str, url: &str) -> Result<AllowedRepository, String> {
+    fn permitted_repository(&self, project: &str, url: &str) -> Result<AllowedRepository, String> {
         let permitted = permitted(self.resources, &self.settings.repositories, (project, url));
         permitted.map_err(|error| error.to_string())
     }

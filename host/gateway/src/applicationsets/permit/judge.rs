@@ -71,7 +71,7 @@ impl Finding {
 }
 
 /// Adds a check to the record, if there is room.
-pub(super) fn note(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -> CheckRecord) {
+pub(super) fn record_check(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -> CheckRecord) {
     if checks.len() < MAX_RECORDED_CHECKS {
         checks.push(check());
     }
@@ -79,8 +79,12 @@ pub(super) fn note(checks: &mut Vec<CheckRecord>, check: impl FnOnce() -> CheckR
 
 impl Desk<'_> {
     /// Adds the policy's denial to the findings, unless it repeats one.
-    pub(super) fn ask(&self, input: &ApplicationSetInput<'_>, findings: &mut Vec<Finding>) -> Result<(), Error> {
-        let denied = self.policy.denies(input).map_err(Error::Policy)?;
+    pub(super) fn add_policy_denial(
+        &self,
+        input: &ApplicationSetInput<'_>,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), Error> {
+        let denied = self.policy.deny_reason(input).map_err(Error::Policy)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|finding| finding.reason != *reason)) {
             findings.push(Finding::of_policy(reason));
         }

@@ -36,7 +36,7 @@ impl ApplicationSetsPolicy {
     }
 
     /// Why it denies. `None` if it allows.
-    pub(super) fn denies(&self, input: &ApplicationSetInput<'_>) -> Result<Option<String>, rego::Error> {
+    pub(super) fn deny_reason(&self, input: &ApplicationSetInput<'_>) -> Result<Option<String>, rego::Error> {
         let decision = self.bundle.decide(input.to_value())?;
         Ok((!decision.allow).then_some(decision.reason))
     }

@@ -127,7 +127,7 @@ impl Desk<'_> {
         object_name(self.control_plane_namespace, project, &name.namespace, &name.name)
     }
 
-    pub(super) fn look(&self, resource: &'static str, action: &'static str, object: String) -> Lookup {
+    pub(super) fn lookup_permission(&self, resource: &'static str, action: &'static str, object: String) -> Lookup {
         Lookup::of(self.rbac, self.caller, [resource, action], object)
     }
 
@@ -136,7 +136,7 @@ impl Desk<'_> {
     fn verdict(&self, need: &RequiredPermission, name: &ObjectName) -> Option<Lookup> {
         let object = self.object(&need.project, name);
         let looked = need.actions.iter();
-        let mut looked = looked.map(|action| self.look("applicationsets", action, object.clone()));
+        let mut looked = looked.map(|action| self.lookup_permission("applicationsets", action, object.clone()));
         let first = looked.next()?;
         if first.is_allowed() {
             return Some(first);
@@ -180,7 +180,7 @@ impl Desk<'_> {
             checks: &facts_of,
             refused: findings.first().map(|(_, finding)| finding.reason()),
         };
-        let denied = self.policy.denies(&input).map_err(Error::Policy)?;
+        let denied = self.policy.deny_reason(&input).map_err(Error::Policy)?;
         if let Some(reason) = denied.filter(|reason| findings.iter().all(|(_, finding)| finding.reason() != reason)) {
             let about = looked.first().map_or("", |(_, lookup)| lookup.fact().object);
             findings.push((RefusedResource::Set(about.to_owned()), Finding::of_policy(reason)));
@@ -189,7 +189,7 @@ impl Desk<'_> {
             finding.put(about, collected);
         }
         for (_, lookup) in looked {
-            crate::applicationsets::permit::judge::note(checks, || lookup.into_check());
+            crate::applicationsets::permit::judge::record_check(checks, || lookup.into_check());
         }
         Ok(())
     }
@@ -200,7 +200,7 @@ impl Desk<'_> {
             ApplicationSetChecks::Generated => stored_projects(stored, owned),
             ApplicationSetChecks::Argocd => {
                 let object = self.object(project_text(stored), name);
-                return self.look("applicationsets", "get", object).is_allowed();
+                return self.lookup_permission("applicationsets", "get", object).is_allowed();
             }
         };
         let needs = needs(Operation::Get, &BTreeSet::new(), &projects);

@@ -99,7 +99,7 @@ impl World {
     }
 
     /// The first step alone, for `ann`.
-    fn before(
+    fn authorize_operation(
         &self,
         operation: Operation,
         sent: Option<&ApplicationSet>,
@@ -125,7 +125,7 @@ impl World {
             owned: &owned,
             reads,
         };
-        self.desk(&caller).before(&asked, &mut Vec::new())
+        self.desk(&caller).authorize_operation(&asked, &mut Vec::new())
     }
 
     /// Both steps, for `ann`.
@@ -136,16 +136,18 @@ impl World {
         stored: &StoredState,
         generated: Vec<Value>,
     ) -> Result<ApprovedPlan, Error> {
-        let cleared = self.before(operation, Some(sent), stored)?;
+        let cleared = self.authorize_operation(operation, Some(sent), stored)?;
         let plan = Plan::new(sent, stored.clone(), generated);
-        self.desk(&self.caller("ann")).after(&cleared, plan, &mut Vec::new())
+        self.desk(&self.caller("ann"))
+            .authorize_plan(&cleared, plan, &mut Vec::new())
     }
 
     fn delete(&self, stored: &StoredState, cascade: Cascade) -> Result<ApprovedPlan, Error> {
-        let cleared = self.before(Operation::Delete, None, stored)?;
+        let cleared = self.authorize_operation(Operation::Delete, None, stored)?;
         let set = set_of(stored.set.clone().unwrap());
         let plan = Plan::deletion(&set, stored.clone(), cascade);
-        self.desk(&self.caller("ann")).after(&cleared, plan, &mut Vec::new())
+        self.desk(&self.caller("ann"))
+            .authorize_plan(&cleared, plan, &mut Vec::new())
     }
 }
 
@@ -216,7 +218,7 @@ fn stored(project: &str, owned: Vec<Value>) -> StoredState {
     let mut object = set(project).object;
     object["metadata"]["uid"] = json!("u1");
     let owner = Owner::of("web", &object);
-    let link = |application: Value| tollgate_applicationset::plan::linked(application, &owner);
+    let link = |application: Value| tollgate_applicationset::plan::with_owner_reference(application, &owner);
     StoredState {
         set: Some(object),
         applications: owned.into_iter().map(link).collect(),

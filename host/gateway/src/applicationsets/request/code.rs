@@ -43,7 +43,7 @@ impl Code {
     }
 
     /// The code that corresponds to an HTTP status.
-    pub fn of_status(status: StatusCode) -> Self {
+    pub fn from_http_status(status: StatusCode) -> Self {
         match status.as_u16() {
             401 => Self::Unauthenticated,
             403 => Self::PermissionDenied,
@@ -85,7 +85,7 @@ mod tests {
             (504, 4),
         ] {
             let status = StatusCode::from_u16(status).expect("a status");
-            assert_eq!(Code::of_status(status).number(), code, "{status}");
+            assert_eq!(Code::from_http_status(status).number(), code, "{status}");
         }
     }
 }

@@ -58,7 +58,7 @@ pub fn read(fields: &HeaderMap, content: &[u8]) -> Result<Value, Error> {
 
 /// The set in a request for a preview: `{"applicationSet": …}` as in Argo CD, or the object
 /// itself.
-pub fn generated(mut content: Value) -> Value {
+pub fn application_set_to_preview(mut content: Value) -> Value {
     match content.get_mut("applicationSet") {
         Some(set) => set.take(),
         None => content,
@@ -91,7 +91,7 @@ mod tests {
     use http::header::{CONTENT_TYPE, HeaderValue};
     use serde_json::json;
 
-    use super::{MOST_VALUES, generated, read};
+    use super::{MOST_VALUES, application_set_to_preview, read};
 
     fn of(content_type: &'static str) -> HeaderMap {
         HeaderMap::from_iter([(CONTENT_TYPE, HeaderValue::from_static(content_type))])
@@ -109,8 +109,11 @@ mod tests {
         for name in ["application/yaml", "text/yaml", "application/x-yaml"] {
             assert_eq!(read(&of(name), text.as_bytes()).expect("YAML"), expected);
         }
-        assert_eq!(generated(json!({"applicationSet": expected})), expected);
-        assert_eq!(generated(expected.clone()), expected);
+        assert_eq!(
+            application_set_to_preview(json!({"applicationSet": expected})),
+            expected
+        );
+        assert_eq!(application_set_to_preview(expected.clone()), expected);
     }
 
     #[test]

@@ -99,7 +99,7 @@ pub enum Error {
 
 impl Error {
     /// There is no such set, or the caller may not see it: one answer.
-    pub fn absent(name: &ObjectName) -> Self {
+    pub fn not_found(name: &ObjectName) -> Self {
         Self::Denied(permit::Error::NotVisible { name: name.clone() })
     }
 
@@ -148,7 +148,7 @@ impl Error {
             | Self::Apply(apply::Error::TooManyDeletions { .. } | apply::Error::DeletionsMismatch { .. }) => {
                 Code::FailedPrecondition
             }
-            _ => Code::of_status(self.status()),
+            _ => Code::from_http_status(self.status()),
         }
     }
 

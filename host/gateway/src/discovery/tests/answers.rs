@@ -154,8 +154,8 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
     let (one, other) = (FakeCluster::start(&says).await, FakeCluster::start(&says).await);
     let asked = "apps/v1/deployments";
     let remembered = |discovery: &Discovery| {
-        discovery.rooms.run_pending_tasks();
-        (discovery.rooms.entry_count(), discovery.rooms.weighted_size())
+        discovery.clusters.run_pending_tasks();
+        (discovery.clusters.entry_count(), discovery.clusters.weighted_size())
     };
     let discovery = Discovery::new(Clock::default());
     find(&discovery, &one.access(), asked).await;
@@ -165,7 +165,7 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
     assert_eq!(remembered(&discovery), (2, 2 * weight));
     // One kind less, and the cluster that was asked about last stays.
     let limits = Limits {
-        all: 2 * weight - 1,
+        max_kinds: 2 * weight - 1,
         ..LIMITS
     };
     let narrow = Discovery::with(Clock::default(), limits);
@@ -173,7 +173,7 @@ async fn what_is_remembered_of_all_clusters_is_bounded_by_its_kinds() {
         assert_eq!(find(&narrow, &fake.access(), asked).await, "apps/Deployment");
     }
     assert_eq!(remembered(&narrow), (1, weight));
-    assert!(narrow.rooms.contains_key(&other.access().connection()));
+    assert!(narrow.clusters.contains_key(&other.access().connection()));
 }
 
 #[tokio::test]
@@ -208,7 +208,7 @@ async fn answers_are_bounded() {
     }
     fake.says("/apis", Answer::Silence);
     let limits = Limits {
-        within: Duration::from_millis(20),
+        timeout: Duration::from_millis(20),
         ..LIMITS
     };
     let found = find(&with(limits), &fake.access(), asked).await;
@@ -220,7 +220,7 @@ async fn a_cluster_that_is_not_there_denies() {
     let fake = FakeCluster::start(&[]).await;
     let access = crate::cluster_access::ClusterAccess::at(
         "http://127.0.0.1:1",
-        match fake.access().supply() {
+        match fake.access().credential_source() {
             CredentialSource::Static(lease) => CredentialSource::Static(lease.clone()),
             CredentialSource::Minted(_) | CredentialSource::Unusable(_) => panic!("another supply"),
         },
@@ -243,7 +243,7 @@ impl Mint for Counting {
     fn mint(&self, _: MintRequest) -> BoxFuture<'static, Result<Credential, MintError>> {
         let number = self.0.fetch_add(1, Ordering::Relaxed) + 1;
         let token = Token::parse(format!("token-{number}")).unwrap();
-        async { Ok(Credential::of_token(token)) }.boxed()
+        async { Ok(Credential::from_token(token)) }.boxed()
     }
 
     fn revoke(&self, _: SecretString) -> BoxFuture<'static, Result<(), MintError>> {

@@ -117,7 +117,7 @@ impl FakeCluster {
     /// The way into it without a credential.
     pub(super) fn access(&self) -> Arc<ClusterAccess> {
         let lease = Lease {
-            credential: Arc::new(Credential::empty()),
+            credential: Arc::new(Credential::anonymous()),
             generation: 1,
         };
         self.access_with(CredentialSource::Static(lease))

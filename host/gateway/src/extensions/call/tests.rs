@@ -15,7 +15,7 @@ fn headers(fields: &[(&str, &[u8])]) -> HeaderMap {
 }
 
 fn check(fields: &[(&str, &[u8])], expected: Result<(&str, &str, &str), Error>) {
-    let found = read("e", &Registry::default(), &headers(fields)).map(|(asked, _)| asked.subject);
+    let found = read("e", &Registry::default(), &headers(fields)).map(|(attributes, _)| attributes.subject);
     let expected = expected.map(|(namespace, name, project)| Subject::Application {
         application: tollgate_state::ObjectName {
             namespace: namespace.to_owned(),

@@ -250,14 +250,14 @@ fn what_the_policy_is_told_fits_its_schema() {
         let access = access("my-agent", "alice", access_as);
         let known = AccessInput::of(access.facts());
         let impersonation = mapping.apply(access.facts()).unwrap();
-        let standing = KubernetesFacts::new(known, &impersonation);
+        let facts = KubernetesFacts::new(known, &impersonation);
         for attributes in [
             asks(&Method::GET, &format!("{PODS}/p/exec"), Some(Protocol::Spdy)),
             asks(&Method::GET, "/", None),
             asks(&Method::GET, "/api/v1/watch", None),
         ] {
             let input = KubernetesInput {
-                standing: &standing,
+                facts: &facts,
                 attributes: &attributes,
             };
             let json = serde_json::to_value(input.to_value()).unwrap();

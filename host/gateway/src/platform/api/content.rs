@@ -121,7 +121,7 @@ impl NewToken {
     ///
     /// # Errors
     /// [`Error::Lifetime`], and [`Error::Content`] for text that is not a time.
-    pub fn end(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
+    pub fn expiry(&self, now: Timestamp, longest: Duration) -> Result<Timestamp, Error> {
         let after = |life: Duration| now.checked_add(life).unwrap_or(Timestamp::MAX);
         let latest = after(longest);
         let end = match (self.expires_at, &self.lifetime) {

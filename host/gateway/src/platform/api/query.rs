@@ -32,7 +32,7 @@ pub enum OwnerFilter {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
     /// Whose.
-    pub whose: OwnerFilter,
+    pub owner: OwnerFilter,
     /// For this agent, by number or name.
     pub agent: Option<String>,
     /// Audit: with this action.
@@ -57,7 +57,7 @@ pub enum Parameters {
 }
 
 impl Parameters {
-    fn names(self) -> &'static [&'static str] {
+    fn resource_and_action(self) -> &'static [&'static str] {
         match self {
             Self::Agents => &["user"],
             Self::Owned => &["user", "agent", "limit", "continue"],
@@ -76,9 +76,9 @@ impl Query {
         let mut query = Self::default();
         let mut seen: Vec<&'static str> = Vec::new();
         for (name, value) in url::form_urlencoded::parse(raw.unwrap_or_default().as_bytes()) {
-            let known = parameters.names().iter().find(|known| **known == name);
+            let known = parameters.resource_and_action().iter().find(|known| **known == name);
             let Some(known) = known else {
-                let known = parameters.names().join("`, `");
+                let known = parameters.resource_and_action().join("`, `");
                 return Err(wrong(format!("has a parameter other than `{known}`")));
             };
             if seen.contains(known) {
@@ -93,18 +93,18 @@ impl Query {
                     value.len()
                 )));
             }
-            query.take(known, value.into_owned())?;
+            query.set(known, value.into_owned())?;
         }
         Ok(query)
     }
 
     /// How many events to return.
-    pub fn events(&self) -> u32 {
+    pub fn event_limit(&self) -> u32 {
         self.limit.unwrap_or(DEFAULT_EVENT_LIMIT)
     }
 
     /// How many tokens or sessions to return.
-    pub fn rows(&self) -> u32 {
+    pub fn row_limit(&self) -> u32 {
         self.limit.unwrap_or(MOST)
     }
 
@@ -123,10 +123,10 @@ impl Query {
         Ok(Some(position))
     }
 
-    fn take(&mut self, name: &'static str, value: String) -> Result<(), Error> {
+    fn set(&mut self, name: &'static str, value: String) -> Result<(), Error> {
         match name {
-            "user" if value == "*" => self.whose = OwnerFilter::All,
-            "user" => self.whose = OwnerFilter::User(value),
+            "user" if value == "*" => self.owner = OwnerFilter::All,
+            "user" => self.owner = OwnerFilter::User(value),
             "agent" => self.agent = Some(value),
             "action" => self.action = Some(value),
             "continue" => self.after = Some(value),
@@ -145,7 +145,7 @@ impl Query {
 }
 
 /// Encodes a position as a cursor.
-pub fn cursor(position: &impl Serialize) -> String {
+pub fn encode_cursor(position: &impl Serialize) -> String {
     URL_SAFE_NO_PAD.encode(serde_json::to_vec(position).unwrap_or_default())
 }
 
@@ -157,14 +157,14 @@ fn wrong(why: impl Into<String>) -> Error {
 mod tests {
     use uuid::Uuid;
 
-    use super::{Error, OwnerFilter, Parameters, Query, cursor};
+    use super::{Error, OwnerFilter, Parameters, Query, encode_cursor};
 
     #[test]
     fn what_is_asked_for_is_read() {
         let id = Uuid::now_v7();
         let raw = format!("user=bob%20b&agent=prod&action=token.created&before={id}&limit=1000");
         let expected = Query {
-            whose: OwnerFilter::User("bob b".to_owned()),
+            owner: OwnerFilter::User("bob b".to_owned()),
             agent: Some("prod".to_owned()),
             action: Some("token.created".to_owned()),
             before: Some(id),
@@ -175,7 +175,7 @@ mod tests {
         assert_eq!(Query::read(None, Parameters::Agents).unwrap(), Query::default());
         let all = Query::read(Some("user=*"), Parameters::Owned).unwrap();
         assert_eq!(
-            (all.whose.clone(), all.events(), all.rows()),
+            (all.owner.clone(), all.event_limit(), all.row_limit()),
             (OwnerFilter::All, 100, 1_000)
         );
     }
@@ -187,13 +187,13 @@ mod tests {
             query.position(|(name, _): &(String, i64)| name.len() <= 256)
         };
         let longest = ("x".repeat(256), i64::MAX);
-        assert_eq!(after(&cursor(&longest)).unwrap(), Some(longest));
+        assert_eq!(after(&encode_cursor(&longest)).unwrap(), Some(longest));
         assert_eq!(Query::default().position(|_: &String| true).unwrap(), None);
         for text in [
-            cursor(&("x".repeat(257), 1)),
-            cursor(&("x", "y")),
-            cursor(&"x"),
-            format!("{}=", cursor(&("x", 1))),
+            encode_cursor(&("x".repeat(257), 1)),
+            encode_cursor(&("x", "y")),
+            encode_cursor(&"x"),
+            format!("{}=", encode_cursor(&("x", 1))),
             "x".repeat(513),
             "*".to_owned(),
         ] {

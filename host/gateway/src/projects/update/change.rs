@@ -62,7 +62,7 @@ impl Entry {
         Value::Object(members)
     }
 
-    fn is(&self, entry: &Value) -> bool {
+    fn matches(&self, entry: &Value) -> bool {
         let text = |key: &str| entry.get(key).and_then(Value::as_str).unwrap_or_default();
         text("server") == self.server
             && text("namespace") == self.namespace
@@ -78,7 +78,7 @@ impl Entry {
 pub fn add(stored: &Value, entry: &Entry) -> Result<Value, Error> {
     let mut object = stored.clone();
     let entries = entries_mut(&mut object)?;
-    if entries.iter().any(|known| entry.is(known)) {
+    if entries.iter().any(|known| entry.matches(known)) {
         return Err(Error::Present);
     }
     entries.push(entry.to_value());
@@ -94,7 +94,7 @@ pub fn remove(stored: &Value, entry: &Entry) -> Result<Value, Error> {
     let mut object = stored.clone();
     let entries = entries_mut(&mut object)?;
     let before = entries.len();
-    entries.retain(|known| !entry.is(known));
+    entries.retain(|known| !entry.matches(known));
     if entries.len() == before {
         return Err(Error::Absent);
     }
@@ -130,7 +130,7 @@ fn entries_mut(object: &mut Value) -> Result<&mut Vec<Value>, Error> {
 ///
 /// # Errors
 /// [`Error::Differs`] names the first key that differs, in order of names; [`Error::Shape`].
-pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
+pub fn with_replaced_entries(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let shape = |key: &str, expected| Error::Shape {
         key: key.to_owned(),
         expected,
@@ -145,13 +145,13 @@ pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
         .iter()
         .filter(|(key, _)| !matches!(key.as_str(), "metadata" | "spec"));
     for (key, value) in beside {
-        if is_other(stored.get(key), Some(value)) {
+        if is_different(stored.get(key), Some(value)) {
             return Err(differs(key.clone()));
         }
     }
     let own = stored.get("metadata");
-    for (key, value) in metadata.iter().filter(|(key, _)| !is_kept(key)) {
-        if is_other(own.and_then(|own| own.get(key)), Some(value)) {
+    for (key, value) in metadata.iter().filter(|(key, _)| !is_server_managed(key)) {
+        if is_different(own.and_then(|own| own.get(key)), Some(value)) {
             return Err(differs(format!("metadata.{key}")));
         }
     }
@@ -159,7 +159,7 @@ pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
     let own = stored.get("spec").and_then(Value::as_object).unwrap_or(&empty);
     let mut keys: Vec<&String> = own.keys().chain(spec.keys()).filter(|key| *key != ENTRIES).collect();
     keys.sort();
-    if let Some(key) = keys.into_iter().find(|key| is_other(own.get(*key), spec.get(*key))) {
+    if let Some(key) = keys.into_iter().find(|key| is_different(own.get(*key), spec.get(*key))) {
         return Err(differs(format!("spec.{key}")));
     }
     let wanted = match spec.get(ENTRIES) {
@@ -176,14 +176,14 @@ pub fn with_entries_of(stored: &Value, sent: &Value) -> Result<Value, Error> {
 }
 
 /// Whether the caller does not control the key, such as the version.
-fn is_kept(key: &str) -> bool {
+fn is_server_managed(key: &str) -> bool {
     matches!(
         key,
         "resourceVersion" | "managedFields" | "creationTimestamp" | "generation"
     )
 }
 
-fn is_other(stored: Option<&Value>, sent: Option<&Value>) -> bool {
+fn is_different(stored: Option<&Value>, sent: Option<&Value>) -> bool {
     let some = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
     some(stored) != some(sent)
 }

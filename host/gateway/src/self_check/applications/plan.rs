@@ -49,7 +49,7 @@ impl AccountPlan {
             ImpersonationMode::Audit | ImpersonationMode::Enforce => by_cluster(applications, known),
         };
         let asked = |(server, NeededAccounts { cluster, accounts }): (String, NeededAccounts)| {
-            let access = clusters.of_server(&server).cloned();
+            let access = clusters.find_by_server(&server).cloned();
             let name = if cluster.name.is_empty() {
                 &server
             } else {
@@ -79,7 +79,7 @@ impl AccountPlan {
 impl ClusterAccounts {
     /// Whether both access the cluster in the same way, so that answers to one hold for the other.
     /// A changed credential takes effect with the next round at the latest.
-    pub(super) fn is_same_way(&self, other: &Self) -> bool {
+    pub(super) fn has_same_connection(&self, other: &Self) -> bool {
         let way = |asked: &Self| {
             let access = asked.access.as_ref()?;
             let backend = access.backend().map(Arc::as_ptr);
@@ -92,7 +92,12 @@ impl ClusterAccounts {
     /// for all.
     ///
     /// - Returns at most [`MAX_ACCOUNTS_PER_ROUND`] accounts. An empty list means to ask only about the cluster.
-    pub(super) fn turn(&self, known: Option<&SurveyResult>, keys: &[String], now: Instant) -> Option<Vec<Account>> {
+    pub(super) fn due_accounts(
+        &self,
+        known: Option<&SurveyResult>,
+        keys: &[String],
+        now: Instant,
+    ) -> Option<Vec<Account>> {
         let nothing = SurveyResult::default();
         let known = known.unwrap_or(&nothing);
         let is_due = |at: Option<Instant>, wait: Duration| at.is_none_or(|at| now.duration_since(at) >= wait);
@@ -123,7 +128,7 @@ impl ClusterAccounts {
     }
 
     /// Number of accounts that nothing was asked about yet.
-    pub(super) fn left(&self, known: &SurveyResult) -> usize {
+    pub(super) fn unasked(&self, known: &SurveyResult) -> usize {
         let unknown = self
             .accounts
             .keys()

@@ -54,7 +54,7 @@ pub struct AccountsReport {
 impl Default for AccountsReport {
     fn default() -> Self {
         Self {
-            mode: word(ImpersonationMode::Off),
+            mode: mode_name(ImpersonationMode::Off),
             clusters: Vec::new(),
         }
     }
@@ -158,7 +158,7 @@ pub struct ExtraReport {
     pub problem: Option<String>,
 }
 
-pub(super) fn word(mode: ImpersonationMode) -> &'static str {
+pub(super) fn mode_name(mode: ImpersonationMode) -> &'static str {
     match mode {
         ImpersonationMode::Off => "off",
         ImpersonationMode::Audit => "audit",
@@ -174,7 +174,7 @@ impl AccountsReport {
             .iter()
             .map(|(server, asked)| ClusterReport::of(server, asked, (known(server).unwrap_or(&nothing), &plan.keys)));
         Self {
-            mode: word(plan.mode),
+            mode: mode_name(plan.mode),
             clusters: clusters.collect(),
         }
     }
@@ -261,7 +261,7 @@ impl Counts {
     }
 
     /// Counts of granted, missing and unknown.
-    pub(super) fn list(self) -> [usize; 3] {
+    pub(super) fn to_array(self) -> [usize; 3] {
         let Self {
             granted,
             missing,

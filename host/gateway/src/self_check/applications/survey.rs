@@ -126,7 +126,7 @@ pub(super) async fn survey(
 ) -> SurveyResult {
     let mut known = before.unwrap_or_default();
     let wide = async {
-        let wide = ask_wide(cluster, turn).await?;
+        let wide = ask_broad_rights(cluster, turn).await?;
         let extra = ask_extra(cluster, keys).await;
         Ok((wide, extra))
     };
@@ -162,10 +162,10 @@ impl SurveyResult {
 
 /// Asks about the whole cluster, then about namespaces with several accounts, one right after the
 /// other. What is granted in one mode is not asked for in the other.
-async fn ask_wide(cluster: &impl AccessReviewer, turn: &[Account]) -> Result<BroadRights, CheckError> {
+async fn ask_broad_rights(cluster: &impl AccessReviewer, turn: &[Account]) -> Result<BroadRights, CheckError> {
     let mut wide = BroadRights::default();
     let mut sizes: BTreeMap<&str, usize> = BTreeMap::new();
-    for account in turn.iter().filter(|account| account.is_possible()) {
+    for account in turn.iter().filter(|account| account.is_valid()) {
         let size = sizes.entry(&account.namespace).or_default();
         *size = size.saturating_add(1);
     }
@@ -215,7 +215,7 @@ async fn ask_extra(cluster: &impl AccessReviewer, keys: &[String]) -> BTreeMap<S
 }
 
 async fn ask_one(cluster: &impl AccessReviewer, wide: &BroadRights, account: &Account) -> (Account, AccountResult) {
-    let (impersonation, existence) = if account.is_possible() {
+    let (impersonation, existence) = if account.is_valid() {
         (
             ask_impersonation(cluster, wide, account).await,
             ask_existence(cluster, wide, account).await,
@@ -237,7 +237,7 @@ async fn ask_impersonation(
     account: &Account,
 ) -> AccountImpersonation {
     for mode in [ImpersonationKind::Classic, ImpersonationKind::Constrained] {
-        match may(cluster, wide, (AccountRight::Impersonate(mode), account)).await {
+        match has_right(cluster, wide, (AccountRight::Impersonate(mode), account)).await {
             Ok(true) => return AccountImpersonation::Granted(mode),
             Ok(false) => {}
             Err(problem) => return AccountImpersonation::Unknown(problem),
@@ -247,19 +247,19 @@ async fn ask_impersonation(
 }
 
 async fn ask_existence(cluster: &impl AccessReviewer, wide: &BroadRights, account: &Account) -> AccountExistence {
-    match may(cluster, wide, (AccountRight::Get, account)).await {
+    match has_right(cluster, wide, (AccountRight::Get, account)).await {
         Ok(true) => {}
         Ok(false) => return AccountExistence::Hidden,
         Err(problem) => return AccountExistence::Unknown(problem),
     }
-    match cluster.is_there(account).await {
+    match cluster.exists(account).await {
         Ok(true) => AccountExistence::Present,
         Ok(false) => AccountExistence::Absent,
         Err(problem) => AccountExistence::Unknown(problem),
     }
 }
 
-async fn may(
+async fn has_right(
     cluster: &impl AccessReviewer,
     wide: &BroadRights,
     (right, account): (AccountRight, &Account),

@@ -72,7 +72,7 @@ impl AccessReviewer for FakeReviewer {
         Ok(self.allowed.contains(&self.hears(text).await?))
     }
 
-    async fn is_there(&self, Account { namespace, name }: &Account) -> Result<bool, CheckError> {
+    async fn exists(&self, Account { namespace, name }: &Account) -> Result<bool, CheckError> {
         let name = format!("{namespace} {name}");
         self.hears(format!("look {name}")).await?;
         Ok(self.there.contains(&name))
@@ -255,7 +255,7 @@ impl AccessReviewer for Silent {
         std::future::pending().await
     }
 
-    async fn is_there(&self, _: &Account) -> Result<bool, CheckError> {
+    async fn exists(&self, _: &Account) -> Result<bool, CheckError> {
         std::future::pending().await
     }
 }
@@ -274,21 +274,26 @@ async fn turns_are_bounded_and_begin_with_who_waited_longest() {
         .collect();
     let asked = asked(&all);
     let fake = FakeReviewer::new(&["classic * *"], &[]);
-    let first = asked.turn(None, &keys(), Instant::now()).unwrap();
+    let first = asked.due_accounts(None, &keys(), Instant::now()).unwrap();
     assert_eq!(first, all[..MAX_ACCOUNTS_PER_ROUND]);
     let known = survey(&fake, (&first, &keys()), None).await;
-    assert_eq!(asked.left(&known), 1);
-    let second = asked.turn(Some(&known), &keys(), Instant::now()).unwrap();
+    assert_eq!(asked.unasked(&known), 1);
+    let second = asked.due_accounts(Some(&known), &keys(), Instant::now()).unwrap();
     assert_eq!(second, all[MAX_ACCOUNTS_PER_ROUND..]);
     let known = survey(&fake, (&second, &keys()), Some(known)).await;
-    assert_eq!(asked.left(&known), 0);
-    assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
+    assert_eq!(asked.unasked(&known), 0);
+    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
     // A key that is new does not wait.
     let more = [keys(), vec!["t.example/z".to_owned()]].concat();
-    assert_eq!(asked.turn(Some(&known), &more, Instant::now()), Some(Vec::new()));
+    assert_eq!(
+        asked.due_accounts(Some(&known), &more, Instant::now()),
+        Some(Vec::new())
+    );
     // What is good waits longer than what is not.
-    assert_eq!(asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)), None);
-    let again = asked.turn(Some(&known), &keys(), after(FULL_CHECK_INTERVAL)).unwrap();
+    assert_eq!(asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)), None);
+    let again = asked
+        .due_accounts(Some(&known), &keys(), after(FULL_CHECK_INTERVAL))
+        .unwrap();
     assert_eq!(again.len(), MAX_ACCOUNTS_PER_ROUND);
     assert!(!again.contains(&all[MAX_ACCOUNTS_PER_ROUND]), "it was asked about last");
 }
@@ -298,15 +303,18 @@ async fn what_is_missing_is_asked_again_soon_and_a_silent_cluster_too() {
     let all = accounts(&["a x", "a y"]);
     let asked = asked(&all);
     let known = survey(&FakeReviewer::new(&["classic a x"], &[]), (&all, &keys()), None).await;
-    assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
+    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
     assert_eq!(
-        asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)),
+        asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)),
         Some(accounts(&["a y"]))
     );
 
     let known = SurveyResult::without_answers(CheckError::NoCluster);
-    assert_eq!(asked.turn(Some(&known), &keys(), Instant::now()), None);
-    assert_eq!(asked.turn(Some(&known), &keys(), after(RETRY_INTERVAL)), Some(all));
+    assert_eq!(asked.due_accounts(Some(&known), &keys(), Instant::now()), None);
+    assert_eq!(
+        asked.due_accounts(Some(&known), &keys(), after(RETRY_INTERVAL)),
+        Some(all)
+    );
 }
 
 #[tokio::test]
@@ -324,10 +332,10 @@ async fn extra_goes_with_accounts_of_the_classic_way_alone() {
     assert_eq!(keys_of("a y"), None);
     assert_eq!(keys_of("a z"), None);
 
-    assert_eq!(still_takes(&fake, &granted, &account("a x")).await, Ok(true));
-    assert_eq!(still_takes(&fake, &granted, &account("a y")).await, Ok(false));
+    assert_eq!(still_granted(&fake, &granted, &account("a x")).await, Ok(true));
+    assert_eq!(still_granted(&fake, &granted, &account("a y")).await, Ok(false));
     let fewer = FakeReviewer::new(&["classic a x"], &[]);
-    assert_eq!(still_takes(&fewer, &granted, &account("a x")).await, Ok(false));
+    assert_eq!(still_granted(&fewer, &granted, &account("a x")).await, Ok(false));
 }
 
 #[tokio::test]

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde_json::{Value, json};
 
 use super::super::grants::{AUTHENTICATION_GROUP, ImpersonationKind};
-use super::{ConstrainedPermissions, RBAC_GROUP, Subject, cluster_role, cluster_role_binding, reach_rules};
+use super::{ConstrainedPermissions, RBAC_GROUP, Subject, cluster_role, cluster_role_binding, constrained_rules};
 use tollgate_policy::impersonate::service_account::Account;
 
 /// Name of the role for classic impersonation in each namespace, and of its binding.
@@ -47,7 +47,7 @@ impl<'a> FromIterator<&'a Account> for AccountsByNamespace {
     fn from_iter<I: IntoIterator<Item = &'a Account>>(accounts: I) -> Self {
         let mut all = Self::default();
         for account in accounts {
-            if account.is_possible() {
+            if account.is_valid() {
                 let names = all.namespaces.entry(account.namespace.clone()).or_default();
                 names.insert(account.name.clone());
             } else {
@@ -105,7 +105,10 @@ pub fn constrained(
         (CONSTRAINED_ROLE, ImpersonationKind::Constrained),
         (subject, check),
     );
-    objects.push(cluster_role(CONSTRAINED_ROLE, &reach_rules(reach, IMPERSONATION_KIND)));
+    objects.push(cluster_role(
+        CONSTRAINED_ROLE,
+        &constrained_rules(reach, IMPERSONATION_KIND),
+    ));
     objects.push(cluster_role_binding(CONSTRAINED_ROLE, subject));
     labeled(objects)
 }

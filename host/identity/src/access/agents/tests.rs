@@ -98,7 +98,7 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
         AccessGrant::for_test(agent, user, access_as, session())
     };
     let same = before(&|_, _| {});
-    assert!(now().again(&same).is_some_and(|again| Arc::ptr_eq(&again, &same)));
+    assert!(now().reauthorize(&same).is_some_and(|again| Arc::ptr_eq(&again, &same)));
     for other in [
         before(&|agent, _| agent.cluster = "other".to_owned()),
         before(&|agent, _| agent.name = "other".to_owned()),
@@ -106,11 +106,11 @@ fn what_is_given_again_is_to_the_same_agent_as_the_same_person() {
         before(&|_, user| user.username = "other".to_owned()),
         before(&|_, user| user.id = 1),
     ] {
-        assert!(now().again(&other).is_none(), "{other:?}");
+        assert!(now().reauthorize(&other).is_none(), "{other:?}");
     }
     let AgentGrant { agent, user, .. } = now();
     let otherwise = AccessGrant::for_test(Agent::clone(&agent), user, AccessAs::Agent, session());
-    let again = now().again(&otherwise).unwrap();
+    let again = now().reauthorize(&otherwise).unwrap();
     assert_eq!(
         (again.access_as(), again.session()),
         (&now().access_as, otherwise.session())

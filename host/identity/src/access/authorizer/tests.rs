@@ -100,7 +100,10 @@ async fn a_revoked_session_is_refused_at_the_next_request() {
     };
     world.sessions.revoke(access.session(), &about, &admin()).await.unwrap();
     let answer = world.pat(9999, "glpat-alice").await;
-    assert_eq!(answer.as_ref().unwrap_err().bearer().unwrap().user.username, "alice");
+    assert_eq!(
+        answer.as_ref().unwrap_err().credential_owner().unwrap().user.username,
+        "alice"
+    );
     assert_eq!(refusal(answer), AccessDenyReason::Revoked);
     assert_eq!(refusal(world.pat(9999, "glpat-alice").await), AccessDenyReason::Revoked);
 }

@@ -60,10 +60,10 @@ async fn an_unknown_token_and_an_unknown_agent_are_refused_and_the_owner_is_said
     let world = World::new().await;
     world.add(&Pat::default()).await;
     let unknown = world.pat(9999, "glpat-nope").await.unwrap_err();
-    assert_eq!(unknown.bearer(), None);
+    assert_eq!(unknown.credential_owner(), None);
     assert_eq!(refusal(Err(unknown)), AccessDenyReason::UnknownKey);
     let other = world.pat(424_242, "glpat-alice").await.unwrap_err();
-    assert_eq!(other.bearer().unwrap().user.username, "alice");
+    assert_eq!(other.credential_owner().unwrap().user.username, "alice");
     assert_eq!(refusal(Err(other)), AccessDenyReason::OtherAgent);
     // Nobody gets to an agent before their credential proved good.
     assert_eq!(
@@ -87,7 +87,7 @@ async fn who_gets_a_number_gets_no_credential_of_who_had_it() {
     for (other, what) in others {
         world.agents = Agents::build(&people_and(&[other]), None);
         let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
-        assert_eq!(refused.bearer().unwrap().user.username, "alice");
+        assert_eq!(refused.credential_owner().unwrap().user.username, "alice");
         assert_eq!(refusal(Err(refused)), AccessDenyReason::FormerAgent, "{what}");
         // A cookie is of a person, for all agents.
         world.cookie(9999, "sess-alice", "csrf-alice").await.unwrap();
@@ -139,13 +139,13 @@ async fn what_is_remembered_lets_nobody_in_while_the_store_is_cut_off() {
     world.pat(9999, "glpat-alice").await.unwrap();
     world.sql("ALTER TABLE revocations RENAME TO away").await;
     world.clock.advance(std::time::Duration::from_secs(11));
-    while !world.sessions.is_cut_off() {
+    while !world.sessions.is_store_unavailable() {
         tokio::task::yield_now().await;
     }
     let refused = world.pat(9999, "glpat-alice").await.unwrap_err();
     assert!(matches!(refused, Error::Unavailable { .. }), "{refused:?}");
     world.sql("ALTER TABLE away RENAME TO revocations").await;
-    while world.sessions.is_cut_off() {
+    while world.sessions.is_store_unavailable() {
         tokio::task::yield_now().await;
     }
     world.pat(9999, "glpat-alice").await.unwrap();
@@ -261,7 +261,7 @@ async fn a_mapped_agent_takes_mapped_tokens_alone() {
 #[tokio::test]
 async fn ci_tokens_are_no_credential_here() {
     let world = World::new().await;
-    assert!(!world.authorizer.takes_ci_tokens());
+    assert!(!world.authorizer.supports_ci_tokens());
     let token = SecretString::from("jobtoken");
     let question = Question {
         agent: id(9999),

@@ -31,7 +31,7 @@ impl Platform {
     }
 
     fn proof(&self) -> HeaderValue {
-        self.endpoint.secret.token(self.world.clock.seconds()).unwrap()
+        self.endpoint.secret.token(self.world.clock.unix_seconds()).unwrap()
     }
 
     /// The tokens this platform's issuer made, as the gateway would prove them.
@@ -99,7 +99,7 @@ async fn without_the_secret_nothing_is_answered() {
     for field in [None, Some(&forged)] {
         let response = platform.answer(field, body.as_bytes()).await;
         assert_eq!(response.status(), 401);
-        assert!(!super::super::remote::is_about_the_key(response.body()));
+        assert!(!super::super::remote::is_invalid_access_key(response.body()));
         // Also not that the body is none.
         assert_eq!(platform.answer(field, b"{").await.status(), 401);
     }

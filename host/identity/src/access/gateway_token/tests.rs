@@ -30,12 +30,12 @@ fn a_token_proves_the_secret_for_thirty_seconds() {
     let secret = read(SECRET).unwrap();
     let token = secret.token(NOW).unwrap();
     assert!(token.is_sensitive());
-    assert!(secret.is_proof(&token, NOW));
-    assert!(secret.is_proof(&token, NOW + 29));
-    assert!(!secret.is_proof(&token, NOW + 30));
-    assert!(!secret.is_proof(&token, NOW - 600));
+    assert!(secret.is_valid_token(&token, NOW));
+    assert!(secret.is_valid_token(&token, NOW + 29));
+    assert!(!secret.is_valid_token(&token, NOW + 30));
+    assert!(!secret.is_valid_token(&token, NOW - 600));
     let other = read("YWJjZGVmZ2hpamFiY2RlZmdoaWphYmNkZWZnaGlqYWI=").unwrap();
-    assert!(!other.is_proof(&token, NOW));
+    assert!(!other.is_valid_token(&token, NOW));
     assert_eq!(format!("{secret:?}"), "SharedSecret");
 }
 
@@ -52,9 +52,9 @@ fn what_the_secret_did_not_sign_as_agreed_is_no_proof() {
         claims.as_object_mut().unwrap().remove(key);
         signed(&claims, Algorithm::HS256, KEY)
     };
-    assert!(secret.is_proof(&signed(&good(), Algorithm::HS256, KEY), NOW));
-    assert!(secret.is_proof(&with("aud", json!("gitlab")), NOW));
-    assert!(secret.is_proof(&with("exp", json!(NOW + 300)), NOW));
+    assert!(secret.is_valid_token(&signed(&good(), Algorithm::HS256, KEY), NOW));
+    assert!(secret.is_valid_token(&with("aud", json!("gitlab")), NOW));
+    assert!(secret.is_valid_token(&with("exp", json!(NOW + 300)), NOW));
     let refused = [
         signed(&good(), Algorithm::HS512, KEY),
         signed(&good(), Algorithm::HS256, b"another"),
@@ -72,7 +72,7 @@ fn what_the_secret_did_not_sign_as_agreed_is_no_proof() {
         HeaderValue::from_bytes(b"\xff").unwrap(),
     ];
     for (index, token) in refused.iter().enumerate() {
-        assert!(!secret.is_proof(token, NOW), "{index}");
+        assert!(!secret.is_valid_token(token, NOW), "{index}");
     }
 }
 

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
-use super::{PersonCredential, WireId, WireIdObject, WireUser, as_told, unavailable};
-use crate::access::agents::stranger;
+use super::{PersonCredential, WireId, WireIdObject, WireUser, unavailable, with_reported_project};
+use crate::access::agents::issuer_only_user;
 use crate::access::{AccessDenyReason, AccessGrant, Agents, Error};
 use tollgate_core::access::AccessFacts;
 use tollgate_core::agent::{Agent, AgentId};
@@ -60,7 +60,7 @@ pub(super) fn read<'a>(
     Ok(move |agent: &Arc<Agent>| {
         Ok(AccessGrant {
             facts: AccessFacts {
-                agent: as_told(agent, config_project),
+                agent: with_reported_project(agent, config_project),
                 user,
                 access_as,
                 session: person.session,
@@ -92,8 +92,8 @@ fn identity(
             let mapped = person.id_token.and_then(|token| token.mapped.clone());
             let mapped = mapped.ok_or_else(|| not_understood("`access_as.mapped` without `claimMappings` here"))?;
             if user.id.number().is_none() {
-                let stranger = stranger(&mapped);
-                return Ok((AccessAs::Mapped(mapped), stranger));
+                let issuer_only_user = issuer_only_user(&mapped);
+                return Ok((AccessAs::Mapped(mapped), issuer_only_user));
             }
             AccessAs::Mapped(mapped)
         }
@@ -118,11 +118,11 @@ fn memberships(value: Value, agents: &Agents) -> Result<AccessAs, Error> {
         serde_json::from_value(value).map_err(|_| not_understood("`access_as.user` is not the JSON expected"))?;
     let people = agents.people();
     let projects = list(lists.projects, |id| match id {
-        Ok(number) => people.project_numbered(number),
+        Ok(number) => people.project_by_id(number),
         Err(path) => people.project(path),
     })?;
     let groups = list(lists.groups, |id| match id {
-        Ok(number) => people.group_numbered(number),
+        Ok(number) => people.group_by_id(number),
         Err(path) => people.group(path),
     })?;
     if projects.is_empty() && groups.is_empty() {

@@ -71,7 +71,7 @@ async fn the_question_is_what_the_platform_expects() {
     assert_eq!(seen[0].body, expected);
     let secret = super::SharedSecret::read(&world.secret_file()).unwrap();
     let proof = seen[0].headers.get("gitlab-kas-api-request").unwrap();
-    assert!(secret.is_proof(proof, world.clock.seconds()));
+    assert!(secret.is_valid_token(proof, world.clock.unix_seconds()));
 }
 
 #[tokio::test]
@@ -306,10 +306,10 @@ async fn what_the_platform_let_in_ends_unless_it_says_yes_again() {
         NewExchange::new(&attributes, Uuid::now_v7(), std::net::Ipv4Addr::LOCALHOST.into())
     };
     let first = world.pat(9999, "glpat-bob").await.unwrap();
-    let begun = world.sessions.enter(&first, watch()).unwrap();
+    let begun = world.sessions.register(&first, watch()).unwrap();
     world.clock.advance(Duration::from_secs(300));
     let second = world.pat(9999, "glpat-bob").await.unwrap();
-    let later = world.sessions.enter(&second, watch()).unwrap();
+    let later = world.sessions.register(&second, watch()).unwrap();
     assert_eq!(stub.seen().len(), 2);
     world.clock.advance(Duration::from_secs(301));
     assert_eq!(begun.ending().ended().await, EndReason::Expired);
@@ -384,7 +384,7 @@ async fn ask_job(told: &Value) -> Result<Arc<AccessGrant>, Error> {
 #[tokio::test]
 async fn a_job_acts_as_its_configuration_says() {
     let (world, stub) = remote().await;
-    assert!(world.authorizer.takes_ci_tokens());
+    assert!(world.authorizer.supports_ci_tokens());
     stub.answers(200, &job(&json!({"ci_job": {}})));
     let access = ci(&world, 9999, "jobtoken").await.unwrap();
     let seen = stub.seen();

@@ -28,12 +28,12 @@ pub fn is_present(fields: &HeaderMap) -> bool {
 pub(super) fn read(head: &Parts) -> Result<PresentedCredential, Malformed> {
     let query = head.uri.query().unwrap_or_default();
     let cookie = cookie(&head.headers)?;
-    let agent = beside(
+    let agent = header_or_parameter(
         &head.headers,
         (AGENT_FIELD, "Gitlab-Agent-Id"),
         (query, AGENT_PARAMETER, "the agent id"),
     )?;
-    let csrf = beside(
+    let csrf = header_or_parameter(
         &head.headers,
         (CSRF_FIELD, "X-Csrf-Token"),
         (query, CSRF_PARAMETER, "the CSRF token"),
@@ -81,7 +81,7 @@ fn values(fields: &HeaderMap) -> impl Iterator<Item = &[u8]> {
 }
 
 /// The only value of a field, else of a query parameter.
-fn beside(
+fn header_or_parameter(
     fields: &HeaderMap,
     (field, shown): (HeaderName, &'static str),
     (query, parameter, part): (&str, &'static str, &'static str),

@@ -94,11 +94,11 @@ impl IdTokenVerifier {
     /// [`access::Error::Unavailable`] if the issuer's keys cannot be fetched.
     pub async fn verify(&self, token: &SecretString) -> Result<Arc<IdToken>, access::Error> {
         let key: [u8; 32] = Sha256::digest(token.expose_secret()).into();
-        let now = self.clock.seconds();
+        let now = self.clock.unix_seconds();
         if let Some(known) = self.remembered.get(&key).filter(|known| now < known.until) {
             return Ok(known.token);
         }
-        let verified = self.fresh(token).await.map_err(|error| refusal(&error))?;
+        let verified = self.verify_uncached(token).await.map_err(|error| refusal(&error))?;
         let latest = now.saturating_add_unsigned(VERIFIED_TOKEN_TTL.as_secs());
         let token_bytes = token.expose_secret().len();
         let known = CachedIdToken {
@@ -110,7 +110,7 @@ impl IdTokenVerifier {
         Ok(known.token)
     }
 
-    async fn fresh(&self, token: &SecretString) -> Result<IdToken, Error> {
+    async fn verify_uncached(&self, token: &SecretString) -> Result<IdToken, Error> {
         let parsed = UnverifiedToken::parse(token.expose_secret())?;
         let issuer = self
             .issuers
@@ -207,7 +207,7 @@ fn session(issuer: &str, claims: &Map<String, Value>, token: &str) -> SessionId 
     } else {
         digest(&[issuer, "jti", jti])
     };
-    SessionId::of_one_token(&hash)
+    SessionId::for_single_token(&hash)
 }
 
 /// `sub`, `azp` or else `aud`, and `auth_time`.

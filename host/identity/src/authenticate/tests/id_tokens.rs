@@ -113,7 +113,7 @@ async fn what_proves_nothing_is_refused() {
     let header = json!({ "alg": "none" });
     let unsigned = format!("{}.{}.", part(&header), part(&world.claims()));
     let symmetric = hs256(&json!({ "alg": "HS256", "kid": "k1" }), &world.claims(), b"guess");
-    let now = world.clock.seconds();
+    let now = world.clock.unix_seconds();
     let cases = [
         (unsigned, "`alg` is not one of `RS256`"),
         (symmetric, "`alg` is not one of `RS256`"),
@@ -196,10 +196,10 @@ async fn sessions_are_the_issuers_where_it_says_one() {
     assert_eq!(by_jti, session(&[("sid", json!("")), j1, ("x", json!(1))]).await);
     assert_ne!(session(&[]).await, session(&[("x", json!(1))]).await);
     for one_token in [by_jti, session(&[]).await] {
-        assert!(one_token.is_of_one_token(), "{one_token}");
+        assert!(one_token.is_single_token(), "{one_token}");
         assert_eq!(SessionId::parse(&one_token.to_string()), Some(one_token));
     }
-    assert!(!by_sid.is_of_one_token());
+    assert!(!by_sid.is_single_token());
 }
 
 #[tokio::test]
@@ -215,7 +215,7 @@ async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
     let at = |time: Value| ("auth_time", time);
     let (one, two) = (("jti", json!("1")), ("jti", json!("2")));
     let first = session(&[at(json!(1_700_000_000)), one.clone()]).await;
-    assert!(!first.is_of_one_token());
+    assert!(!first.is_single_token());
     assert_eq!(first, session(&[at(json!(1_700_000_000)), two.clone()]).await);
     assert_eq!(first, session(&[at(json!(1_700_000_000))]).await);
     let others: [&[(&str, Value)]; 4] = [
@@ -230,7 +230,7 @@ async fn a_refreshed_token_is_of_the_sign_in_it_came_from() {
     // What is no time says nothing.
     for time in [json!("1700000000"), json!(null), json!(true)] {
         let by_jti = session(&[at(time.clone()), one.clone()]).await;
-        assert!(by_jti.is_of_one_token(), "{time}");
+        assert!(by_jti.is_single_token(), "{time}");
         assert_ne!(by_jti, session(&[at(time), two.clone()]).await);
     }
 }
@@ -315,7 +315,7 @@ async fn claim_rules_count_without_mappings_too() {
 async fn verified_tokens_are_remembered_until_they_end() {
     let world = World::start(false).await;
     let tokens = world.tokens();
-    let token = world.signed(&[("exp", json!(world.clock.seconds() + 60))]);
+    let token = world.signed(&[("exp", json!(world.clock.unix_seconds() + 60))]);
     let first = verify(&tokens, &token).await.unwrap();
     assert!(Arc::ptr_eq(&first, &verify(&tokens, &token).await.unwrap()));
     world.clock.advance(Duration::from_secs(61));

@@ -19,7 +19,7 @@ async fn the_same_token_gives_the_same_principal() {
         .await
         .unwrap();
     assert_eq!(
-        (first.presented(), cookie.presented()),
+        (first.transport(), cookie.transport()),
         (CredentialTransport::Bearer, CredentialTransport::Cookie)
     );
     assert_eq!(first.key(), cookie.key());

@@ -16,7 +16,7 @@ async fn a_session_names_its_account() {
         .unwrap();
     assert_eq!((principal.user_id(), principal.username()), ("alice", "alice"));
     assert_eq!((principal.kind(), principal.issuer()), (Kind::Local, "argocd"));
-    assert_eq!(principal.presented(), CredentialTransport::Bearer);
+    assert_eq!(principal.transport(), CredentialTransport::Bearer);
     assert_eq!(principal.claims()["sub"], "alice");
     assert_eq!(principal.expires_at().unwrap().as_second(), FAR);
     assert_eq!(principal.groups(), &[] as &[String]);

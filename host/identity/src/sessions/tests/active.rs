@@ -27,16 +27,16 @@ fn row(session: &str, requests: u64, open: u32) -> (String, u64, u32) {
 #[tokio::test]
 async fn what_is_open_here_is_counted_as_it_is_now() {
     let world = World::start().await;
-    drop(world.enter(&oidc("one"), "get").unwrap());
-    let watch = world.enter(&oidc("one"), "watch").unwrap();
-    let tunnel = world.enter(&oidc("other"), "create").unwrap();
+    drop(world.register(&oidc("one"), "get").unwrap());
+    let watch = world.register(&oidc("one"), "watch").unwrap();
+    let tunnel = world.register(&oidc("other"), "create").unwrap();
     assert_eq!(
         listed(&world, &everyone()).await,
         [row("one", 2, 1), row("other", 1, 1)]
     );
     world.sessions.flush().await.unwrap();
     drop(watch);
-    let _more = [(); 2].map(|()| world.enter(&oidc("other"), "watch").unwrap());
+    let _more = [(); 2].map(|()| world.register(&oidc("other"), "watch").unwrap());
     assert_eq!(
         listed(&world, &everyone()).await,
         [row("one", 2, 0), row("other", 3, 3)],
@@ -54,14 +54,14 @@ async fn what_is_open_here_is_counted_as_it_is_now() {
 async fn all_processes_are_put_together() {
     let here = World::start().await;
     let there = here.beside().await;
-    let _here = here.enter(&oidc("one"), "watch").unwrap();
-    let _there = [(); 2].map(|()| there.enter(&oidc("one"), "watch").unwrap());
-    let _only = there.enter(&oidc("two"), "get").unwrap();
+    let _here = here.register(&oidc("one"), "watch").unwrap();
+    let _there = [(); 2].map(|()| there.register(&oidc("one"), "watch").unwrap());
+    let _only = there.register(&oidc("two"), "get").unwrap();
     for _ in 0..2 {
         there.sessions.flush().await.unwrap();
         here.sessions.flush().await.unwrap();
     }
-    let _late = here.enter(&oidc("one"), "create").unwrap();
+    let _late = here.register(&oidc("one"), "create").unwrap();
     assert_eq!(listed(&here, &everyone()).await, [row("one", 4, 4), row("two", 1, 0)]);
 }
 
@@ -69,13 +69,13 @@ async fn all_processes_are_put_together() {
 async fn what_a_process_had_open_that_fell_silent_is_closed() {
     let here = World::start().await;
     let there = here.beside().await;
-    let open = there.enter(&oidc("one"), "watch").unwrap();
+    let open = there.register(&oidc("one"), "watch").unwrap();
     there.sessions.flush().await.unwrap();
     assert_eq!(listed(&here, &everyone()).await, [row("one", 1, 1)]);
     // As if it were killed: nothing is written any more.
     std::mem::forget(open);
     let clock = here.clock.clone();
-    let last = there.sessions.table.changed(there.sessions.replica, clock.now());
+    let last = there.sessions.table.take_changed(there.sessions.replica, clock.now());
     drop(there);
     here.sql("CREATE TRIGGER dead BEFORE UPDATE ON seen BEGIN SELECT RAISE(IGNORE); END")
         .await;
@@ -89,7 +89,7 @@ async fn what_a_process_had_open_that_fell_silent_is_closed() {
 #[tokio::test]
 async fn lists_show_what_is_asked_for() {
     let world = World::start().await;
-    let _bob = world.enter(&oidc("one"), "watch").unwrap();
+    let _bob = world.register(&oidc("one"), "watch").unwrap();
     world.sessions.flush().await.unwrap();
     let of = |user_id, agent| Owned {
         user_id,
@@ -106,11 +106,11 @@ async fn lists_show_what_is_asked_for() {
 #[tokio::test]
 async fn sessions_that_are_over_are_not_listed() {
     let world = World::start().await;
-    let _one = world.enter(&oidc("revoked"), "watch").unwrap();
+    let _one = world.register(&oidc("revoked"), "watch").unwrap();
     let _two = world
         .enter_until(&oidc("expired"), "watch", Some(Duration::from_secs(5)))
         .unwrap();
-    let _three = world.enter(&oidc("open"), "watch").unwrap();
+    let _three = world.register(&oidc("open"), "watch").unwrap();
     world.sessions.flush().await.unwrap();
     world.revoke(&oidc("revoked")).await.unwrap();
     world.clock.advance(Duration::from_secs(6));
@@ -120,7 +120,7 @@ async fn sessions_that_are_over_are_not_listed() {
 #[tokio::test]
 async fn rows_are_written_by_themselves_and_only_when_they_change() {
     let world = World::start().await;
-    drop(world.enter(&oidc("one"), "get").unwrap());
+    drop(world.register(&oidc("one"), "get").unwrap());
     let stored = async || {
         let since = before(world.clock.now(), ACTIVE_WINDOW);
         let rows = world
@@ -140,7 +140,7 @@ async fn rows_are_written_by_themselves_and_only_when_they_change() {
         world
             .sessions
             .table
-            .changed(world.sessions.replica, world.clock.now())
+            .take_changed(world.sessions.replica, world.clock.now())
             .is_empty()
     );
 }
@@ -148,7 +148,7 @@ async fn rows_are_written_by_themselves_and_only_when_they_change() {
 #[tokio::test]
 async fn rows_the_store_did_not_take_are_sent_again() {
     let world = World::start().await;
-    drop(world.enter(&oidc("one"), "get").unwrap());
+    drop(world.register(&oidc("one"), "get").unwrap());
     world.sql("ALTER TABLE seen RENAME TO away").await;
     assert!(world.sessions.flush().await.is_err());
     world.sql("ALTER TABLE away RENAME TO seen").await;
@@ -171,7 +171,10 @@ async fn who_is_gone_is_forgotten_with_what_was_scheduled() {
     world.sessions.flush().await.unwrap();
     let now = world.clock.now() + ACTIVE_WINDOW * 2;
     world.sessions.table.forget(before(now, ACTIVE_WINDOW), now);
-    let here = world.sessions.table.here(&everyone(), world.sessions.replica, now);
+    let here = world
+        .sessions
+        .table
+        .local_sessions(&everyone(), world.sessions.replica, now);
     assert_eq!(here.len(), 1, "what is open is not forgotten");
     assert!(world.sessions.table.next_end().is_some());
     drop(upload);
@@ -200,11 +203,11 @@ async fn whose_a_session_is_is_known_beside_thousands_of_others() {
     let earlier = now - Duration::from_hours(3);
     rows.extend([1, 2].map(|agent| row("oidc:one".to_owned(), agent, earlier)));
     world.sessions.store.seen(&rows).await.unwrap();
-    drop(world.enter(&oidc("one"), "get").unwrap());
-    let used = world.sessions.used(&oidc("one")).await.unwrap();
+    drop(world.register(&oidc("one"), "get").unwrap());
+    let used = world.sessions.owners_of(&oidc("one")).await.unwrap();
     let mut agents: Vec<_> = used.iter().map(|about| about.agent_id.unwrap().get()).collect();
     agents.sort_unstable();
     assert_eq!(agents, [1, 2, AGENT]);
     assert!(used.iter().all(|about| about.user == bob()));
-    assert_eq!(world.sessions.used(&oidc("never")).await, Ok(Vec::new()));
+    assert_eq!(world.sessions.owners_of(&oidc("never")).await, Ok(Vec::new()));
 }

@@ -28,7 +28,7 @@ impl Moment {
 
     /// Whether at least one clock says that the other moment has come.
     #[must_use]
-    pub fn reaches(self, other: Self) -> bool {
+    pub fn is_at_or_after(self, other: Self) -> bool {
         self.monotonic >= other.monotonic || self.wall >= other.wall
     }
 

@@ -106,34 +106,34 @@ impl CredentialKey {
             policy,
         } = parts;
         let mut hash = Sha256::new();
-        put(&mut hash, LAYOUT);
-        put(&mut hash, abi.as_bytes());
-        put(&mut hash, plugin.as_bytes());
-        put(&mut hash, canonical(config).to_string().as_bytes());
+        hash_part(&mut hash, LAYOUT);
+        hash_part(&mut hash, abi.as_bytes());
+        hash_part(&mut hash, plugin.as_bytes());
+        hash_part(&mut hash, canonical_json(config).to_string().as_bytes());
         let mut secrets = secrets.to_vec();
         secrets.sort_by(|one, other| one.name().cmp(other.name()));
-        count(&mut hash, secrets.len());
+        hash_length(&mut hash, secrets.len());
         for secret in &secrets {
-            put(&mut hash, secret.name().as_bytes());
+            hash_part(&mut hash, secret.name().as_bytes());
             match secret {
                 SecretVersion::Version { version, .. } => {
-                    put(&mut hash, b"version");
-                    put(&mut hash, version.as_bytes());
+                    hash_part(&mut hash, b"version");
+                    hash_part(&mut hash, version.as_bytes());
                 }
                 SecretVersion::Bytes { bytes, .. } => {
-                    put(&mut hash, b"bytes");
-                    put(&mut hash, &keyed(b"secret", bytes));
+                    hash_part(&mut hash, b"bytes");
+                    hash_part(&mut hash, &keyed_hash(b"secret", bytes));
                 }
             }
         }
         match tenancy {
             Tenancy::Cluster(id) => {
-                put(&mut hash, b"cluster");
-                put(&mut hash, id.as_bytes());
+                hash_part(&mut hash, b"cluster");
+                hash_part(&mut hash, id.as_bytes());
             }
-            Tenancy::Shareable => put(&mut hash, b"shareable"),
+            Tenancy::Shareable => hash_part(&mut hash, b"shareable"),
         }
-        put(&mut hash, policy.as_bytes());
+        hash_part(&mut hash, policy.as_bytes());
         Self(hash.finalize().into())
     }
 
@@ -154,11 +154,11 @@ impl fmt::Debug for CredentialKey {
 /// random key of this process.
 #[must_use]
 pub fn fingerprint(token: &str) -> String {
-    hex8(&keyed(b"token", token.as_bytes()))
+    hex8(&keyed_hash(b"token", token.as_bytes()))
 }
 
 /// A keyed hash of secret bytes that is useless outside this process.
-fn keyed(purpose: &[u8], bytes: &[u8]) -> [u8; 32] {
+fn keyed_hash(purpose: &[u8], bytes: &[u8]) -> [u8; 32] {
     // A key of any length will do, says RFC 2104; `new_from_slice` cannot fail.
     let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(PROCESS_KEY.as_slice()) else {
         return [0; 32];
@@ -173,25 +173,27 @@ fn hex8(bytes: &[u8]) -> String {
     bytes.iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
-fn count(hash: &mut Sha256, number: usize) {
+fn hash_length(hash: &mut Sha256, number: usize) {
     hash.update((number as u64).to_be_bytes());
 }
 
 /// Hashes a part with its length in front, so that no two lists of parts hash the same bytes.
-fn put(hash: &mut Sha256, part: &[u8]) {
-    count(hash, part.len());
+fn hash_part(hash: &mut Sha256, part: &[u8]) {
+    hash_length(hash, part.len());
     hash.update(part);
 }
 
 /// Sorts the members of objects by name, so that equal configurations give equal texts.
-pub fn canonical(value: &Value) -> Value {
+pub fn canonical_json(value: &Value) -> Value {
     match value {
         Value::Object(members) => {
-            let sorted: std::collections::BTreeMap<&String, Value> =
-                members.iter().map(|(name, value)| (name, canonical(value))).collect();
+            let sorted: std::collections::BTreeMap<&String, Value> = members
+                .iter()
+                .map(|(name, value)| (name, canonical_json(value)))
+                .collect();
             sorted.into_iter().map(|(name, value)| (name.clone(), value)).collect()
         }
-        Value::Array(items) => items.iter().map(canonical).collect(),
+        Value::Array(items) => items.iter().map(canonical_json).collect(),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => value.clone(),
     }
 }

@@ -4,7 +4,7 @@
 //! Invariant: a request for a credential that is present takes no lock, searches nothing and
 //! allocates nothing.
 
-mod landing;
+mod completion;
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,10 +16,10 @@ use tokio::time::Instant;
 
 use super::super::{Credential, Mint, MintError, MintRequest, Reason};
 use super::clock::{Clock, Moment};
-use super::flight::{self, InFlightMint, LeaseSharing, MintOutcome};
 use super::health::{Health, LastError, SlotStatus};
-use super::home::SharedState;
+use super::in_flight::{self, InFlightMint, LeaseSharing, MintOutcome};
 use super::key::{CredentialKey, fingerprint};
+use super::shared::SharedState;
 use super::times::Deadlines;
 use super::{Error, locked};
 
@@ -71,19 +71,19 @@ struct MintCounters {
 
 #[derive(Debug)]
 struct SlotState {
-    life: Lifecycle,
+    lifecycle: Lifecycle,
     /// Who received the credential of the last mint.
-    audience: LeaseSharing,
+    sharing: LeaseSharing,
     /// Number of the last credential made.
     generation: u64,
     /// The mint in progress, for all requests that wait.
-    flight: Option<Arc<InFlightMint>>,
+    in_flight: Option<Arc<InFlightMint>>,
     /// The credential that the cluster refused, until the mint forced by the 401 completes.
-    aside: Option<Arc<CurrentCredential>>,
+    rejected: Option<Arc<CurrentCredential>>,
     /// When a 401 last forced a mint.
-    forced: Option<Moment>,
-    trouble: Option<FailureBackoff>,
-    tally: MintCounters,
+    last_forced_mint: Option<Moment>,
+    backoff_state: Option<FailureBackoff>,
+    counters: MintCounters,
 }
 
 /// What a request that finds no credential does.
@@ -106,13 +106,13 @@ enum UnauthorizedAction {
 pub struct Slot {
     key: CredentialKey,
     clock: Arc<dyn Clock>,
-    home: Weak<SharedState>,
+    shared: Weak<SharedState>,
     current: ArcSwapOption<CurrentCredential>,
     /// When it was last asked for, in the clock's milliseconds.
-    used: AtomicU64,
+    last_used_ms: AtomicU64,
     /// Time before which no background renewal starts, in the clock's milliseconds. `u64::MAX`
     /// while a mint is in progress.
-    patience: AtomicU64,
+    renew_not_before_ms: AtomicU64,
     mint: Mutex<Arc<dyn Mint>>,
     // INVARIANT: `current` is stored under this lock only, so that the number
     // of live credentials is right.
@@ -126,25 +126,25 @@ impl fmt::Debug for Slot {
 }
 
 impl Slot {
-    pub(super) fn new(key: CredentialKey, mint: Arc<dyn Mint>, home: &Arc<SharedState>) -> Self {
-        let clock = Arc::clone(&home.clock);
+    pub(super) fn new(key: CredentialKey, mint: Arc<dyn Mint>, shared: &Arc<SharedState>) -> Self {
+        let clock = Arc::clone(&shared.clock);
         Self {
             key,
-            used: AtomicU64::new(clock.now().millis()),
+            last_used_ms: AtomicU64::new(clock.now().millis()),
             clock,
-            home: Arc::downgrade(home),
+            shared: Arc::downgrade(shared),
             current: ArcSwapOption::const_empty(),
-            patience: AtomicU64::new(0),
+            renew_not_before_ms: AtomicU64::new(0),
             mint: Mutex::new(mint),
             state: Mutex::new(SlotState {
-                life: Lifecycle::Open,
-                audience: LeaseSharing::Shared,
+                lifecycle: Lifecycle::Open,
+                sharing: LeaseSharing::Shared,
                 generation: 0,
-                flight: None,
-                aside: None,
-                forced: None,
-                trouble: None,
-                tally: MintCounters::default(),
+                in_flight: None,
+                rejected: None,
+                last_forced_mint: None,
+                backoff_state: None,
+                counters: MintCounters::default(),
             }),
         }
     }
@@ -163,15 +163,15 @@ impl Slot {
         let millis = now.millis();
         // At most one store a second: a store for every request would move the cache line between
         // cores.
-        if millis.saturating_sub(self.used.load(Ordering::Relaxed)) >= 1000 {
-            self.used.store(millis, Ordering::Relaxed);
+        if millis.saturating_sub(self.last_used_ms.load(Ordering::Relaxed)) >= 1000 {
+            self.last_used_ms.store(millis, Ordering::Relaxed);
         }
         let current = self.current.load();
         let current = current.as_ref()?;
-        if !current.deadlines.usable(now) {
+        if !current.deadlines.is_usable(now) {
             return None;
         }
-        if current.deadlines.due(now) && millis >= self.patience.load(Ordering::Relaxed) {
+        if current.deadlines.is_renewal_due(now) && millis >= self.renew_not_before_ms.load(Ordering::Relaxed) {
             self.renew(now);
         }
         Some(current.lease.clone())
@@ -211,7 +211,7 @@ impl Slot {
     ///
     /// Cancel safe.
     pub async fn refused(self: &Arc<Self>, generation: u64, deadline: Instant) -> Result<Option<Lease>, Error> {
-        match self.refuse(generation, self.now())? {
+        match self.handle_unauthorized(generation, self.now())? {
             UnauthorizedAction::NoRetry => Ok(None),
             UnauthorizedAction::UseNewer(lease) => Ok(Some(lease)),
             UnauthorizedAction::Wait => {
@@ -225,9 +225,9 @@ impl Slot {
     #[must_use]
     pub fn health(&self) -> Health {
         let now = self.now();
-        let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
+        let current = self.current.load_full().filter(|it| it.deadlines.is_usable(now));
         let state = locked(&self.state);
-        let standing = match (state.life, &current, &state.trouble) {
+        let standing = match (state.lifecycle, &current, &state.backoff_state) {
             (Lifecycle::Closed, _, _) => SlotStatus::Closed,
             (Lifecycle::Open, Some(_), None) => SlotStatus::Usable,
             (Lifecycle::Open, Some(_), Some(_)) => SlotStatus::Stale,
@@ -235,7 +235,7 @@ impl Slot {
             (Lifecycle::Open, None, None) => SlotStatus::Idle,
         };
         let credential = current.as_ref().map(|it| &it.lease.credential);
-        let next_attempt = state.trouble.as_ref().map(|trouble| trouble.until);
+        let next_attempt = state.backoff_state.as_ref().map(|backoff_state| backoff_state.until);
         Health {
             standing,
             generation: state.generation,
@@ -243,11 +243,13 @@ impl Slot {
             minted_at: current.as_ref().map(|it| it.minted.wall),
             expires_at: credential.and_then(|it| it.expires_at),
             refresh_at: current.as_ref().map(|it| it.deadlines.refresh.wall),
-            last_mint: state.tally.last_mint,
-            mints: state.tally.mints,
-            failed: state.tally.failed,
-            last_error: state.tally.last_error.clone(),
-            next_attempt: next_attempt.filter(|until| !now.reaches(*until)).map(|it| it.wall),
+            last_mint: state.counters.last_mint,
+            mints: state.counters.mints,
+            failed: state.counters.failed,
+            last_error: state.counters.last_error.clone(),
+            next_attempt: next_attempt
+                .filter(|until| !now.is_at_or_after(*until))
+                .map(|it| it.wall),
             warnings: credential.map(|it| it.warnings.clone()).unwrap_or_default(),
         }
     }
@@ -257,7 +259,7 @@ impl Slot {
     }
 
     pub(super) fn last_used(&self) -> u64 {
-        self.used.load(Ordering::Relaxed)
+        self.last_used_ms.load(Ordering::Relaxed)
     }
 
     pub(super) fn is_live(&self) -> bool {
@@ -265,7 +267,10 @@ impl Slot {
     }
 
     pub(super) fn is_usable(&self, now: Moment) -> bool {
-        self.current.load().as_ref().is_some_and(|it| it.deadlines.usable(now))
+        self.current
+            .load()
+            .as_ref()
+            .is_some_and(|it| it.deadlines.is_usable(now))
     }
 
     pub(super) fn mint_with(&self, mint: Arc<dyn Mint>) {
@@ -274,7 +279,7 @@ impl Slot {
 
     /// What mints, unless the slot is closed.
     pub(super) fn mint_if_open(&self) -> Option<Arc<dyn Mint>> {
-        let open = locked(&self.state).life == Lifecycle::Open;
+        let open = locked(&self.state).lifecycle == Lifecycle::Open;
         open.then(|| Arc::clone(&locked(&self.mint)))
     }
 
@@ -291,17 +296,17 @@ impl Slot {
 
     /// Ends the slot for good.
     pub(super) fn close(&self) {
-        let (flight, gone, aside) = {
+        let (in_flight, gone, rejected) = {
             let mut state = locked(&self.state);
-            state.life = Lifecycle::Closed;
+            state.lifecycle = Lifecycle::Closed;
             let gone = self.install(&mut state, None);
-            (state.flight.take(), gone, state.aside.take())
+            (state.in_flight.take(), gone, state.rejected.take())
         };
-        for gone in [gone, aside].into_iter().flatten() {
+        for gone in [gone, rejected].into_iter().flatten() {
             self.revoke(&gone.lease.credential);
         }
-        if let Some(flight) = flight {
-            flight.finish(MintOutcome::Stopped);
+        if let Some(in_flight) = in_flight {
+            in_flight.finish(MintOutcome::Stopped);
         }
     }
 
@@ -312,15 +317,15 @@ impl Slot {
         let Some(revocation) = credential.revocation.clone().filter(|_| !over) else {
             return;
         };
-        if let Some(home) = self.home.upgrade() {
-            home.revoke(self.key, Arc::clone(&locked(&self.mint)), revocation);
+        if let Some(shared) = self.shared.upgrade() {
+            shared.revoke(self.key, Arc::clone(&locked(&self.mint)), revocation);
         }
     }
 
     /// Waits for a mint, and for another one if its only credential went to another request.
     async fn wait(self: &Arc<Self>) -> Result<Lease, Error> {
         loop {
-            let mut outcome = match self.step(self.now())? {
+            let mut outcome = match self.acquire(self.now())? {
                 Acquisition::Ready(lease) => return Ok(lease),
                 Acquisition::Wait(outcome) => outcome,
             };
@@ -344,25 +349,25 @@ impl Slot {
     }
 
     /// What a request without a credential does now.
-    fn step(self: &Arc<Self>, now: Moment) -> Result<Acquisition, Error> {
+    fn acquire(self: &Arc<Self>, now: Moment) -> Result<Acquisition, Error> {
         let mut state = locked(&self.state);
-        if state.life == Lifecycle::Closed {
+        if state.lifecycle == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
-        if let Some(current) = self.current.load().as_ref().filter(|it| it.deadlines.usable(now)) {
+        if let Some(current) = self.current.load().as_ref().filter(|it| it.deadlines.is_usable(now)) {
             return Ok(Acquisition::Ready(current.lease.clone()));
         }
-        if let Some(trouble) = state.trouble.as_ref().filter(|it| !now.reaches(it.until)) {
-            let mut error = trouble.error.clone();
-            error.retry_after = Some(trouble.until.since(now));
+        if let Some(backoff_state) = state.backoff_state.as_ref().filter(|it| !now.is_at_or_after(it.until)) {
+            let mut error = backoff_state.error.clone();
+            error.retry_after = Some(backoff_state.until.since(now));
             return Err(Error::Mint(error));
         }
-        if let Some(flight) = &state.flight {
-            return Ok(Acquisition::Wait(flight.join()));
+        if let Some(in_flight) = &state.in_flight {
+            return Ok(Acquisition::Wait(in_flight.join()));
         }
-        let audience = state.audience;
-        let flight = self.depart(&mut state, audience, Reason::Initial)?;
-        Ok(Acquisition::Wait(flight))
+        let sharing = state.sharing;
+        let in_flight = self.start_mint(&mut state, sharing, Reason::Initial)?;
+        Ok(Acquisition::Wait(in_flight))
     }
 
     /// Starts a mint before the current credential expires.
@@ -373,23 +378,27 @@ impl Slot {
         let Ok(mut state) = self.state.try_lock() else {
             return;
         };
-        let due = self.current.load().as_ref().is_some_and(|it| it.deadlines.due(now));
-        let patient = now.millis() >= self.patience.load(Ordering::Relaxed);
-        if due && patient && state.life == Lifecycle::Open && state.flight.is_none() {
+        let due = self
+            .current
+            .load()
+            .as_ref()
+            .is_some_and(|it| it.deadlines.is_renewal_due(now));
+        let patient = now.millis() >= self.renew_not_before_ms.load(Ordering::Relaxed);
+        if due && patient && state.lifecycle == Lifecycle::Open && state.in_flight.is_none() {
             // Nobody waits for the result, and a stopping cache starts no mints.
-            let _ = self.depart(&mut state, LeaseSharing::Shared, Reason::Refresh);
+            let _ = self.start_mint(&mut state, LeaseSharing::Shared, Reason::Refresh);
         }
     }
 
-    fn refuse(self: &Arc<Self>, generation: u64, now: Moment) -> Result<UnauthorizedAction, Error> {
+    fn handle_unauthorized(self: &Arc<Self>, generation: u64, now: Moment) -> Result<UnauthorizedAction, Error> {
         let mut state = locked(&self.state);
-        if state.life == Lifecycle::Closed {
+        if state.lifecycle == Lifecycle::Closed {
             return Err(Error::Stopped);
         }
-        let current = self.current.load_full().filter(|it| it.deadlines.usable(now));
+        let current = self.current.load_full().filter(|it| it.deadlines.is_usable(now));
         let Some(current) = current else {
             // Another mint would again give a credential for one request only.
-            return Ok(match state.audience {
+            return Ok(match state.sharing {
                 LeaseSharing::Shared => UnauthorizedAction::Wait,
                 LeaseSharing::SingleUse => UnauthorizedAction::NoRetry,
             });
@@ -398,42 +407,45 @@ impl Slot {
             return Ok(UnauthorizedAction::UseNewer(current.lease.clone()));
         }
         let soon = state
-            .forced
-            .is_some_and(|forced| !now.reaches(forced.plus(FORCED_MINT_INTERVAL)));
-        let failing = state.trouble.as_ref().is_some_and(|it| !now.reaches(it.until));
+            .last_forced_mint
+            .is_some_and(|last_forced_mint| !now.is_at_or_after(last_forced_mint.plus(FORCED_MINT_INTERVAL)));
+        let failing = state
+            .backoff_state
+            .as_ref()
+            .is_some_and(|it| !now.is_at_or_after(it.until));
         if soon || failing {
             return Ok(UnauthorizedAction::NoRetry);
         }
-        state.forced = Some(now);
-        state.aside = self.install(&mut state, None);
-        if state.flight.is_none() {
-            drop(self.depart(&mut state, LeaseSharing::Shared, Reason::Unauthorized)?);
+        state.last_forced_mint = Some(now);
+        state.rejected = self.install(&mut state, None);
+        if state.in_flight.is_none() {
+            drop(self.start_mint(&mut state, LeaseSharing::Shared, Reason::Unauthorized)?);
         }
         Ok(UnauthorizedAction::Wait)
     }
 
     /// Starts a mint's task.
-    fn depart(
+    fn start_mint(
         self: &Arc<Self>,
         state: &mut SlotState,
-        audience: LeaseSharing,
+        sharing: LeaseSharing,
         reason: Reason,
     ) -> Result<tokio::sync::watch::Receiver<Option<MintOutcome>>, Error> {
-        let home = self.home.upgrade().ok_or(Error::Stopped)?;
-        let flight = Arc::new(InFlightMint::new());
-        let waiter = flight.join();
-        let previous = state.aside.clone().or_else(|| self.current.load_full());
+        let shared = self.shared.upgrade().ok_or(Error::Stopped)?;
+        let in_flight = Arc::new(InFlightMint::new());
+        let waiter = in_flight.join();
+        let previous = state.rejected.clone().or_else(|| self.current.load_full());
         let request = MintRequest {
             reason,
             previous_expiry: previous.and_then(|it| it.lease.credential.expires_at),
-            budget: home.settings.mint_budget,
+            budget: shared.settings.mint_budget,
         };
-        if audience == LeaseSharing::Shared {
-            state.flight = Some(Arc::clone(&flight));
-            self.patience.store(u64::MAX, Ordering::Relaxed);
+        if sharing == LeaseSharing::Shared {
+            state.in_flight = Some(Arc::clone(&in_flight));
+            self.renew_not_before_ms.store(u64::MAX, Ordering::Relaxed);
         }
-        let task = flight::fly(Arc::clone(self), Arc::clone(&home), flight, request);
-        home.spawn(task);
+        let task = in_flight::run_mint(Arc::clone(self), Arc::clone(&shared), in_flight, request);
+        shared.spawn(task);
         Ok(waiter)
     }
 
@@ -441,10 +453,10 @@ impl Slot {
     fn install(&self, _state: &mut SlotState, next: Option<Arc<CurrentCredential>>) -> Option<Arc<CurrentCredential>> {
         let more = next.is_some();
         let before = self.current.swap(next);
-        if let Some(home) = self.home.upgrade() {
+        if let Some(shared) = self.shared.upgrade() {
             match (before.is_some(), more) {
-                (false, true) => home.live.fetch_add(1, Ordering::Relaxed),
-                (true, false) => home.live.fetch_sub(1, Ordering::Relaxed),
+                (false, true) => shared.live.fetch_add(1, Ordering::Relaxed),
+                (true, false) => shared.live.fetch_sub(1, Ordering::Relaxed),
                 (true, true) | (false, false) => 0,
             };
         }

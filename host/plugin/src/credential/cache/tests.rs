@@ -189,7 +189,7 @@ fn minted(clock: &ManualClock, text: &str, seconds: i64) -> Credential {
     Credential {
         expires_at: Some(clock.now().wall + SignedDuration::from_secs(seconds)),
         revocation: Some(SecretString::from(format!("r-{text}"))),
-        ..Credential::of_token(Token::parse(text.to_owned()).unwrap())
+        ..Credential::from_token(Token::parse(text.to_owned()).unwrap())
     }
 }
 

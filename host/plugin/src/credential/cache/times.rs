@@ -81,14 +81,14 @@ pub struct Deadlines {
 impl Deadlines {
     /// Whether it may be used now: both clocks must say so.
     #[must_use]
-    pub fn usable(&self, now: Moment) -> bool {
-        !now.reaches(self.unusable)
+    pub fn is_usable(&self, now: Moment) -> bool {
+        !now.is_at_or_after(self.unusable)
     }
 
     /// Whether it should be renewed: one clock is enough.
     #[must_use]
-    pub fn due(&self, now: Moment) -> bool {
-        now.reaches(self.refresh)
+    pub fn is_renewal_due(&self, now: Moment) -> bool {
+        now.is_at_or_after(self.refresh)
     }
 }
 

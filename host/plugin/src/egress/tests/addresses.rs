@@ -2,7 +2,7 @@
 
 use super::super::address::{AddressScope, check};
 use super::super::{DenyCode, EgressAllowList, EgressClient, Error};
-use super::world::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, fine, get};
+use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, get, ok_answer};
 use std::sync::Arc;
 use tollgate_config::EgressEntry;
 
@@ -119,45 +119,54 @@ fn neighbours_of_the_ranges_are_public() {
 #[tokio::test]
 async fn a_name_that_leads_inside_is_refused_before_a_connection() {
     for address in ["169.254.169.254", "127.0.0.1", "10.1.2.3", "::ffff:10.1.2.3", "fd00::1"] {
-        let (result, world) = ask(fine(), |world| world.name(HOST, &[&[address]])).await;
+        let (result, fake_network) = ask(ok_answer(), |fake_network| fake_network.name(HOST, &[&[address]])).await;
         let Err(Error::Denied(denied)) = result else {
             panic!("{address}: {result:?}");
         };
         let expected = check(address.parse().unwrap(), AddressScope::Public).unwrap_err();
         assert_eq!(denied.code, expected);
         assert!(denied.message.contains(HOST), "{}", denied.message);
-        assert!(world.connected.lock().unwrap().is_empty(), "{address}");
+        assert!(fake_network.connected.lock().unwrap().is_empty(), "{address}");
     }
 }
 
 #[tokio::test]
 async fn one_forbidden_address_refuses_them_all() {
-    let (result, world) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC, "127.0.0.1"]])).await;
+    let (result, fake_network) = ask(ok_answer(), |fake_network| {
+        fake_network.name(HOST, &[&[PUBLIC, "127.0.0.1"]])
+    })
+    .await;
     assert_eq!(result.unwrap_err().as_str(), "denied");
-    assert!(world.connected.lock().unwrap().is_empty());
-    let (result, _) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC, "2606:4700::1111"]])).await;
+    assert!(fake_network.connected.lock().unwrap().is_empty());
+    let (result, _) = ask(ok_answer(), |fake_network| {
+        fake_network.name(HOST, &[&[PUBLIC, "2606:4700::1111"]])
+    })
+    .await;
     assert_eq!(result.unwrap().status, 200);
 }
 
 #[tokio::test]
 async fn a_name_is_resolved_once_and_that_address_connected() {
-    let (result, world) = ask(fine(), |world| world.name(HOST, &[&[PUBLIC], &["127.0.0.1"]])).await;
+    let (result, fake_network) = ask(ok_answer(), |fake_network| {
+        fake_network.name(HOST, &[&[PUBLIC], &["127.0.0.1"]])
+    })
+    .await;
     assert_eq!(result.unwrap().peer.ip().to_string(), PUBLIC);
-    assert_eq!(*world.resolved.lock().unwrap(), [HOST]);
-    let connected = world.connected.lock().unwrap().clone();
+    assert_eq!(*fake_network.resolved.lock().unwrap(), [HOST]);
+    let connected = fake_network.connected.lock().unwrap().clone();
     assert_eq!(connected, [format!("{PUBLIC}:443").parse().unwrap()]);
 }
 
 #[tokio::test]
 async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
     let authority = Authority::new();
-    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
-    world.name(HOST, &[&[PUBLIC], &["169.254.169.254"]]);
-    let sender = EgressClient::with_network(Arc::new(world));
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
-    let request = || get(&rules, &format!("https://{HOST}/")).unwrap();
-    assert_eq!(sender.send(request()).await.unwrap().status, 200);
-    let Err(Error::Denied(denied)) = sender.send(request()).await else {
+    let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
+    fake_network.name(HOST, &[&[PUBLIC], &["169.254.169.254"]]);
+    let client = EgressClient::with_network(Arc::new(fake_network));
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let request = || get(&allow_list, &format!("https://{HOST}/")).unwrap();
+    assert_eq!(client.send(request()).await.unwrap().status, 200);
+    let Err(Error::Denied(denied)) = client.send(request()).await else {
         panic!("the second one went out");
     };
     assert_eq!(denied.code.as_str(), "address-metadata");
@@ -167,18 +176,18 @@ async fn the_second_resolution_of_a_rebinding_name_is_checked_as_well() {
 async fn reach(spec: EgressEntry, address: &str) -> Result<u16, String> {
     let authority = Authority::new();
     let name = spec.host.clone();
-    let world = FakeNetwork::new(
+    let fake_network = FakeNetwork::new(
         authority.server(&name, 2099, &[]),
         Answer::Http(204, Vec::new(), Vec::new()),
     );
-    world.name(&name, &[&[address]]);
+    fake_network.name(&name, &[&[address]]);
     let spec = EgressEntry {
         ca: Some(authority.pem.clone()),
         ..spec
     };
-    let rules = EgressAllowList::new([&spec]).unwrap();
-    let request = get(&rules, &format!("https://{name}/v1/x")).unwrap();
-    match EgressClient::with_network(Arc::new(world)).send(request).await {
+    let allow_list = EgressAllowList::new([&spec]).unwrap();
+    let request = get(&allow_list, &format!("https://{name}/v1/x")).unwrap();
+    match EgressClient::with_network(Arc::new(fake_network)).send(request).await {
         Ok(response) => Ok(response.status.as_u16()),
         Err(Error::Denied(denied)) => Err(denied.code.as_str().to_owned()),
         Err(other) => Err(other.to_string()),

@@ -1,7 +1,7 @@
 //! Entries: what reads, and what each mistake is told.
 
 use super::super::{AddressScope, AllowedHost, HostPortPattern};
-use super::world::Authority;
+use super::fake_network::Authority;
 use tollgate_config::EgressEntry;
 
 fn text(host: &str) -> EgressEntry {
@@ -93,9 +93,12 @@ fn fields_must_agree() {
         AllowedHost::new(&spec).map_err(|error| error.to_string())
     };
     let entry = with("127.0.0.1", Some(9443), false, true).unwrap();
-    assert_eq!((entry.pattern().port(), entry.reach()), (9443, AddressScope::Loopback));
     assert_eq!(
-        with("10.0.0.1", None, true, false).unwrap().reach(),
+        (entry.pattern().port(), entry.address_scope()),
+        (9443, AddressScope::Loopback)
+    );
+    assert_eq!(
+        with("10.0.0.1", None, true, false).unwrap().address_scope(),
         AddressScope::Private
     );
     assert_eq!(with("a.example:1", Some(1), false, false).unwrap().pattern().port(), 1);

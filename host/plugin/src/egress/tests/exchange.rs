@@ -8,17 +8,17 @@ use tokio::net::TcpListener;
 use zeroize::Zeroizing;
 
 use super::super::{EgressAllowList, EgressClient, Error, Method, Request};
-use super::world::{Answer, Authority, FakeNetwork, HOST, ReceivedRequests, ask, entry, fine, get, serve};
+use super::fake_network::{Answer, Authority, FakeNetwork, HOST, ReceivedRequests, ask, entry, get, ok_answer, serve};
 use tollgate_config::EgressEntry;
 
 /// Sends what `edit` makes of a POST to [`HOST`], over one HTTP version.
 async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version, Vec<u8>), Error>, ReceivedRequests) {
     let authority = Authority::new();
     let answer = Answer::Http(201, vec![("x-answer", "yes".to_owned())], b"{\"a\":1}".to_vec());
-    let world = FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), answer);
-    let seen = world.seen.clone();
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
-    let mut request = get(&rules, &format!("https://{HOST}/a%20b/token")).unwrap();
+    let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), answer);
+    let seen = fake_network.seen.clone();
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let mut request = get(&allow_list, &format!("https://{HOST}/a%20b/token")).unwrap();
     request.method = Method::Post;
     request.query = Some(Zeroizing::new("x=1&y=%2B".to_owned()));
     request.headers = vec![
@@ -27,7 +27,7 @@ async fn post(alpn: &[u8], edit: impl FnOnce(&mut Request)) -> (Result<(Version,
     ];
     request.body = Zeroizing::new(b"grant_type=x".to_vec());
     edit(&mut request);
-    let result = EgressClient::with_network(Arc::new(world)).send(request).await;
+    let result = EgressClient::with_network(Arc::new(fake_network)).send(request).await;
     let result = result.map(|response| {
         assert_eq!(
             (response.status.as_u16(), &response.headers["x-answer"]),
@@ -72,11 +72,14 @@ async fn a_request_arrives_byte_for_byte_in_both_versions() {
 #[tokio::test]
 async fn a_port_other_than_443_is_named_to_the_server() {
     let authority = Authority::new();
-    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
-    let seen = world.seen.clone();
-    let rules = EgressAllowList::new([&entry("idp.example.com:8443", &authority)]).unwrap();
-    let request = get(&rules, "https://idp.example.com:8443/x").unwrap();
-    EgressClient::with_network(Arc::new(world)).send(request).await.unwrap();
+    let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
+    let seen = fake_network.seen.clone();
+    let allow_list = EgressAllowList::new([&entry("idp.example.com:8443", &authority)]).unwrap();
+    let request = get(&allow_list, "https://idp.example.com:8443/x").unwrap();
+    EgressClient::with_network(Arc::new(fake_network))
+        .send(request)
+        .await
+        .unwrap();
     assert_eq!(seen.lock().unwrap()[0].1["host"], "idp.example.com:8443");
 }
 
@@ -158,26 +161,26 @@ async fn a_redirect_is_an_answer_like_others() {
             ("location", format!("https://{HOST}/elsewhere")),
             ("set-cookie", "a=b".to_owned()),
         ];
-        let (result, world) = ask(Answer::Http(status, fields, Vec::new()), |_| {}).await;
+        let (result, fake_network) = ask(Answer::Http(status, fields, Vec::new()), |_| {}).await;
         let response = result.unwrap();
         assert_eq!(response.status.as_u16(), status);
         assert_eq!(response.headers["location"], format!("https://{HOST}/elsewhere"));
-        assert_eq!(world.seen.lock().unwrap().len(), 1);
+        assert_eq!(fake_network.seen.lock().unwrap().len(), 1);
     }
 }
 
 #[tokio::test]
 async fn each_request_has_a_connection_of_its_own() {
     let authority = Authority::new();
-    let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[b"h2"]), fine()));
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
-    let sender = EgressClient::with_network(world.clone());
+    let fake_network = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[b"h2"]), ok_answer()));
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let client = EgressClient::with_network(fake_network.clone());
     for _ in 0..3 {
-        let request = get(&rules, &format!("https://{HOST}/")).unwrap();
-        sender.send(request).await.unwrap();
+        let request = get(&allow_list, &format!("https://{HOST}/")).unwrap();
+        client.send(request).await.unwrap();
     }
-    assert_eq!(world.connected.lock().unwrap().len(), 3);
-    assert_eq!(world.resolved.lock().unwrap().len(), 3);
+    assert_eq!(fake_network.connected.lock().unwrap().len(), 3);
+    assert_eq!(fake_network.resolved.lock().unwrap().len(), 3);
 }
 
 #[tokio::test]
@@ -188,7 +191,7 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
     let tls = authority.server("127.0.0.1", 2099, &[b"h2"]);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(serve(stream, tls.clone(), fine(), ReceivedRequests::default()));
+            tokio::spawn(serve(stream, tls.clone(), ok_answer(), ReceivedRequests::default()));
         }
     });
     let spec = EgressEntry {
@@ -196,8 +199,8 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
         loopback: true,
         ..entry("127.0.0.1", &authority)
     };
-    let rules = EgressAllowList::new([&spec]).unwrap();
-    let request = get(&rules, &format!("https://127.0.0.1:{port}/")).unwrap();
+    let allow_list = EgressAllowList::new([&spec]).unwrap();
+    let request = get(&allow_list, &format!("https://127.0.0.1:{port}/")).unwrap();
     let response = EgressClient::new().send(request).await.unwrap();
     assert_eq!((response.status.as_u16(), response.body.as_slice()), (200, &b"{}"[..]));
 }
@@ -205,13 +208,13 @@ async fn the_machines_own_network_reaches_loopback_when_that_is_granted() {
 #[tokio::test]
 async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
     let authority = Authority::new();
-    let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[]), fine()));
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
-    let sender = EgressClient::with_network(world.clone());
-    let request = || get(&rules, &format!("https://{HOST}/")).unwrap();
+    let fake_network = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer()));
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let client = EgressClient::with_network(fake_network.clone());
+    let request = || get(&allow_list, &format!("https://{HOST}/")).unwrap();
     let start = tokio::time::Instant::now();
     for _ in 0..20 {
-        sender.send(request()).await.unwrap();
+        client.send(request()).await.unwrap();
     }
     let hurried = || Request {
         timeout: Duration::from_millis(20),
@@ -220,7 +223,7 @@ async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
     // On a busy machine the first turns come back before the last ones are taken.
     let mut sent = 20;
     let error = loop {
-        match sender.send(hurried()).await {
+        match client.send(hurried()).await {
             Ok(_) => sent += 1,
             Err(error) => break error,
         }
@@ -231,11 +234,11 @@ async fn a_host_is_asked_twenty_times_at_once_then_ten_times_a_second() {
         "no answer within 20 ms, while waiting for the rate limit of this host"
     );
     for _ in 0..15 {
-        sender.send(request()).await.unwrap();
+        client.send(request()).await.unwrap();
     }
     sent += 15;
     // 20 at once, the others at 10 a second.
     let least = Duration::from_millis(100) * (sent - 20) - Duration::from_millis(10);
     assert!(start.elapsed() >= least, "{:?}", start.elapsed());
-    assert_eq!(world.connected.lock().unwrap().len(), sent as usize);
+    assert_eq!(fake_network.connected.lock().unwrap().len(), sent as usize);
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::{EgressAllowList, EgressClient, EgressStage, Error, Method, Request};
-use super::world::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, fine, get};
+use super::fake_network::{Answer, Authority, FakeNetwork, HOST, PUBLIC, ask, entry, get, ok_answer};
 
 const OTHER: &str = "2606:4700::1111";
 
@@ -15,14 +15,14 @@ fn raw(text: &str) -> Answer {
 /// Asks a server with its own authority, name and last year; `trusted` is the
 /// authority the entry names.
 async fn tls(server: &Authority, trusted: Option<&Authority>, name: &str, year: i32) -> Result<u16, Error> {
-    let world = FakeNetwork::new(server.server(name, year, &[]), fine());
+    let fake_network = FakeNetwork::new(server.server(name, year, &[]), ok_answer());
     let mut spec = entry(HOST, trusted.unwrap_or(server));
     if trusted.is_none() {
         spec.ca = None;
     }
-    let rules = EgressAllowList::new([&spec]).unwrap();
-    let request = get(&rules, &format!("https://{HOST}/")).unwrap();
-    let response = EgressClient::with_network(Arc::new(world)).send(request).await?;
+    let allow_list = EgressAllowList::new([&spec]).unwrap();
+    let request = get(&allow_list, &format!("https://{HOST}/")).unwrap();
+    let response = EgressClient::with_network(Arc::new(fake_network)).send(request).await?;
     Ok(response.status.as_u16())
 }
 
@@ -111,24 +111,24 @@ async fn what_is_not_http_is_no_answer() {
 #[tokio::test]
 async fn time_runs_out_where_it_does() {
     let authority = Authority::new();
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let allowed = Duration::from_secs(2);
     let request = || Request {
         timeout: allowed,
-        ..get(&rules, &format!("https://{HOST}/")).unwrap()
+        ..get(&allow_list, &format!("https://{HOST}/")).unwrap()
     };
     let silent = FakeNetwork::new(authority.server(HOST, 2099, &[]), Answer::Silence);
-    let mut deaf = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
-    deaf.deaf = vec![PUBLIC.parse().unwrap()];
+    let mut unresponsive = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
+    unresponsive.unresponsive = vec![PUBLIC.parse().unwrap()];
     let half = "HTTP/1.1 200 OK\r\ncontent-length: 10\r\n\r\nabc";
     let stuck = FakeNetwork::new(authority.server(HOST, 2099, &[]), Answer::Stuck(half.into()));
-    let ask = async |world: FakeNetwork| {
-        EgressClient::with_network(Arc::new(world))
+    let ask = async |fake_network: FakeNetwork| {
+        EgressClient::with_network(Arc::new(fake_network))
             .send(request())
             .await
             .unwrap_err()
     };
-    let ends = tokio::join!(ask(silent), ask(deaf), ask(stuck));
+    let ends = tokio::join!(ask(silent), ask(unresponsive), ask(stuck));
     let timeout = |step| Error::Timeout { step, allowed };
     assert_eq!(
         ends,
@@ -144,15 +144,15 @@ async fn time_runs_out_where_it_does() {
 async fn a_server_that_reads_nothing_holds_no_connection() {
     for alpn in [&b"h2"[..], b"http/1.1"] {
         let authority = Authority::new();
-        let world = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
-        let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+        let fake_network = Arc::new(FakeNetwork::new(authority.server(HOST, 2099, &[alpn]), Answer::Silence));
+        let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
         let request = Request {
             method: Method::Post,
             body: vec![b'a'; 64 * 1024].into(),
             timeout: Duration::from_secs(1),
-            ..get(&rules, &format!("https://{HOST}/")).unwrap()
+            ..get(&allow_list, &format!("https://{HOST}/")).unwrap()
         };
-        let error = EgressClient::with_network(world.clone())
+        let error = EgressClient::with_network(fake_network.clone())
             .send(request)
             .await
             .unwrap_err();
@@ -160,22 +160,22 @@ async fn a_server_that_reads_nothing_holds_no_connection() {
         for _ in 0..10 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(Arc::strong_count(&world.alive), 1, "a stream is still open");
+        assert_eq!(Arc::strong_count(&fake_network.alive), 1, "a stream is still open");
     }
 }
 
 #[tokio::test]
 async fn other_addresses_are_tried_in_turn() {
-    let deaf = |world: &mut FakeNetwork| {
-        world.name(HOST, &[&[PUBLIC, OTHER]]);
-        world.deaf = vec![PUBLIC.parse().unwrap()];
+    let unresponsive = |fake_network: &mut FakeNetwork| {
+        fake_network.name(HOST, &[&[PUBLIC, OTHER]]);
+        fake_network.unresponsive = vec![PUBLIC.parse().unwrap()];
     };
-    let alone = |world: &mut FakeNetwork| world.deaf = vec![PUBLIC.parse().unwrap()];
-    let ((result, world), (lost, _)) = tokio::join!(ask(fine(), deaf), ask(fine(), alone));
+    let alone = |fake_network: &mut FakeNetwork| fake_network.unresponsive = vec![PUBLIC.parse().unwrap()];
+    let ((result, fake_network), (lost, _)) = tokio::join!(ask(ok_answer(), unresponsive), ask(ok_answer(), alone));
     assert_eq!(result.unwrap().peer.ip().to_string(), OTHER);
-    assert_eq!(world.connected.lock().unwrap().len(), 2);
-    let dead = |world: &mut FakeNetwork| world.dead = vec![PUBLIC.parse().unwrap()];
-    let (result, _) = ask(fine(), dead).await;
+    assert_eq!(fake_network.connected.lock().unwrap().len(), 2);
+    let dead = |fake_network: &mut FakeNetwork| fake_network.dead = vec![PUBLIC.parse().unwrap()];
+    let (result, _) = ask(ok_answer(), dead).await;
     assert_eq!(
         result.unwrap_err().to_string(),
         format!("no connection to `{HOST}`: connection refused")
@@ -186,16 +186,16 @@ async fn other_addresses_are_tried_in_turn() {
 
 #[tokio::test]
 async fn a_name_without_address_is_dns() {
-    let (result, _) = ask(fine(), |world| world.name(HOST, &[&[]])).await;
+    let (result, _) = ask(ok_answer(), |fake_network| fake_network.name(HOST, &[&[]])).await;
     assert_eq!(
         result.unwrap_err().to_string(),
         format!("`{HOST}` does not resolve: it has no address")
     );
     let authority = Authority::new();
-    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), fine());
-    let rules = EgressAllowList::new([&entry("nowhere.example.com", &authority)]).unwrap();
-    let request = get(&rules, "https://nowhere.example.com/").unwrap();
-    let result = EgressClient::with_network(Arc::new(world)).send(request).await;
+    let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), ok_answer());
+    let allow_list = EgressAllowList::new([&entry("nowhere.example.com", &authority)]).unwrap();
+    let request = get(&allow_list, "https://nowhere.example.com/").unwrap();
+    let result = EgressClient::with_network(Arc::new(fake_network)).send(request).await;
     assert_eq!(result.unwrap_err().as_str(), "dns");
 }
 
@@ -204,15 +204,18 @@ async fn nothing_shows_what_was_sent_or_received() {
     let secret = "s3cr3t";
     let authority = Authority::new();
     let answer = Answer::Http(200, vec![("location", secret.to_owned())], secret.into());
-    let world = FakeNetwork::new(authority.server(HOST, 2099, &[]), answer);
-    let rules = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
+    let fake_network = FakeNetwork::new(authority.server(HOST, 2099, &[]), answer);
+    let allow_list = EgressAllowList::new([&entry(HOST, &authority)]).unwrap();
     let request = Request {
         query: Some(secret.to_owned().into()),
         headers: vec![("authorization".to_owned(), secret.as_bytes().to_vec().into())],
-        ..get(&rules, &format!("https://{HOST}/")).unwrap()
+        ..get(&allow_list, &format!("https://{HOST}/")).unwrap()
     };
     assert!(!format!("{request:?}").contains(secret));
-    let response = EgressClient::with_network(Arc::new(world)).send(request).await.unwrap();
+    let response = EgressClient::with_network(Arc::new(fake_network))
+        .send(request)
+        .await
+        .unwrap();
     assert!(!format!("{response:?}").contains(secret));
     assert_eq!(response.body.as_slice(), secret.as_bytes());
 }

@@ -3,7 +3,7 @@
 use super::super::{EgressAllowList, HostPortPattern};
 use tollgate_config::EgressEntry;
 
-fn rules(entries: &[&str]) -> EgressAllowList {
+fn allow_list(entries: &[&str]) -> EgressAllowList {
     let specs: Vec<EgressEntry> = entries
         .iter()
         .map(|host| EgressEntry {
@@ -17,7 +17,7 @@ fn rules(entries: &[&str]) -> EgressAllowList {
 
 /// The verdict: `host:port/path`, or the reason.
 fn verdict(entries: &[&str], url: &str) -> String {
-    match rules(entries).allow(url) {
+    match allow_list(entries).allow(url) {
         Ok(target) => format!("{}:{}{}", target.host(), target.port(), target.path()),
         Err(denied) => denied.code.as_str().to_owned(),
     }
@@ -178,7 +178,7 @@ fn a_refusal_names_no_more_than_the_host() {
         "http://auth.upbound.io/s3cr3t",
         "https://auth.upbound.io:8443/s3cr3t",
     ] {
-        let denied = rules(&["auth.upbound.io"]).allow(url).unwrap_err();
+        let denied = allow_list(&["auth.upbound.io"]).allow(url).unwrap_err();
         assert!(!denied.to_string().contains(secrets), "{denied}");
     }
 }
@@ -194,7 +194,7 @@ fn one_bad_entry_refuses_the_list() {
 
 #[test]
 fn patterns_of_a_manifest_narrow_a_target() {
-    let target = rules(&["*.upbound.io"]).allow("https://auth.upbound.io/").unwrap();
+    let target = allow_list(&["*.upbound.io"]).allow("https://auth.upbound.io/").unwrap();
     let matches = |text: &str| target.matches(&HostPortPattern::parse(text).unwrap());
     assert!(matches("auth.upbound.io") && matches("*.upbound.io"));
     assert!(!matches("spaces.upbound.io") && !matches("auth.upbound.io:8443"));

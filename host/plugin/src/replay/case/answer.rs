@@ -42,7 +42,7 @@ pub(in super::super) enum TransportFailure {
 
 impl CannedResponse {
     /// Checks that it is consistent, and translates the words of the tables.
-    pub(super) fn settle(&mut self) -> Result<(), String> {
+    pub(super) fn validate(&mut self) -> Result<(), String> {
         if let Some(text) = self.transport_error.take() {
             self.fail = Some(transport(&text)?);
         }

@@ -35,7 +35,7 @@ impl Account {
     /// service accounts applies.
     ///
     /// Source: Kubernetes, `serviceaccount.SplitUsername`.
-    pub fn is_possible(&self) -> bool {
+    pub fn is_valid(&self) -> bool {
         is_label(&self.namespace) && is_subdomain(&self.name)
     }
 }
@@ -95,6 +95,6 @@ pub(super) fn is_reserved(namespace: &str) -> bool {
 /// Whether an account in the control plane's namespace belongs to Argo CD or to the gateway.
 ///
 /// Source: Argo CD's manifests, `argocd-server` and its like.
-pub(super) fn is_control_planes(name: &str) -> bool {
+pub(super) fn is_control_plane_account(name: &str) -> bool {
     name.starts_with("argocd-") || name == "tollgate" || name.starts_with("tollgate-")
 }

@@ -241,7 +241,7 @@ impl DeployTarget<'_> {
     // destination namespace must not obtain them.
     fn namespace_of(&self, name: &str) -> Result<String, Error> {
         let namespace = checked_namespace(self.account_namespace())?;
-        match namespace == self.control_plane_namespace && account::is_control_planes(name) {
+        match namespace == self.control_plane_namespace && account::is_control_plane_account(name) {
             true => Err(Error::Reserved { namespace }),
             false => Ok(namespace),
         }

@@ -14,7 +14,7 @@ use serde_saphyr::Spanned;
 
 use super::Fallback;
 use crate::cel::{Expression, Variables};
-use crate::impersonate::{Error, guard};
+use crate::impersonate::{Error, checks};
 use crate::rego::{IMPERSONATION_FILE, parse_yaml};
 use tollgate_config::ServiceAccountSemantics;
 use tollgate_core::diagnostic::{Diagnostic, Loaded, Location};
@@ -133,7 +133,7 @@ impl ImpersonationRules {
         }
         for (key, source) in extra {
             let here = Location::new(path, u32::try_from(source.referenced.line()).unwrap_or(0));
-            if let Err(error) = guard::check_key(&key) {
+            if let Err(error) = checks::check_key(&key) {
                 found.push(Diagnostic::error(here.clone(), error.to_string()));
             }
             match Expression::compile(&source.value, &VARIABLES, Some(here.clone())) {
@@ -181,9 +181,9 @@ impl ImpersonationRules {
             .map_err(failed("variables".to_owned()))?;
         let mut extra = Vec::with_capacity(self.extra.len());
         for (key, expression) in &self.extra {
-            let texts = expression.eval_texts_in(&variables);
+            let texts = expression.eval_flattened_strings_in(&variables);
             extra.push((key.clone(), texts.map_err(failed(format!("extra.{key}")))?));
         }
-        guard::check_extra(extra)
+        checks::check_extra(extra)
     }
 }

@@ -149,7 +149,11 @@ fn what_is_no_account_is_refused_where_its_entry_matches() {
 
 #[test]
 fn callers_are_told_why_and_not_where() {
-    let told = |rows: &[[&str; 3]]| derive(rows, "ns", ServiceAccountSemantics::Strict).unwrap_err().told();
+    let told = |rows: &[[&str; 3]]| {
+        derive(rows, "ns", ServiceAccountSemantics::Strict)
+            .unwrap_err()
+            .public_message()
+    };
     let start = "error deriving service account to impersonate: ";
     for (row, what) in [
         (["[", "*", "a"], "invalid glob pattern for destination server `[`"),

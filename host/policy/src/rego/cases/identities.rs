@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Deserialize;
 use serde_json::Value as Json;
 
-use super::{CaseResult, laid_over, schema_errors, timed};
+use super::{CaseResult, merge_over_base, schema_errors, timed};
 use crate::impersonate::service_account::{ImpersonationRules, PrincipalInfo};
 use crate::impersonate::{self, AccessInput, ImpersonationMapping};
 use crate::rego::input::identity_json;
@@ -60,7 +60,7 @@ impl RawCase {
         Case {
             note: self.note,
             location,
-            input: laid_over(base, self.input),
+            input: merge_over_base(base, self.input),
             want: self.want,
             refused: self.refused,
         }
@@ -73,7 +73,7 @@ pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diag
         return Vec::new();
     };
     let verdicts = |judge: &dyn Fn(&Case) -> Result<(), String>| {
-        let run = |case: &Case| timed((&case.note, &case.location), || case.judged_by(source.front, judge));
+        let run = |case: &Case| timed((&case.note, &case.location), || case.run_checked(source.front, judge));
         cases.iter().map(run).collect()
     };
     match source.front {
@@ -81,20 +81,20 @@ pub(in crate::rego) fn run(source: &Source, cases: &[Case], found: &mut Vec<Diag
         Front::Kubernetes => {
             let loaded = ImpersonationMapping::parse(path, text, MAX_GROUPS);
             found.extend(loaded.diagnostics);
-            let judge = |mapping: ImpersonationMapping| verdicts(&|case| case.named_by(&mapping));
+            let judge = |mapping: ImpersonationMapping| verdicts(&|case| case.check_mapping(&mapping));
             loaded.value.map(judge).unwrap_or_default()
         }
         Front::Applications => {
             let loaded = ImpersonationRules::parse(path, text, ServiceAccountSemantics::default());
             found.extend(loaded.diagnostics);
-            let judge = |rules: ImpersonationRules| verdicts(&|case| case.accompanied_by(&rules));
+            let judge = |rules: ImpersonationRules| verdicts(&|case| case.check_extra(&rules));
             loaded.value.map(judge).unwrap_or_default()
         }
     }
 }
 
 /// Adds the identity that the mapping gives to an input of the Kubernetes front that has none.
-pub(in crate::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
+pub(in crate::rego) fn fill_identity(source: &Source, input: &mut Json, found: &mut Vec<Diagnostic>) {
     let (Front::Kubernetes, Some((path, text)), None) = (source.front, source.impersonation(), input.get("identity"))
     else {
         return;
@@ -117,7 +117,7 @@ pub(in crate::rego) fn fill(source: &Source, input: &mut Json, found: &mut Vec<D
 }
 
 impl Case {
-    fn judged_by(&self, front: Front, judge: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
+    fn run_checked(&self, front: Front, judge: &dyn Fn(&Self) -> Result<(), String>) -> Result<(), String> {
         let wrong = schema_errors(front, &self.input);
         if !wrong.is_empty() {
             return Err(format!("the input does not fit the schema: {}", wrong.join("; ")));
@@ -125,7 +125,7 @@ impl Case {
         judge(self)
     }
 
-    fn named_by(&self, mapping: &ImpersonationMapping) -> Result<(), String> {
+    fn check_mapping(&self, mapping: &ImpersonationMapping) -> Result<(), String> {
         let Some(named) = mapping.apply_case(&AccessInput::from_input(&self.input)) else {
             return Err("the mapping names only `access.as` of `user` and `ci_job`".to_owned());
         };
@@ -134,7 +134,7 @@ impl Case {
 
     /// Compares the `extra` values about the caller. The account itself is determined by the
     /// project.
-    fn accompanied_by(&self, rules: &ImpersonationRules) -> Result<(), String> {
+    fn check_extra(&self, rules: &ImpersonationRules) -> Result<(), String> {
         let text = |pointer: &str| self.input.pointer(pointer).and_then(Json::as_str).unwrap_or_default();
         let groups = self.input.pointer("/principal/groups").and_then(Json::as_array);
         let groups = groups.into_iter().flatten().filter_map(Json::as_str);

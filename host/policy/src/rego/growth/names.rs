@@ -37,7 +37,7 @@ pub(super) struct RuleVariables<'a> {
     meanings: HashMap<*const Expr, Vec<Variable<'a>>>,
     /// Index expressions that may not be bound before. Each iterates over all items of what it
     /// indexes.
-    turning: HashSet<*const Expr>,
+    iterating: HashSet<*const Expr>,
     /// The names that each open query declares, from the outermost to the current one.
     scopes: Vec<BTreeMap<&'a str, Variable<'a>>>,
     declared: usize,
@@ -85,7 +85,7 @@ impl<'a> RuleVariables<'a> {
 
     /// Whether `index` iterates over all items.
     pub(super) fn turns(&self, index: &Expr) -> bool {
-        self.turning.contains(&std::ptr::from_ref(index))
+        self.iterating.contains(&std::ptr::from_ref(index))
     }
 
     /// The variables that a name can mean in an expression.
@@ -356,7 +356,7 @@ impl<'a> VariableCollector<'a, '_> {
             open |= name == "_" || self.names.meaning(name).bound == BindingSite::Elsewhere;
         });
         if open {
-            self.names.turning.insert(std::ptr::from_ref(index));
+            self.names.iterating.insert(std::ptr::from_ref(index));
         }
     }
 

@@ -155,10 +155,10 @@ impl<'a> SizeEstimator<'a> {
     ) -> SizeResult {
         let mut turns = self.query(scope, query)?;
         let key = match key {
-            Some(key) => Some(self.turning(scope, key, &mut turns)?),
+            Some(key) => Some(self.expr_in_loop(scope, key, &mut turns)?),
             None => index,
         };
-        let value = self.turning(scope, value, &mut turns)?;
+        let value = self.expr_in_loop(scope, value, &mut turns)?;
         Ok(Size::collected(key, value, turns))
     }
 
@@ -180,7 +180,7 @@ impl<'a> SizeEstimator<'a> {
         let base = graph::base(expr);
         let Expr::Var { span, .. } = base else {
             let size = self.expr(scope, base)?;
-            return Ok(steps.iter().fold(size, |size, _| size.any_item()).named());
+            return Ok(steps.iter().fold(size, |size, _| size.any_item()).into_shared());
         };
         let name = span.text();
         let mut size = None;
@@ -202,7 +202,7 @@ impl<'a> SizeEstimator<'a> {
             }
         }
         match size {
-            Some(size) => Ok(size.named()),
+            Some(size) => Ok(size.into_shared()),
             // Each `_` is a new variable that stands for anything.
             None if name == "_" => Ok(Size::ONE),
             // A name that is neither a variable nor a rule is never defined.
@@ -311,20 +311,20 @@ impl<'a> SizeEstimator<'a> {
         if let Some(&known) = scope.known.get(&variable) {
             return Ok(known);
         }
-        let met = scope.open.iter().position(|(open, _)| *open == variable);
-        if let Some((at, &(_, queries))) = met.and_then(|at| Some((at, scope.open.get(at)?))) {
+        let cycle_start = scope.open.iter().position(|(open, _)| *open == variable);
+        if let Some((at, &(_, queries))) = cycle_start.and_then(|at| Some((at, scope.open.get(at)?))) {
             // For the engine the name could be another variable here.
             if variable.bound == BindingSite::AtDeclaration || scope.queries > queries {
                 let message = format!("`{}` is used in what gives it its value", span.text());
                 return Err(too_large(span, message, "give one of both another name"));
             }
-            scope.met = scope.met.min(at);
+            scope.cycle_start = scope.cycle_start.min(at);
             return Ok(Size::NONE);
         }
         let definition = Rc::clone(&scope.definition);
         let at = scope.open.len();
         scope.open.push((variable, scope.queries));
-        let met_before = std::mem::replace(&mut scope.met, usize::MAX);
+        let met_before = std::mem::replace(&mut scope.cycle_start, usize::MAX);
         let mut size = Size::NONE;
         for origin in definition.names.origins.get(&variable).into_iter().flatten() {
             size = size.either(match *origin {
@@ -337,12 +337,12 @@ impl<'a> SizeEstimator<'a> {
             });
         }
         scope.open.pop();
-        let size = size.named();
-        if scope.met >= at {
-            scope.met = usize::MAX;
+        let size = size.into_shared();
+        if scope.cycle_start >= at {
+            scope.cycle_start = usize::MAX;
             scope.known.insert(variable, size);
         }
-        scope.met = scope.met.min(met_before);
+        scope.cycle_start = scope.cycle_start.min(met_before);
         Ok(size)
     }
 
@@ -368,7 +368,7 @@ impl<'a> SizeEstimator<'a> {
         if let Some(path) = rule {
             return self.value(&path, Some(arguments));
         }
-        let Some(gives) = builtins::gives(&name) else {
+        let Some(result_size) = builtins::result_size(&name) else {
             let message = format!("nothing tells how large the result of `{name}` can get");
             return Err(too_large(
                 function.span(),
@@ -376,7 +376,7 @@ impl<'a> SizeEstimator<'a> {
                 "docs/policies.md lists the functions there are",
             ));
         };
-        result(function, gives, &arguments)
+        result(function, result_size, &arguments)
     }
 }
 
@@ -385,12 +385,12 @@ fn scope_is_global(name: &str) -> bool {
 }
 
 /// The size of the result of a built-in function.
-fn result(function: &Expr, gives: ResultSize, arguments: &[Size]) -> SizeResult {
+fn result(function: &Expr, result_size: ResultSize, arguments: &[Size]) -> SizeResult {
     let argument = |at: usize| arguments.get(at).copied().unwrap_or(Size::ONE);
     let first = argument(0);
     let all = arguments.iter().copied().fold(Size::NONE, Size::joined);
-    written(function, gives, all)?;
-    Ok(match gives {
+    written(function, result_size, all)?;
+    Ok(match result_size {
         ResultSize::Fact | ResultSize::Small => Size::ONE,
         ResultSize::Sum => Size::flat(first.scalar, 1),
         ResultSize::Scalar { factor } => Size::flat(first.scalar, factor),
@@ -408,8 +408,8 @@ fn result(function: &Expr, gives: ResultSize, arguments: &[Size]) -> SizeResult 
 
 /// Refuses arguments that are too large to be written out. `sprintf` writes them out, and so does
 /// the engine in the error of any function whose argument has the wrong type.
-fn written(function: &Expr, gives: ResultSize, all: Size) -> Result<(), Box<Diagnostic>> {
-    let allowed = match gives {
+fn written(function: &Expr, result_size: ResultSize, all: Size) -> Result<(), Box<Diagnostic>> {
+    let allowed = match result_size {
         ResultSize::Fact => return Ok(()),
         ResultSize::Sum
         | ResultSize::First

@@ -122,7 +122,7 @@ impl Size {
     }
 
     /// The same value under a name: all of it exists already.
-    pub(super) fn named(self) -> Self {
+    pub(super) fn into_shared(self) -> Self {
         Self {
             shared: self.tree,
             ..self
@@ -209,11 +209,12 @@ impl Size {
             Json::Number(number) => Self::text(number.to_string().len()),
             Json::String(text) => Self::text(text.len()),
             Json::Array(items) => {
-                Self::literal(items.iter().map(|item| (Some(Self::ONE), Self::of_json(item)))).named()
+                Self::literal(items.iter().map(|item| (Some(Self::ONE), Self::of_json(item)))).into_shared()
             }
             Json::Object(entries) => {
                 let entries = entries.iter();
-                Self::literal(entries.map(|(key, value)| (Some(Self::text(key.len())), Self::of_json(value)))).named()
+                Self::literal(entries.map(|(key, value)| (Some(Self::text(key.len())), Self::of_json(value))))
+                    .into_shared()
             }
         }
     }
@@ -244,7 +245,7 @@ impl Size {
             Some("boolean" | "null") => Self::ONE,
             _ => Self::scalar(INPUT_TEXT),
         }
-        .named()
+        .into_shared()
     }
 }
 

@@ -9,7 +9,7 @@ use regorus::Value;
 use regorus::value::Object;
 
 use super::kubernetes::request;
-use super::{Principal, RbacVerdict, labels, named, verdict};
+use super::{Principal, RbacVerdict, labels, object_with_keys, verdict};
 use crate::application_request::{
     ActingIdentity, ObjectChecks, ObjectOperation, OwnershipCheck, ProjectListCheck, ReadOrWrite,
 };
@@ -78,7 +78,7 @@ impl ApplicationFacts {
             ("principal", principal.0.clone()),
             (
                 "application",
-                named([
+                object_with_keys([
                     ("namespace", Value::from(name.namespace.as_str())),
                     ("name", Value::from(name.name.as_str())),
                     ("project", Value::from(application.project.as_str())),
@@ -87,14 +87,14 @@ impl ApplicationFacts {
             ),
             (
                 "project",
-                named([
+                object_with_keys([
                     ("name", Value::from(project.name.as_str())),
                     ("labels", labels(&project.labels)),
                 ]),
             ),
             (
                 "destination",
-                named([
+                object_with_keys([
                     ("name", Value::from(cluster.name.as_str())),
                     ("server", Value::from(cluster.server.as_str())),
                     ("namespace", Value::from(application.destination.namespace.as_str())),
@@ -122,7 +122,7 @@ fn rbac(verdicts: &ApplicationVerdicts<'_>) -> Value {
         exec_create,
     } = verdicts;
     super::KEYS.with(|keys| {
-        named([
+        object_with_keys([
             ("applications_get", verdict(keys, applications_get)),
             ("applications_sync", verdict(keys, applications_sync)),
             ("applications_override", verdict(keys, applications_override)),
@@ -146,7 +146,7 @@ fn identity(
         Ok(acting) => ("acting", decided(acting)),
         Err(error) => ("error", Value::from(one_line(&error.to_string(), REASON_BYTES))),
     };
-    named([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
+    object_with_keys([("mode", Value::from(mode.as_str())), ("acts", Value::from(acts)), what])
 }
 
 fn decided(acting: &DerivedAccount) -> Value {

@@ -12,7 +12,7 @@ use std::sync::LazyLock;
 use regorus::Value;
 use regorus::value::Object;
 
-use super::{Principal, RbacVerdict, labels, named, texts};
+use super::{Principal, RbacVerdict, labels, object_with_keys, texts};
 use tollgate_state::{Cluster, Project};
 
 keys!(
@@ -75,7 +75,7 @@ impl ApplicationSetFacts {
             labels: set_labels,
             generators,
         } = *set;
-        let set = named([
+        let set = object_with_keys([
             ("namespace", Value::from(namespace)),
             ("name", Value::from(name)),
             ("project", Value::from(project)),
@@ -180,7 +180,7 @@ pub struct ApplicationChange<'a> {
     /// Whether the object is new or belongs to the set.
     pub ownership: CheckedFact,
     /// Its project, source and destination; `None` if it is deleted.
-    pub placed: Option<PlacementChecks>,
+    pub placement: Option<PlacementChecks>,
 }
 
 /// The facts about an Application that exists afterwards.
@@ -260,15 +260,15 @@ impl ApplicationSetInput<'_> {
             match &self.subject {
                 ApplicationSetStage::Set => {}
                 ApplicationSetStage::Repository { url, reach } => {
-                    input.insert(keys.repository.clone(), named([("url", Value::from(*url))]));
+                    input.insert(keys.repository.clone(), object_with_keys([("url", Value::from(*url))]));
                     input.insert(keys.source.clone(), reach.0.clone());
                 }
                 ApplicationSetStage::Cluster { name, server } => {
-                    let cluster = named([("name", Value::from(*name)), ("server", Value::from(*server))]);
+                    let cluster = object_with_keys([("name", Value::from(*name)), ("server", Value::from(*server))]);
                     input.insert(keys.cluster.clone(), cluster);
                 }
                 ApplicationSetStage::Generator { kind } => {
-                    input.insert(keys.generator.clone(), named([("kind", Value::from(*kind))]));
+                    input.insert(keys.generator.clone(), object_with_keys([("kind", Value::from(*kind))]));
                 }
                 ApplicationSetStage::Application(part) => application(keys, part, &mut input),
             }
@@ -315,7 +315,7 @@ fn application(keys: &Keys, part: &ApplicationChange<'_>, input: &mut Object) {
         action,
         object,
         ownership,
-        placed,
+        placement,
     } = part;
     let about = super::object([
         (&keys.namespace, Value::from(*namespace)),
@@ -326,13 +326,13 @@ fn application(keys: &Keys, part: &ApplicationChange<'_>, input: &mut Object) {
     input.insert(keys.application.clone(), about);
     input.insert(keys.object.clone(), object.0.clone());
     input.insert(keys.ownership.clone(), ownership.0.clone());
-    if let Some(placed) = placed {
+    if let Some(placement) = placement {
         let PlacementChecks {
             project,
             namespace,
             source,
             destination,
-        } = placed;
+        } = placement;
         for (key, fact) in [
             (&keys.project, project),
             (&keys.namespace, namespace),

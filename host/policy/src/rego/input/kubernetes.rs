@@ -88,7 +88,7 @@ thread_local! {
 #[derive(Clone, Copy, Debug)]
 pub struct KubernetesInput<'a> {
     /// The caller, the agent and the impersonated identity.
-    pub standing: &'a KubernetesFacts,
+    pub facts: &'a KubernetesFacts,
     /// The request to the cluster.
     pub attributes: &'a Attributes,
 }
@@ -98,7 +98,7 @@ impl KubernetesInput<'_> {
     /// built before.
     pub fn to_value(&self) -> Value {
         KEYS.with(|keys| {
-            let mut input = self.standing.0.clone();
+            let mut input = self.facts.0.clone();
             input.insert(keys.request.clone(), request(self.attributes));
             input.into_value()
         })

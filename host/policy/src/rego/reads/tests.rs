@@ -18,7 +18,9 @@ fn read_files(files: &[(&str, &str)]) -> InputDependencies {
     }
     let source = Source::read(folder.path(), Front::Extensions);
     let source = source.value.unwrap_or_else(|| panic!("{:?}", source.diagnostics));
-    compile::on_large_stack(&source).map(|compiled| compiled.reads).unwrap()
+    compile::compile_on_large_stack(&source)
+        .map(|compiled| compiled.reads)
+        .unwrap()
 }
 
 #[test]

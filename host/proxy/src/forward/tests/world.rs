@@ -157,7 +157,7 @@ impl Gateway {
         let mut outbound = sealed.map_err(|error| refuse(StatusCode::INTERNAL_SERVER_ERROR)(&error))?;
         outbound.hold(permit);
         if let Some(signal) = self.1.as_ref().filter(|_| !spared) {
-            outbound.end_on(signal.clone());
+            outbound.terminate_on(signal.clone());
         }
         backend
             .forward(outbound, body)

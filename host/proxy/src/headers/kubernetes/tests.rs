@@ -35,7 +35,7 @@ fn seal(cleaned: CleanedRequest, credential: &Credential, impersonation: &Impers
 }
 
 fn credential() -> Credential {
-    Credential::of_token(Token::parse("sa-token".into()).unwrap())
+    Credential::from_token(Token::parse("sa-token".into()).unwrap())
 }
 
 /// What leaves whoever asks.

@@ -1,6 +1,6 @@
 use http::{HeaderMap, HeaderName, HeaderValue};
 
-use super::{CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_response, clean_trailers, contain_response};
+use super::{CLUSTER_RESPONSE_FIELDS, ORIGIN_WIDE, clean_response, clean_trailers, restrict_cluster_response};
 
 fn map(fields: &[(&str, &str)]) -> HeaderMap {
     let mut map = HeaderMap::new();
@@ -136,7 +136,7 @@ fn from_behind_a_cluster_comes_what_is_listed() {
         ("content-type", "text/html"),
     ]);
     clean_response(&mut fields, None);
-    contain_response(&mut fields);
+    restrict_cluster_response(&mut fields);
     let expected = [
         ("audit-id", "1"),
         ("content-security-policy", "sandbox"),
@@ -146,7 +146,7 @@ fn from_behind_a_cluster_comes_what_is_listed() {
     ];
     assert_eq!(sorted(&fields), expected);
     let mut none = HeaderMap::new();
-    contain_response(&mut none);
+    restrict_cluster_response(&mut none);
     let always = [
         ("content-security-policy", "sandbox"),
         ("via", "1.1 tollgate"),

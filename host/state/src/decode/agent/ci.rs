@@ -8,7 +8,7 @@ use tollgate_core::diagnostic::Diagnostic;
 
 /// Checks the shape of GitLab's `ci_access`.
 pub(super) fn check(fields: &Fields<'_>, mistakes: &mut Vec<Diagnostic>) {
-    fields.only(&["projects", "groups", "instance"], mistakes);
+    fields.reject_unknown_keys(&["projects", "groups", "instance"], mistakes);
     for key in ["projects", "groups"] {
         for entry in fields.children(key, mistakes) {
             entry.required("id", mistakes);
@@ -28,14 +28,14 @@ fn settings(entry: &Fields<'_>, more: &[&str], mistakes: &mut Vec<Diagnostic>) {
         "protected_branches_only",
     ];
     known.extend(more);
-    entry.only(&known, mistakes);
+    entry.reject_unknown_keys(&known, mistakes);
     entry.text("default_namespace", mistakes);
     entry.texts("environments", mistakes);
     entry.boolean("protected_branches_only", mistakes);
     let Some(access_as) = entry.child("access_as", mistakes) else {
         return;
     };
-    access_as.only(&["agent", "ci_job", "impersonate"], mistakes);
+    access_as.reject_unknown_keys(&["agent", "ci_job", "impersonate"], mistakes);
     if access_as.entries().len() != 1 {
         let count = access_as.entries().len();
         let message = format!(
@@ -45,12 +45,12 @@ fn settings(entry: &Fields<'_>, more: &[&str], mistakes: &mut Vec<Diagnostic>) {
         mistakes.push(Diagnostic::error(access_as.location(), message));
     }
     if let Some(identity) = access_as.child("impersonate", mistakes) {
-        identity.only(&["username", "uid", "groups", "extra"], mistakes);
+        identity.reject_unknown_keys(&["username", "uid", "groups", "extra"], mistakes);
         identity.required("username", mistakes);
         identity.text("uid", mistakes);
         identity.texts("groups", mistakes);
         for extra in identity.children("extra", mistakes) {
-            extra.only(&["key", "val"], mistakes);
+            extra.reject_unknown_keys(&["key", "val"], mistakes);
             extra.required("key", mistakes);
             extra.texts("val", mistakes);
         }

@@ -90,7 +90,7 @@ fn an_agent_is_read_with_its_configuration() {
     assert_eq!(binding.cluster, "in-cluster");
     let access = people(&resources);
     assert_eq!(
-        (access.share_as, access.groups.as_slice()),
+        (access.access_mode, access.groups.as_slice()),
         (AccessMode::Agent, &[Arc::from("a")][..])
     );
     assert_eq!(access.location.line, 10);
@@ -107,7 +107,7 @@ fn gitlab_s_own_file_configures_the_agent_of_its_folder() {
         let loaded = load(folder.path(), "argocd");
         assert_eq!(lines(&loaded), Vec::<String>::new(), "{path}");
         let access = people(loaded.value.as_ref().unwrap());
-        assert_eq!(access.share_as, AccessMode::User);
+        assert_eq!(access.access_mode, AccessMode::User);
         assert_eq!(access.projects, [Arc::from("group-1/project-1")]);
         assert_eq!(access.groups, [Arc::from("group-2"), Arc::from("group-3/subgroup")]);
         assert!(
@@ -312,12 +312,12 @@ fn access_as_is_exactly_one_known_thing() {
         ("mapped", AccessMode::Mapped(MappedAuthorization::Claim)),
     ] {
         let loaded = inline(&format!("user_access: {{access_as: {{{kind}: {{}}}}}}"));
-        assert_eq!(people(&loaded.value.unwrap()).share_as, expected);
+        assert_eq!(people(&loaded.value.unwrap()).access_mode, expected);
     }
     for list in ["groups: []", "projects: ", "groups: [{id: a}]"] {
         let loaded = inline(&format!("user_access: {{access_as: {{mapped: {{}}}}, {list}}}"));
         let expected = AccessMode::Mapped(MappedAuthorization::Membership);
-        assert_eq!(people(&loaded.value.unwrap()).share_as, expected, "{list}");
+        assert_eq!(people(&loaded.value.unwrap()).access_mode, expected, "{list}");
     }
 }
 
@@ -445,9 +445,9 @@ fn a_cluster_nobody_knows_is_said() {
 
 #[test]
 fn configurations_are_known_by_their_path() {
-    use super::configured_by;
-    assert_eq!(configured_by(".gitlab/agents/a/config.yaml"), Some("a"));
-    assert_eq!(configured_by("agents/a/config.yaml"), Some("a"));
+    use super::configured_agent;
+    assert_eq!(configured_agent(".gitlab/agents/a/config.yaml"), Some("a"));
+    assert_eq!(configured_agent("agents/a/config.yaml"), Some("a"));
     for other in [
         "agents/config.yaml",
         "config.yaml",
@@ -456,6 +456,6 @@ fn configurations_are_known_by_their_path() {
         "xagents/a/config.yaml",
         "agents//config.yaml",
     ] {
-        assert_eq!(configured_by(other), None, "{other}");
+        assert_eq!(configured_agent(other), None, "{other}");
     }
 }

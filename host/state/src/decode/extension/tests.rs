@@ -25,7 +25,7 @@ fn refused(backend: &str, expected: &str) {
     let loaded = load(&format!("{{backend: {backend}}}"));
     let resources = loaded.value.unwrap();
     assert_eq!(
-        (resources.extensions.len(), resources.set_aside.len()),
+        (resources.extensions.len(), resources.invalid_objects.len()),
         (0, 1),
         "{backend}"
     );

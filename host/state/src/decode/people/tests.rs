@@ -43,20 +43,20 @@ fn directories_are_put_together() {
     ]);
     let people = loaded.value.unwrap().people;
     assert_eq!(people.person(1).unwrap().state, PersonState::Active);
-    assert_eq!(people.person_named("bob").unwrap().state, PersonState::Blocked);
-    assert_eq!(people.person_named("eve").unwrap().user.id, 3);
-    assert!(people.person_named("Alice").is_none() && people.person(9).is_none());
+    assert_eq!(people.person_by_username("bob").unwrap().state, PersonState::Blocked);
+    assert_eq!(people.person_by_username("eve").unwrap().user.id, 3);
+    assert!(people.person_by_username("Alice").is_none() && people.person(9).is_none());
     let project = people.project("a/b/p").unwrap();
     assert_eq!((project.id, project.members.get(&2)), (1, Some(&Role::Guest)));
     assert!(people.project("A/B/p").is_none() && people.group("a/b/p").is_none());
     // `a/b` is a folder that is not a group; the one above it counts.
-    let above = |path| -> Vec<i64> { people.groups_above(path).map(|group| group.id).collect() };
+    let above = |path| -> Vec<i64> { people.ancestor_groups(path).map(|group| group.id).collect() };
     assert_eq!(above("a/b/p"), [1]);
     assert_eq!(above("a/b/c/d"), [2, 1]);
     assert_eq!(above("a"), [0_i64; 0]);
-    assert_eq!(people.group_numbered(2).unwrap().path.as_ref(), "a/b/c");
-    assert_eq!(people.project_numbered(1).unwrap().path.as_ref(), "a/b/p");
-    assert!(people.project_numbered(2).is_none() && people.group_numbered(9).is_none());
+    assert_eq!(people.group_by_id(2).unwrap().path.as_ref(), "a/b/c");
+    assert_eq!(people.project_by_id(1).unwrap().path.as_ref(), "a/b/p");
+    assert!(people.project_by_id(2).is_none() && people.group_by_id(9).is_none());
 }
 
 #[test]

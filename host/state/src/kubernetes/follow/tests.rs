@@ -9,7 +9,7 @@ use kube::runtime::watcher::{Error, Event};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use super::{FailureAction, Failures, MAX_BACKOFF, STABLE_AFTER, keep_all, unbroken};
+use super::{FailureAction, Failures, MAX_BACKOFF, STABLE_AFTER, restart_on_panic, supervise_watches};
 use crate::kubernetes::problem::WatchFailure;
 use crate::kubernetes::shared::SharedState;
 use tollgate_config::KubernetesState;
@@ -56,7 +56,7 @@ async fn a_watch_that_panics_is_stale_and_begins_anew() {
     };
     let begin = Instant::now();
     tokio::select! {
-        () = keep_all(&shared, start) => unreachable!("it never ends"),
+        () = supervise_watches(&shared, start) => unreachable!("it never ends"),
         () = again.notified() => {}
     }
     assert!(begin.elapsed() > Duration::from_millis(500), "not at once");
@@ -69,7 +69,7 @@ async fn a_panic_of_all_makes_everything_stale() {
     let shared = listed();
     let runs = AtomicUsize::new(0);
     let begin = Instant::now();
-    unbroken(&shared, || async {
+    restart_on_panic(&shared, || async {
         assert!(runs.fetch_add(1, Ordering::SeqCst) > 0, "a mistake of ours");
     })
     .await;
@@ -89,14 +89,14 @@ fn gone(of: impl Fn(Box<Status>) -> Error) -> Error {
 fn a_watch_that_never_stands_waits_longer_and_longer() {
     let over = gone(Error::WatchError);
     let list = gone(|status| Error::InitialListFailed(kube::Error::Api(status)));
-    assert!(WatchFailure::is_over(&over) && !WatchFailure::is_over(&list));
+    assert!(WatchFailure::is_expired(&over) && !WatchFailure::is_expired(&list));
     for error in [over, list] {
         let mut failures = Failures::default();
         let mut waits = Vec::new();
         for _ in 0..8 {
             // Each list succeeds; the watch ends at once.
-            failures.stands();
-            waits.push(failures.failed(WatchFailure::is_over(&error)).wait);
+            failures.record_synced();
+            waits.push(failures.record_failure(WatchFailure::is_expired(&error)).wait);
         }
         assert!(waits[0] < Duration::from_secs(3), "{waits:?}");
         assert_eq!(waits[7], MAX_BACKOFF, "{waits:?}");
@@ -107,21 +107,21 @@ fn a_watch_that_never_stands_waits_longer_and_longer() {
 fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
     let mut failures = Failures::default();
     for _ in 0..8 {
-        failures.failed(false);
+        failures.record_failure(false);
     }
     let long_ago = Instant::now().checked_sub(STABLE_AFTER);
     assert!(long_ago.is_some());
-    failures.since = long_ago;
+    failures.synced_at = long_ago;
     let at_once = FailureAction {
         wait: Duration::ZERO,
         is_stale: false,
     };
-    assert_eq!(failures.failed(true), at_once);
+    assert_eq!(failures.record_failure(true), at_once);
     // The next one had no list.
-    let next = failures.failed(true);
+    let next = failures.record_failure(true);
     assert!(next.wait > Duration::ZERO && next.is_stale, "{next:?}");
-    failures.since = long_ago;
-    let next = failures.failed(false);
+    failures.synced_at = long_ago;
+    let next = failures.record_failure(false);
     assert!(next.wait < Duration::from_secs(3) && next.is_stale, "{next:?}");
 }
 
@@ -129,16 +129,19 @@ fn a_watch_that_stood_begins_anew_at_once_only_if_it_is_over() {
 #[test]
 fn a_list_that_is_forgotten_at_once_is_not_old_the_first_time() {
     let mut failures = Failures::default();
-    failures.stands();
-    let first = failures.failed(true);
+    failures.record_synced();
+    let first = failures.record_failure(true);
     assert!(first.wait > Duration::ZERO && !first.is_stale, "{first:?}");
-    failures.stands();
-    assert!(failures.failed(true).is_stale, "again and again it is");
+    failures.record_synced();
+    assert!(failures.record_failure(true).is_stale, "again and again it is");
     // A watch that worked in between starts afresh.
-    failures.since = Instant::now().checked_sub(STABLE_AFTER);
-    assert!(!failures.failed(true).is_stale);
-    failures.stands();
-    assert!(!failures.failed(true).is_stale);
-    failures.stands();
-    assert!(failures.failed(false).is_stale, "another error is one each time");
+    failures.synced_at = Instant::now().checked_sub(STABLE_AFTER);
+    assert!(!failures.record_failure(true).is_stale);
+    failures.record_synced();
+    assert!(!failures.record_failure(true).is_stale);
+    failures.record_synced();
+    assert!(
+        failures.record_failure(false).is_stale,
+        "another error is one each time"
+    );
 }

@@ -55,21 +55,21 @@ fn list(held: &mut WatchStore, objects: Vec<Object>) -> StoreChange {
 }
 
 fn names(held: &WatchStore) -> Vec<String> {
-    let name = |pieces: Arc<[DecodedItem]>| match &pieces[..] {
+    let name = |items: Arc<[DecodedItem]>| match &items[..] {
         [DecodedItem::Object(decoded)] => decoded.name.name.clone(),
         other => panic!("{other:?}"),
     };
-    held.said().map(name).collect()
+    held.decoded_items().map(name).collect()
 }
 
 fn findings(held: &WatchStore) -> Vec<String> {
-    let said: Vec<Arc<[DecodedItem]>> = held.said().collect();
+    let said: Vec<Arc<[DecodedItem]>> = held.decoded_items().collect();
     let of = |piece: &DecodedItem| match piece {
         DecodedItem::Object(decoded) => decoded.findings.clone(),
         DecodedItem::Finding(finding) => vec![finding.clone()],
         DecodedItem::Configuration(_) => Vec::new(),
     };
-    let all = said.iter().flat_map(|pieces| pieces.iter()).flat_map(of);
+    let all = said.iter().flat_map(|items| items.iter()).flat_map(of);
     all.map(|finding: Diagnostic| finding.to_string()).collect()
 }
 
@@ -108,13 +108,13 @@ fn a_part_of_another_type_is_kept_for_a_finding_to_name() {
 #[test]
 fn a_status_that_changes_is_no_change() {
     let mut held = listed(Kind::Application, vec![application("a", "1", &json!("web"))]);
-    let before: Vec<_> = held.said().collect();
+    let before: Vec<_> = held.decoded_items().collect();
     let same = Event::Apply(application("a", "2", &json!("web")));
     assert_eq!(apply(&mut held, same), StoreChange::Nothing);
-    assert!(Arc::ptr_eq(&before[0], &held.said().next().unwrap()));
+    assert!(Arc::ptr_eq(&before[0], &held.decoded_items().next().unwrap()));
     let other = Event::Apply(application("a", "3", &json!("shop")));
     assert_eq!(apply(&mut held, other), StoreChange::Changed);
-    assert!(!Arc::ptr_eq(&before[0], &held.said().next().unwrap()));
+    assert!(!Arc::ptr_eq(&before[0], &held.decoded_items().next().unwrap()));
 }
 
 fn set(version: &str, spec: &Value, health: &str) -> Object {
@@ -135,7 +135,7 @@ fn set(version: &str, spec: &Value, health: &str) -> Object {
 fn sets_are_kept_whole() {
     let spec = json!({"template": {"spec": {"source": {"path": "{{ a }}"}}}, "n": [1, 1.5, true, null, "1"]});
     let held = listed(Kind::ApplicationSet, vec![set("1", &spec, "ok")]);
-    let said = held.said().next().unwrap();
+    let said = held.decoded_items().next().unwrap();
     let [DecodedItem::Object(decoded)] = &said[..] else {
         panic!()
     };
@@ -157,17 +157,17 @@ fn sets_are_kept_whole() {
 #[test]
 fn a_status_of_a_set_is_no_change() {
     let mut held = listed(Kind::ApplicationSet, vec![set("1", &json!({}), "ok")]);
-    let before = held.said().next().unwrap();
+    let before = held.decoded_items().next().unwrap();
     for (version, health) in [("2", "bad"), ("3", "ok"), ("4", "bad")] {
         let written = Event::Apply(set(version, &json!({}), health));
         assert_eq!(apply(&mut held, written), StoreChange::Nothing, "{version}");
     }
-    assert!(Arc::ptr_eq(&before, &held.said().next().unwrap()));
+    assert!(Arc::ptr_eq(&before, &held.decoded_items().next().unwrap()));
     // A new list also says the same.
     assert_eq!(list(&mut held, vec![set("5", &json!({}), "ok")]), StoreChange::Nothing);
     let other = Event::Apply(set("6", &json!({"goTemplate": true}), "ok"));
     assert_eq!(apply(&mut held, other), StoreChange::Changed);
-    assert!(!Arc::ptr_eq(&before, &held.said().next().unwrap()));
+    assert!(!Arc::ptr_eq(&before, &held.decoded_items().next().unwrap()));
 }
 
 #[test]
@@ -203,7 +203,7 @@ fn objects_stay_until_the_next_list_is_complete() {
         ]
     };
     let mut held = listed(Kind::Application, all());
-    let before: Vec<_> = held.said().collect();
+    let before: Vec<_> = held.decoded_items().collect();
     assert_eq!(apply(&mut held, Event::Init), StoreChange::Nothing);
     assert_eq!(names(&held), ["a", "b"]);
     let first = Event::InitApply(application("a", "1", &json!("web")));
@@ -217,7 +217,12 @@ fn objects_stay_until_the_next_list_is_complete() {
     // The same list again: only the state of the watch differs.
     assert_eq!(list(&mut held, all()), StoreChange::Changed);
     assert_eq!(held.state, WatchState::Current);
-    assert!(before.iter().zip(held.said()).all(|(old, new)| Arc::ptr_eq(old, &new)));
+    assert!(
+        before
+            .iter()
+            .zip(held.decoded_items())
+            .all(|(old, new)| Arc::ptr_eq(old, &new))
+    );
     assert_eq!(list(&mut held, all()), StoreChange::Nothing);
     // Objects that the list lacks are removed.
     let only = vec![application("b", "1", &json!("web"))];
@@ -248,8 +253,8 @@ fn a_broken_application_is_left_out_by_name_and_a_broken_secret_is_not() {
             "kubernetes Application argocd/a: warning: the object is set aside: `spec.project` must be text, found a mapping"
         ]
     );
-    let usable = |pieces: &Arc<[DecodedItem]>| matches!(&pieces[..], [DecodedItem::Object(decoded)] if matches!(decoded.content, Content::Application(_)));
-    let usable: Vec<bool> = held_applications.said().map(|pieces| usable(&pieces)).collect();
+    let usable = |items: &Arc<[DecodedItem]>| matches!(&items[..], [DecodedItem::Object(decoded)] if matches!(decoded.content, Content::Application(_)));
+    let usable: Vec<bool> = held_applications.decoded_items().map(|items| usable(&items)).collect();
     assert_eq!(usable, [false, true]);
     let secret = object(&json!({
         "metadata": {"name": "s", "namespace": "argocd", "resourceVersion": "1"},
@@ -269,7 +274,7 @@ fn a_line_counts_within_its_text() {
         "data": {"policy.csv": "p, a, b\np, c, d\n", "policy.default": "role:readonly"},
     }));
     let held = listed(Kind::ConfigMap, vec![map]);
-    let said = held.said().next().unwrap();
+    let said = held.decoded_items().next().unwrap();
     let [DecodedItem::Object(decoded)] = &said[..] else {
         panic!("{said:?}")
     };

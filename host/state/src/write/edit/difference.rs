@@ -10,9 +10,9 @@ use serde_json::Value;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Hunk {
     /// Numbers in the old list.
-    pub(super) gone: Range<usize>,
+    pub(super) removed: Range<usize>,
     /// Numbers in the new list.
-    pub(super) come: Range<usize>,
+    pub(super) inserted: Range<usize>,
 }
 
 /// Most pairs of items that are compared to find what two lists have in common.
@@ -31,20 +31,20 @@ pub(super) fn difference(old: &[Value], new: &[Value]) -> Vec<Hunk> {
         new.get(head..new_end).unwrap_or_default(),
     );
     let mut hunks = Vec::new();
-    let (mut gone, mut come) = (head, head);
+    let (mut removed, mut inserted) = (head, head);
     for (a, b) in common(middle.0, middle.1) {
         let (a, b) = (head.saturating_add(a), head.saturating_add(b));
         hunks.push(Hunk {
-            gone: gone..a,
-            come: come..b,
+            removed: removed..a,
+            inserted: inserted..b,
         });
-        (gone, come) = (a.saturating_add(1), b.saturating_add(1));
+        (removed, inserted) = (a.saturating_add(1), b.saturating_add(1));
     }
     hunks.push(Hunk {
-        gone: gone..old_end,
-        come: come..new_end,
+        removed: removed..old_end,
+        inserted: inserted..new_end,
     });
-    hunks.retain(|hunk| !hunk.gone.is_empty() || !hunk.come.is_empty());
+    hunks.retain(|hunk| !hunk.removed.is_empty() || !hunk.inserted.is_empty());
     hunks
 }
 
@@ -97,7 +97,14 @@ mod tests {
             let hunks = difference(&list(old), &list(new));
             let hunks: Vec<_> = hunks
                 .iter()
-                .map(|hunk| (hunk.gone.start, hunk.gone.end, hunk.come.start, hunk.come.end))
+                .map(|hunk| {
+                    (
+                        hunk.removed.start,
+                        hunk.removed.end,
+                        hunk.inserted.start,
+                        hunk.inserted.end,
+                    )
+                })
                 .collect();
             assert_eq!(hunks, expected, "{old} {new}");
         };

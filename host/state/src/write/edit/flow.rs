@@ -22,25 +22,25 @@ impl Editor<'_> {
         if items.is_empty() {
             writing.quotes = self.quotes_of_text();
         }
-        for Hunk { gone, come } in difference(old, new) {
-            let marked = items.get(gone.clone()).unwrap_or_default().iter();
-            if let Some(marked) = marked.filter_map(SyntaxNode::marked).next() {
+        for Hunk { removed, inserted } in difference(old, new) {
+            let marked = items.get(removed.clone()).unwrap_or_default().iter();
+            if let Some(marked) = marked.filter_map(SyntaxNode::first_with_property).next() {
                 return Err(refused(marked));
             }
-            let come = new.get(come).unwrap_or_default();
-            let texts: Vec<String> = come.iter().map(|item| writing.inline(item)).collect();
+            let inserted = new.get(inserted).unwrap_or_default();
+            let texts: Vec<String> = inserted.iter().map(|item| writing.inline(item)).collect();
             // Replaces as many in place as possible, then removes or inserts the rest.
-            let middle = gone.start.saturating_add(gone.len().min(texts.len()));
-            let in_place = ranges.get(gone.start..middle).unwrap_or_default();
+            let middle = removed.start.saturating_add(removed.len().min(texts.len()));
+            let in_place = ranges.get(removed.start..middle).unwrap_or_default();
             for (range, text) in in_place.iter().zip(&texts) {
-                let (range, with) = (range.clone(), text.clone());
-                self.splices.push(Splice { range, with });
+                let (range, replacement) = (range.clone(), text.clone());
+                self.splices.push(Splice { range, replacement });
             }
             let more = texts.get(in_place.len()..).unwrap_or_default();
             if !more.is_empty() {
                 self.flow_insert(syntax, &ranges, (middle, more));
             }
-            self.flow_drop(syntax, &ranges, middle..gone.end.max(middle))?;
+            self.flow_drop(syntax, &ranges, middle..removed.end.max(middle))?;
         }
         Ok(())
     }
@@ -76,10 +76,10 @@ impl Editor<'_> {
     fn flow_insert(&mut self, syntax: &SyntaxNode, ranges: &[Range<usize>], (at, texts): (usize, &[String])) {
         let Some(first) = ranges.first() else {
             let start = syntax.range.start.saturating_add(1);
-            let with = texts.join(", ");
+            let replacement = texts.join(", ");
             self.splices.push(Splice {
                 range: start..start,
-                with,
+                replacement,
             });
             return;
         };
@@ -92,15 +92,15 @@ impl Editor<'_> {
         };
         let splice = match at.checked_sub(1).and_then(|before| ranges.get(before)) {
             Some(before) => {
-                let with = texts.iter().map(|text| format!("{separator}{text}")).collect();
+                let replacement = texts.iter().map(|text| format!("{separator}{text}")).collect();
                 Splice {
                     range: before.end..before.end,
-                    with,
+                    replacement,
                 }
             }
             None => Splice {
                 range: first.start..first.start,
-                with: texts.iter().map(|text| format!("{text}{separator}")).collect(),
+                replacement: texts.iter().map(|text| format!("{text}{separator}")).collect(),
             },
         };
         self.splices.push(splice);
@@ -111,18 +111,18 @@ impl Editor<'_> {
         &mut self,
         syntax: &SyntaxNode,
         ranges: &[Range<usize>],
-        gone: Range<usize>,
+        removed: Range<usize>,
     ) -> Result<(), EditError> {
         let layout = || EditError {
             line: syntax.line,
             why: LAYOUT,
         };
-        let run = ranges.get(gone.clone()).ok_or_else(layout)?;
+        let run = ranges.get(removed.clone()).ok_or_else(layout)?;
         let (Some(first), Some(last)) = (run.first(), run.last()) else {
             return Ok(());
         };
-        let before = gone.start.checked_sub(1).and_then(|before| ranges.get(before));
-        let range = match (before, ranges.get(gone.end)) {
+        let before = removed.start.checked_sub(1).and_then(|before| ranges.get(before));
+        let range = match (before, ranges.get(removed.end)) {
             (_, Some(next)) => first.start..next.start,
             (Some(before), None) => before.end..last.end,
             (None, None) => syntax.range.start.saturating_add(1)..syntax.range.end.saturating_sub(1),
@@ -146,7 +146,7 @@ impl Editor<'_> {
         }
         self.splices.push(Splice {
             range,
-            with: String::new(),
+            replacement: String::new(),
         });
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::path::{Component, Path, PathBuf};
 use serde::{Deserialize, Serialize};
 use tempfile::NamedTempFile;
 
-use super::land::{FileChange, PREFIX, SUFFIX};
+use super::persist::{FileChange, PREFIX, SUFFIX};
 use super::{LOCK_ATTEMPTS, LOCK_RETRY_INTERVAL, version};
 use tollgate_core::diagnostic::Diagnostic;
 
@@ -101,7 +101,7 @@ pub(super) fn recover(root: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// Only some files of a batch are in place, and the batch cannot be completed.
-pub(crate) fn for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
+pub(crate) fn lock_for_load(root: &Path) -> Result<Option<File>, Diagnostic> {
     let half = |why: &str| {
         let message = format!(
             "a batch of files in `{}` is not all in place: {why}; the gateway completes it once it may write there",

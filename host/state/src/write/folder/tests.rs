@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use super::super::{Error, Kind, ObjectKey, ResourceVersion};
 use super::Folder;
-use super::land::{PREFIX, SUFFIX, prepare};
+use super::persist::{PREFIX, SUFFIX, prepare};
 use crate::{ObjectName, directory};
 
 const CM: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: argocd-cm}\n";

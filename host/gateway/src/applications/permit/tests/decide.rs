@@ -103,7 +103,7 @@ fn what_lists_and_object_say_is_what_the_caller_is_told() {
     ] {
         let decide = |listed: &ProjectListCheck, owned: &OwnershipCheck| {
             let access = world
-                .enter(&world.person(who), "argocd/guestbook", &attributes)
+                .check_access(&world.person(who), "argocd/guestbook", &attributes)
                 .unwrap();
             world.decide(access, listed, owned)
         };
@@ -158,7 +158,7 @@ fn a_bundle_that_allows_everything_widens_nothing() {
     );
     let judge =
         |who: &str, name: &str, attributes: &Arc<Attributes>, listed: &ProjectListCheck, owned: &OwnershipCheck| {
-            let access = world.enter(&world.person(who), name, attributes)?;
+            let access = world.check_access(&world.person(who), name, attributes)?;
             world.decide(access, listed, owned)
         };
     let (guestbook, permitted) = ("argocd/guestbook", ProjectListCheck::Permitted);
@@ -249,8 +249,8 @@ fn a_permit_has_what_was_asked_for() {
     assert_eq!(permit.governed().application.name.name, "guestbook");
     assert_eq!(permit.access.project().name, "payments");
     assert_eq!(permit.cluster().server, "https://kubernetes.default.svc");
-    assert_eq!(permit.access.wanted(), ReadOrWrite::Write);
-    assert!(matches!(permit.whom(), ActingIdentity::Account(_)));
+    assert_eq!(permit.access.access_mode(), ReadOrWrite::Write);
+    assert!(matches!(permit.acting_identity(), ActingIdentity::Account(_)));
     assert_eq!(permit.extra().len(), 1);
     assert!(permit.notes.is_empty());
 }
@@ -285,11 +285,11 @@ fn what_the_policy_is_told_fits_its_schema() {
                 .flat_map(|request| answers.iter().map(move |found| (request, found)));
             pairs.map(move |(request, found)| (name, request, found))
         }) {
-            let access = world.enter(&caller, name, attributes).unwrap();
+            let access = world.check_access(&caller, name, attributes).unwrap();
             let input = crate::applications::permit::ApplicationInput {
-                facts: &access.ready.facts,
+                facts: &access.resolved.facts,
                 attributes,
-                wanted: access.wanted(),
+                wanted: access.access_mode(),
                 operation: access.operation(),
                 found: ObjectChecks { listed, owned },
             };
@@ -298,7 +298,7 @@ fn what_the_policy_is_told_fits_its_schema() {
                 panic!("{error} at {}: {json}", error.instance_path());
             }
             assert_eq!(json["identity"]["mode"], mode.as_str());
-            assert_eq!(json["access"], access.wanted().as_str());
+            assert_eq!(json["access"], access.access_mode().as_str());
             assert_eq!(json["rbac"]["applications_sync"]["allow"], true);
             assert_eq!(json["application"]["name"], name.strip_prefix("argocd/").unwrap());
             let account = &json["identity"]["acting"]["name"];

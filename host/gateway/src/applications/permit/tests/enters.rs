@@ -21,8 +21,8 @@ fn rbac_lets_in_who_reads_and_who_writes() {
         ("stranger", Method::PATCH, Some(NOT_YOURS)),
     ] {
         let caller = world.person(who);
-        let observed = world.enter(&caller, "argocd/guestbook", &asks(&method, POD));
-        let observed = observed.map(|access| (access.wanted(), Arc::clone(access.caller())));
+        let observed = world.check_access(&caller, "argocd/guestbook", &asks(&method, POD));
+        let observed = observed.map(|access| (access.access_mode(), Arc::clone(access.caller())));
         match (&observed, expected) {
             (Ok((wanted, of)), None) => {
                 let reads = method == Method::GET;
@@ -56,22 +56,22 @@ fn what_is_not_one_object_is_for_who_overrides() {
         (Method::POST, &format!("{POD}/eviction"), writes),
     ] {
         let attributes = asks(&method, path);
-        let enter = |who: &str| world.enter(&world.person(who), "argocd/guestbook", &attributes);
+        let check_access = |who: &str| world.check_access(&world.person(who), "argocd/guestbook", &attributes);
         for who in ["syncs", "updates", "of-old"] {
-            let error = enter(who).unwrap_err();
+            let error = check_access(who).unwrap_err();
             assert!(matches!(error, Error::PermissionDenied { .. }), "{error:?}");
             assert_eq!(reason(&error), expected, "{who} {method} {path}");
         }
-        let access = enter("overrides").unwrap();
+        let access = check_access("overrides").unwrap();
         assert_eq!(
-            (access.operation(), access.asks_object()),
+            (access.operation(), access.requires_owned_object()),
             (ObjectOperation::Other, false)
         );
     }
     // One object is asked about, unless the caller could make it the Application's.
     for (who, asks_object) in [("looks", true), ("syncs", true), ("overrides", false)] {
-        let access = world.enter(&world.person(who), "argocd/guestbook", &asks(&Method::GET, POD));
-        assert_eq!(access.unwrap().asks_object(), asks_object, "{who}");
+        let access = world.check_access(&world.person(who), "argocd/guestbook", &asks(&Method::GET, POD));
+        assert_eq!(access.unwrap().requires_owned_object(), asks_object, "{who}");
     }
 }
 
@@ -95,9 +95,9 @@ fn changing_an_object_needs_the_right_to_it() {
     ] {
         let attributes = asks(&method, POD);
         let access = world
-            .enter(&world.person(who), "argocd/guestbook", &attributes)
+            .check_access(&world.person(who), "argocd/guestbook", &attributes)
             .unwrap();
-        let observed = access.check_right(&world.rbac, inheritance, &pod);
+        let observed = access.check_permission(&world.rbac, inheritance, &pod);
         assert_eq!(
             observed.is_ok(),
             permitted,
@@ -117,10 +117,10 @@ fn changing_an_object_needs_the_right_to_it() {
     ] {
         let attributes = asks(&Method::PATCH, path);
         let access = world
-            .enter(&world.person("updates"), "argocd/guestbook", &attributes)
+            .check_access(&world.person("updates"), "argocd/guestbook", &attributes)
             .unwrap();
         let told = access
-            .check_right(&world.rbac, Inheritance::Disabled, &kind)
+            .check_permission(&world.rbac, Inheritance::Disabled, &kind)
             .unwrap_err();
         assert!(
             told.starts_with("this needs `applications, override` or `applications, update/"),
@@ -151,10 +151,10 @@ fn the_gateway_acts_in_its_own_name_only_where_it_is_let() {
     ] {
         let mut world = World::with_rules(mode, rules);
         let caller = world.person("overrides");
-        assert!(world.enter(&caller, name, &read).is_ok(), "{mode:?}");
+        assert!(world.check_access(&caller, name, &read).is_ok(), "{mode:?}");
         world.gateway_identity = GatewayIdentity::Refused;
         world.standings = ApplicationEvaluationCache::default();
-        let observed = world.enter(&caller, name, &read);
+        let observed = world.check_access(&caller, name, &read);
         assert_eq!(
             matches!(observed, Err(Error::GatewayIdentityRefused { .. })),
             refused,
@@ -191,10 +191,10 @@ fn nobody_learns_which_applications_there_are() {
     for who in ["stranger", "one-of-argocd", "proj:payments:nobody"] {
         let caller = world.person(who);
         for attributes in &requests {
-            let absent = world.enter(&caller, "argocd/absent", attributes).unwrap_err();
+            let absent = world.check_access(&caller, "argocd/absent", attributes).unwrap_err();
             assert!(absent.to_string().ends_with(&format!(": {NOT_YOURS}")), "{absent}");
             for name in existing {
-                let refused = world.enter(&caller, name, attributes).unwrap_err();
+                let refused = world.check_access(&caller, name, attributes).unwrap_err();
                 assert_eq!(refused, absent, "{who} {name}");
             }
         }
@@ -202,10 +202,15 @@ fn nobody_learns_which_applications_there_are() {
     // What may be synced, and not seen, is not seen at all.
     let caller = world.person("only-syncs");
     let read = asks(&Method::GET, PODS);
-    let absent = world.enter(&caller, "argocd/absent", &read).unwrap_err();
-    assert_eq!(world.enter(&caller, "argocd/homeless", &read).unwrap_err(), absent);
+    let absent = world.check_access(&caller, "argocd/absent", &read).unwrap_err();
+    assert_eq!(
+        world.check_access(&caller, "argocd/homeless", &read).unwrap_err(),
+        absent
+    );
     // Who may see every Application is told the same of one that does not exist.
-    let told = world.enter(&world.person("syncs"), "argocd/absent", &read).unwrap_err();
+    let told = world
+        .check_access(&world.person("syncs"), "argocd/absent", &read)
+        .unwrap_err();
     assert!(matches!(told, Error::NotVisible { .. }), "{told:?}");
     let policy = std::fs::read_to_string(folder().join("policy.rego")).unwrap();
     assert!(policy.contains(&format!("refusal := \"{NOT_YOURS}\" if {{")));
@@ -216,7 +221,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
     let world = World::with_rules(ImpersonationMode::Enforce, "fallback: deny\n");
     let caller = world.person("looks");
     let read = asks(&Method::GET, POD);
-    let refused = |name: &str| world.enter(&caller, name, &read).unwrap_err();
+    let refused = |name: &str| world.check_access(&caller, name, &read).unwrap_err();
     let project = "there is no such project for the application, or it takes none of its namespace";
     for name in ["argocd/homeless", "team-b/stray"] {
         let error = refused(name);
@@ -235,13 +240,15 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
          namespace nobody"
     );
     for name in ["argocd/guestbook", "team-a/shop"] {
-        assert!(world.enter(&caller, name, &read).is_ok(), "{name}");
+        assert!(world.check_access(&caller, name, &read).is_ok(), "{name}");
     }
     // While no account acts, that none would is no reason to refuse.
     for mode in [ImpersonationMode::Off, ImpersonationMode::Audit] {
         let world = World::with_rules(mode, "fallback: deny\n");
-        let access = world.enter(&world.person("looks"), "argocd/nobody", &read).unwrap();
-        assert_eq!(*access.whom(), ActingIdentity::Gateway);
+        let access = world
+            .check_access(&world.person("looks"), "argocd/nobody", &read)
+            .unwrap();
+        assert_eq!(*access.acting_identity(), ActingIdentity::Gateway);
         assert!(access.governed().acting.is_err());
     }
 }
@@ -250,7 +257,7 @@ fn who_may_see_an_application_is_told_what_is_wrong_with_it() {
 fn the_object_has_the_namespace_unless_it_is_the_control_planes() {
     let world = World::new(ImpersonationMode::Enforce);
     let read = asks(&Method::GET, POD);
-    let shop = |who: &str| world.enter(&world.person(who), "team-a/shop", &read);
+    let shop = |who: &str| world.check_access(&world.person(who), "team-a/shop", &read);
     assert!(shop("one-of-a-team").is_ok());
     assert_eq!(reason(&shop("one-of-argocd").unwrap_err()), NOT_YOURS);
 }
@@ -295,8 +302,8 @@ fn the_mode_says_who_acts() {
     ] {
         let world = World::with_rules(mode, rules);
         let caller = world.person("syncs");
-        let access = world.enter(&caller, name, &read).unwrap();
-        match (access.whom(), account) {
+        let access = world.check_access(&caller, name, &read).unwrap();
+        match (access.acting_identity(), account) {
             (ActingIdentity::Gateway, None) => assert!(access.extra().is_empty()),
             (ActingIdentity::Account(impersonation), Some(account)) => {
                 let Impersonation::As(identity) = &**impersonation else {
@@ -317,31 +324,31 @@ fn what_cannot_be_said_of_a_caller_is_not_left_out() {
     let write = asks(&Method::POST, PODS);
     let world = World::new(ImpersonationMode::Enforce);
     let error = world
-        .enter(&world.person("overrides "), "argocd/guestbook", &write)
+        .check_access(&world.person("overrides "), "argocd/guestbook", &write)
         .unwrap_err();
     assert!(matches!(error, Error::Extra { .. }), "{error:?}");
     assert_eq!(reason(&error), "the caller's identity cannot be told to the cluster");
     // Nothing is said of anybody where the gateway itself acts.
     let world = World::new(ImpersonationMode::Off);
     let caller = world.person("overrides ");
-    assert!(world.enter(&caller, "argocd/guestbook", &write).is_ok());
+    assert!(world.check_access(&caller, "argocd/guestbook", &write).is_ok());
 }
 
 #[test]
 fn what_follows_from_a_caller_and_an_application_is_made_once() {
     let world = World::new(ImpersonationMode::Enforce);
     let (ann, ben) = (world.person("looks"), world.person("syncs"));
-    let ready = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
-        world.enter(caller, name, attributes).unwrap().ready
+    let resolved = |caller: &Arc<Caller>, name: &str, attributes: &Arc<Attributes>| {
+        world.check_access(caller, name, attributes).unwrap().resolved
     };
     let read = asks(&Method::GET, POD);
-    let first = ready(&ben, "argocd/guestbook", &read);
+    let first = resolved(&ben, "argocd/guestbook", &read);
     assert!(Arc::ptr_eq(
         &first,
-        &ready(&ben, "argocd/guestbook", &asks(&Method::PATCH, POD))
+        &resolved(&ben, "argocd/guestbook", &asks(&Method::PATCH, POD))
     ));
-    assert!(!Arc::ptr_eq(&first, &ready(&ann, "argocd/guestbook", &read)));
-    assert!(!Arc::ptr_eq(&first, &ready(&ben, "argocd/frozen", &read)));
+    assert!(!Arc::ptr_eq(&first, &resolved(&ann, "argocd/guestbook", &read)));
+    assert!(!Arc::ptr_eq(&first, &resolved(&ben, "argocd/frozen", &read)));
 }
 
 #[test]
@@ -352,7 +359,7 @@ fn records_show_the_permissions_that_matter() {
         namespace: "team-a".into(),
         name: "shop".into(),
     };
-    let standing = world.ground().standing(&caller, &name).unwrap();
+    let standing = world.ground().evaluation(&caller, &name).unwrap();
     let always = [
         ("applications", "get", true),
         ("applications", "sync", false),

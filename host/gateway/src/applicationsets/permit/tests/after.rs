@@ -196,11 +196,13 @@ fn refusals_are_bounded_and_counted() {
         .map(|number| application(&format!("a{number:04}"), "dev"))
         .collect();
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
+        .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let mut checks = Vec::new();
-    let outcome = world.desk(&world.caller("ann")).after(&cleared, plan, &mut checks);
+    let outcome = world
+        .desk(&world.caller("ann"))
+        .authorize_plan(&cleared, plan, &mut checks);
     let Err(Error::Refused(refused)) = outcome else {
         panic!("{outcome:?}")
     };
@@ -296,10 +298,12 @@ fn deleting_needs_the_right_on_all_that_is_owned() {
 fn what_stays_behind_loses_its_reference_and_nothing_else() {
     let world = all();
     let existing = stored("dev", vec![application("a", "dev")]);
-    let cleared = world.before(Operation::Delete, None, &existing).unwrap();
+    let cleared = world.authorize_operation(Operation::Delete, None, &existing).unwrap();
     let mut plan = Plan::deletion(&set_of(existing.set.clone().unwrap()), existing, Cascade::Orphan);
     plan.changes[0].after.as_mut().unwrap()["spec"]["project"] = json!("prod");
-    let outcome = world.desk(&world.caller("ann")).after(&cleared, plan, &mut Vec::new());
+    let outcome = world
+        .desk(&world.caller("ann"))
+        .authorize_plan(&cleared, plan, &mut Vec::new());
     refused(outcome, "more than the reference to the set would change");
 }
 
@@ -310,12 +314,14 @@ fn a_plan_of_something_else_is_not_approved() {
     let desk = world.desk(&caller);
     let existing = stored("dev", vec![application("a", "dev")]);
     let unplanned = |cleared: &SetPermit, plan: Plan| {
-        let outcome = desk.after(cleared, plan, &mut Vec::new());
+        let outcome = desk.authorize_plan(cleared, plan, &mut Vec::new());
         assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
     };
-    let cleared = world.before(Operation::Upsert, Some(&set("dev")), &existing).unwrap();
+    let cleared = world
+        .authorize_operation(Operation::Upsert, Some(&set("dev")), &existing)
+        .unwrap();
     let plan = || Plan::new(&set("dev"), existing.clone(), vec![application("a", "dev")]);
-    assert!(desk.after(&cleared, plan(), &mut Vec::new()).is_ok());
+    assert!(desk.authorize_plan(&cleared, plan(), &mut Vec::new()).is_ok());
     let mut other = plan();
     other.set.name.name = "other".to_owned();
     unplanned(&cleared, other);
@@ -332,7 +338,9 @@ fn a_plan_of_something_else_is_not_approved() {
     let mut elsewhere = plan();
     elsewhere.changes[0].name.namespace = "kube-system".to_owned();
     unplanned(&cleared, elsewhere);
-    let preview = world.before(Operation::Preview, Some(&set("dev")), &existing).unwrap();
+    let preview = world
+        .authorize_operation(Operation::Preview, Some(&set("dev")), &existing)
+        .unwrap();
     unplanned(&preview, plan());
 }
 
@@ -342,7 +350,9 @@ fn a_preview_says_what_would_refuse_and_what_may_be_seen() {
                 p, ann, applications, get, dev/a, allow";
     let world = World::new(rows);
     let existing = stored("dev", vec![application("a", "dev"), application("b", "dev")]);
-    let cleared = world.before(Operation::Preview, Some(&set("dev")), &existing).unwrap();
+    let cleared = world
+        .authorize_operation(Operation::Preview, Some(&set("dev")), &existing)
+        .unwrap();
     let generated = ["a", "b", "c"].map(|name| application(name, "dev")).to_vec();
     let plan = Plan::new(&set("dev"), existing, generated);
     let review = world
@@ -355,7 +365,9 @@ fn a_preview_says_what_would_refuse_and_what_may_be_seen() {
     let templated = "p, ann, applicationsets, preview, dev/*, allow";
     let world = World::new(templated);
     let none = StoredState::default();
-    let cleared = world.before(Operation::Preview, Some(&set("{{ .p }}")), &none).unwrap();
+    let cleared = world
+        .authorize_operation(Operation::Preview, Some(&set("{{ .p }}")), &none)
+        .unwrap();
     let review = |project: &str| {
         let plan = Plan::new(&set("{{ .p }}"), none.clone(), vec![application("a", project)]);
         world.desk(&world.caller("ann")).review(&cleared, plan, &mut Vec::new())

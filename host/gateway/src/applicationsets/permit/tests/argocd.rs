@@ -13,15 +13,23 @@ fn world(rows: &str) -> World {
 fn the_set_alone_decides() {
     let mine = world("p, ann, applicationsets, *, dev/*, allow");
     let none = StoredState::default();
-    let cleared = mine.before(Operation::Create, Some(&set("dev")), &none).unwrap();
+    let cleared = mine
+        .authorize_operation(Operation::Create, Some(&set("dev")), &none)
+        .unwrap();
     let caller = mine.caller("ann");
-    let plan = Plan::of_set(&set("dev"), None);
-    assert!(mine.desk(&caller).after(&cleared, plan, &mut Vec::new()).is_ok());
+    let plan = Plan::set_only(&set("dev"), None);
+    assert!(
+        mine.desk(&caller)
+            .authorize_plan(&cleared, plan, &mut Vec::new())
+            .is_ok()
+    );
     // Nothing but the set is written.
     let more = Plan::new(&set("dev"), none.clone(), vec![application("a", "dev")]);
-    let outcome = mine.desk(&caller).after(&cleared, more, &mut Vec::new());
+    let outcome = mine.desk(&caller).authorize_plan(&cleared, more, &mut Vec::new());
     assert_eq!(outcome.unwrap_err(), Error::PlanMismatch);
-    let error = mine.before(Operation::Create, Some(&set("prod")), &none).unwrap_err();
+    let error = mine
+        .authorize_operation(Operation::Create, Some(&set("prod")), &none)
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "permission denied: applicationsets, create, prod/web, sub: ann"
@@ -30,7 +38,7 @@ fn the_set_alone_decides() {
     // Its namespace may be one its project does not take.
     assert!(
         world("p, ann, applicationsets, create, prod/team-a/*, allow")
-            .before(Operation::Create, Some(&set_in("team-a", "prod")), &none)
+            .authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none)
             .is_ok()
     );
 }
@@ -39,10 +47,14 @@ fn the_set_alone_decides() {
 fn checks_come_in_the_order_of_argo_cd() {
     let all = world("p, ann, applicationsets, *, *, allow");
     let none = StoredState::default();
-    let create = |world: &World, set: &ApplicationSet| world.before(Operation::Create, Some(set), &none).unwrap_err();
+    let create = |world: &World, set: &ApplicationSet| {
+        world
+            .authorize_operation(Operation::Create, Some(set), &none)
+            .unwrap_err()
+    };
     assert_eq!(create(&all, &set("{{ .p }}")), Error::Templated);
     assert_eq!(create(&all, &set_in("elsewhere", "{{ .p }}")), Error::Templated);
-    let preview = all.before(Operation::Preview, Some(&set_in("elsewhere", "{{ .p }}")), &none);
+    let preview = all.authorize_operation(Operation::Preview, Some(&set_in("elsewhere", "{{ .p }}")), &none);
     assert!(matches!(preview, Err(Error::Namespace { .. })));
     let unknown = create(&all, &set("nope"));
     assert!(unknown.to_string().contains("does not exist"));
@@ -50,9 +62,9 @@ fn checks_come_in_the_order_of_argo_cd() {
     assert_eq!(create(&all, &set("")), Error::UnknownProject { project: String::new() });
     let dev = world("p, ann, applicationsets, *, dev/*, allow");
     assert_eq!(create(&dev, &set("nope")).class(), Class::PermissionDenied);
-    let outcome = all.before(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+    let outcome = all.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(outcome.unwrap_err(), Error::Exists);
-    let outcome = all.before(Operation::Get, None, &none);
+    let outcome = all.authorize_operation(Operation::Get, None, &none);
     assert_eq!(class_of(outcome), Class::NotFound);
 }
 
@@ -64,7 +76,7 @@ fn a_move_needs_the_rights_of_both_projects() {
         "p, ann, applicationsets, update, dev/*, allow",
     ];
     let upsert = |rows: &[&str]| {
-        world(&rows.join("\n")).before(Operation::Upsert, Some(&set("prod")), &stored("dev", Vec::new()))
+        world(&rows.join("\n")).authorize_operation(Operation::Upsert, Some(&set("prod")), &stored("dev", Vec::new()))
     };
     assert!(upsert(&rows).is_ok());
     for left_out in rows {
@@ -73,7 +85,7 @@ fn a_move_needs_the_rights_of_both_projects() {
     }
     // In one project an upsert needs `create` too.
     let update = world("p, ann, applicationsets, update, dev/*, allow");
-    let outcome = update.before(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
+    let outcome = update.authorize_operation(Operation::Upsert, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(class_of(outcome), Class::PermissionDenied);
 }
 
@@ -86,7 +98,7 @@ fn sets_are_seen_by_the_text_of_their_project() {
     let sets = [&dev, &prod].map(|set| (&set.name, &set.object, std::iter::once("dev")));
     assert_eq!(desk.visible(sets.into_iter()), [true, false]);
     assert_eq!(
-        class_of(one.before(Operation::Preview, Some(&dev), &StoredState::default())),
+        class_of(one.authorize_operation(Operation::Preview, Some(&dev), &StoredState::default())),
         Class::PermissionDenied
     );
 }
@@ -95,7 +107,7 @@ fn sets_are_seen_by_the_text_of_their_project() {
 fn generators_read_by_the_rights_of_the_control_plane() {
     let one = world("p, ann, applicationsets, create, dev/*, allow");
     let cleared = one
-        .before(Operation::Preview, Some(&set("dev")), &StoredState::default())
+        .authorize_operation(Operation::Preview, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = one.caller("ann");
     let desk = one.desk(&caller);

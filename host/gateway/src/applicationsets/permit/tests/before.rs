@@ -14,16 +14,16 @@ fn sets_are_in_permitted_namespaces() {
     for namespace in ["argocd", "team-a"] {
         assert!(
             world
-                .before(Operation::Create, Some(&set_in(namespace, "dev")), &none)
+                .authorize_operation(Operation::Create, Some(&set_in(namespace, "dev")), &none)
                 .is_ok()
         );
     }
-    let error = world.before(Operation::Create, Some(&set_in("NOT-ALLOWED", "dev")), &none);
+    let error = world.authorize_operation(Operation::Create, Some(&set_in("NOT-ALLOWED", "dev")), &none);
     let error = error.unwrap_err();
     assert_eq!(error.to_string(), "namespace 'NOT-ALLOWED' is not permitted");
     assert_eq!(error.class(), Class::PermissionDenied);
     // `prod` takes none of that namespace.
-    let outcome = world.before(Operation::Create, Some(&set_in("team-a", "prod")), &none);
+    let outcome = world.authorize_operation(Operation::Create, Some(&set_in("team-a", "prod")), &none);
     refused(
         outcome,
         "namespace 'team-a' is not permitted to use project 'prod' (sourceNamespaces of project `prod`)",
@@ -75,11 +75,11 @@ fn every_operation_needs_its_rights() {
             let rows: String = rows.collect();
             World::new(&format!("{rows}p, ann, applications, *, */*, allow"))
         };
-        let passed = world(needed).before(operation, sent, stored);
+        let passed = world(needed).authorize_operation(operation, sent, stored);
         assert!(passed.is_ok(), "{operation:?} {needed:?}: {passed:?}");
         for left_out in needed {
             let fewer: Vec<&str> = needed.iter().copied().filter(|need| need != left_out).collect();
-            let outcome = world(&fewer).before(operation, sent, stored);
+            let outcome = world(&fewer).authorize_operation(operation, sent, stored);
             assert!(outcome.is_err(), "{operation:?} without {left_out}");
         }
     }
@@ -90,7 +90,7 @@ fn a_preview_needs_preview_or_create() {
     let none = StoredState::default();
     for (action, passes) in [("preview", true), ("create", true), ("update", false), ("get", false)] {
         let world = World::new(&format!("p, ann, applicationsets, {action}, dev/*, allow"));
-        let outcome = world.before(Operation::Preview, Some(&set("dev")), &none);
+        let outcome = world.authorize_operation(Operation::Preview, Some(&set("dev")), &none);
         assert_eq!(outcome.is_ok(), passes, "{action}");
         if !passes {
             refused(
@@ -104,7 +104,7 @@ fn a_preview_needs_preview_or_create() {
 #[test]
 fn a_refusal_has_the_row_that_denies() {
     let world = World::new(&format!("{MAKER}\np, ann, applicationsets, create, dev/web, deny"));
-    let found = refusals(world.before(Operation::Create, Some(&set("dev")), &StoredState::default()));
+    let found = refusals(world.authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default()));
     assert_eq!(found.len(), 1);
     assert!(found[0].contains("state.yaml:"), "{found:?}");
     assert!(
@@ -120,22 +120,27 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
     let theirs = stored("prod", vec![application("a", "prod")]);
     let none = StoredState::default();
     for operation in [Operation::Get, Operation::Delete] {
-        let absent = world.before(operation, None, &none).unwrap_err();
-        assert_eq!(world.before(operation, None, &theirs).unwrap_err(), absent);
+        let absent = world.authorize_operation(operation, None, &none).unwrap_err();
+        assert_eq!(world.authorize_operation(operation, None, &theirs).unwrap_err(), absent);
         assert_eq!(absent.class(), Class::NotFound);
         assert_eq!(absent.to_string(), "applicationsets.argoproj.io \"web\" not found");
     }
     let sent = set("dev");
-    let absent = world.before(Operation::Update, Some(&sent), &none).unwrap_err();
+    let absent = world
+        .authorize_operation(Operation::Update, Some(&sent), &none)
+        .unwrap_err();
     assert_eq!(
-        world.before(Operation::Update, Some(&sent), &theirs).unwrap_err(),
+        world
+            .authorize_operation(Operation::Update, Some(&sent), &theirs)
+            .unwrap_err(),
         absent
     );
     // Who uses its name learns that it is taken, and nothing else.
     let more = World::new(&format!("{MAKER}\np, ann, applicationsets, update, dev/*, allow"));
     let text = format!(
         "{:?}",
-        more.before(Operation::Upsert, Some(&sent), &theirs).unwrap_err()
+        more.authorize_operation(Operation::Upsert, Some(&sent), &theirs)
+            .unwrap_err()
     );
     assert!(
         text.contains("there is an applicationset of this name") && !text.contains("prod"),
@@ -143,7 +148,7 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
     );
     // Who may see it reads what is missing.
     let sees = World::new("p, ann, applicationsets, get, prod/*, allow");
-    let outcome = sees.before(Operation::Delete, None, &theirs);
+    let outcome = sees.authorize_operation(Operation::Delete, None, &theirs);
     assert_eq!(
         refusals(outcome),
         [
@@ -156,12 +161,12 @@ fn who_may_not_see_a_set_does_not_learn_of_it() {
 #[test]
 fn a_set_that_is_stored_is_not_made_again() {
     let world = World::new(MAKER);
-    let outcome = world.before(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+    let outcome = world.authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     let error = outcome.unwrap_err();
     assert!(error.to_string().contains("use upsert flag to force update"));
     assert_eq!(error.class(), Class::InvalidArgument);
     // Only who may make it is told.
-    let outcome = World::new("").before(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
+    let outcome = World::new("").authorize_operation(Operation::Create, Some(&set("dev")), &stored("dev", Vec::new()));
     assert_eq!(class_of(outcome), Class::PermissionDenied);
 }
 
@@ -169,18 +174,22 @@ fn a_set_that_is_stored_is_not_made_again() {
 fn a_project_has_to_be_there() {
     let world = World::new("p, ann, *, *, */*, allow");
     let none = StoredState::default();
-    let error = world.before(Operation::Create, Some(&set("nope")), &none).unwrap_err();
+    let error = world
+        .authorize_operation(Operation::Create, Some(&set("nope")), &none)
+        .unwrap_err();
     assert_eq!(
         error.to_string(),
         "ApplicationSet references project nope which does not exist"
     );
     assert_eq!(error.class(), Class::InvalidArgument);
     assert!(
-        world.before(Operation::Create, Some(&set("")), &none).is_ok(),
+        world
+            .authorize_operation(Operation::Create, Some(&set("")), &none)
+            .is_ok(),
         "empty is `default`"
     );
     // RBAC comes first.
-    let outcome = World::new(MAKER).before(Operation::Create, Some(&set("nope")), &none);
+    let outcome = World::new(MAKER).authorize_operation(Operation::Create, Some(&set("nope")), &none);
     assert_eq!(class_of(outcome), Class::PermissionDenied);
 }
 
@@ -208,7 +217,8 @@ fn a_templated_set_is_in_the_projects_of_its_applications() {
 #[test]
 fn somebody_who_could_have_no_application_generates_none() {
     let none = StoredState::default();
-    let create = |rows: &str, set: &ApplicationSet| World::new(rows).before(Operation::Create, Some(set), &none);
+    let create =
+        |rows: &str, set: &ApplicationSet| World::new(rows).authorize_operation(Operation::Create, Some(set), &none);
     let sets = "p, ann, applicationsets, *, *, allow\n";
     for (rows, passes) in [
         ("", false),
@@ -255,14 +265,18 @@ fn an_update_needs_all_rights_on_all_that_is_owned() {
         let rows: String = rows
             .map(|action| format!("p, ann, applications, {action}, dev/b, allow\n"))
             .collect();
-        let outcome = World::new(&format!("{sets}{rows}")).before(Operation::Upsert, Some(&set("dev")), &existing);
+        let outcome =
+            World::new(&format!("{sets}{rows}")).authorize_operation(Operation::Upsert, Some(&set("dev")), &existing);
         refused(
             outcome,
             &format!("application `dev/b`: `applications, {left_out}` is not permitted"),
         );
     }
     let all = World::new(&format!("{sets}p, ann, applications, *, dev/b, allow"));
-    assert!(all.before(Operation::Upsert, Some(&set("dev")), &existing).is_ok());
+    assert!(
+        all.authorize_operation(Operation::Upsert, Some(&set("dev")), &existing)
+            .is_ok()
+    );
 }
 
 fn cluster() -> ClusterInput {
@@ -324,7 +338,7 @@ fn plugins_do_not_generate_for_those_who_may_only_look() {
 fn the_gate_answers_while_generators_run() {
     let world = World::new(&format!("{MAKER}\np, ann, repositories, get, {REPOSITORY}, allow"));
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
+        .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = world.caller("ann");
     let desk = world.desk(&caller);
@@ -349,7 +363,7 @@ fn the_gate_answers_while_generators_run() {
 fn who_may_preview_no_set_runs_no_generator_of_a_templated_one() {
     let none = StoredState::default();
     let templated = set("{{ .p }}");
-    let preview = |rows: &str| World::new(rows).before(Operation::Preview, Some(&templated), &none);
+    let preview = |rows: &str| World::new(rows).authorize_operation(Operation::Preview, Some(&templated), &none);
     refused(
         preview("p, ann, applications, *, */*, allow"),
         "`applicationsets, preview or create` is not permitted in any project",

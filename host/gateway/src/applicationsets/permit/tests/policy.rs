@@ -42,7 +42,7 @@ fn a_bundle_that_allows_everything_allows_nothing_more() {
     refused(judge(application("foreign", "dev")), "does not belong to the set");
     let nowhere = with(application("a", "dev"), "destination", json!({"name": "us"}));
     refused(judge(nowhere), "there are no clusters with this name");
-    let outcome = with_policy("", YES).before(Operation::Preview, Some(&set("dev")), &none);
+    let outcome = with_policy("", YES).authorize_operation(Operation::Preview, Some(&set("dev")), &none);
     assert_eq!(class_of(outcome), Class::PermissionDenied);
 }
 
@@ -78,14 +78,18 @@ fn a_bundle_of_ones_own_narrows_at_every_stage() {
 fn no_decision_is_a_refusal() {
     let none = StoredState::default();
     let world = with_policy(ALL, "decision := {\"allow\": \"yes\", \"reason\": \"\"}");
-    let error = world.before(Operation::Create, Some(&set("dev")), &none).unwrap_err();
+    let error = world
+        .authorize_operation(Operation::Create, Some(&set("dev")), &none)
+        .unwrap_err();
     assert!(matches!(error, Error::Policy(_)), "{error:?}");
     assert_eq!(error.class(), Class::Undecided);
     let caller = world.caller("ann");
     let dev = set("dev");
     assert!(!world.desk(&caller).may_get(&dev.name, &dev.object, std::iter::empty()));
     // Generators read nothing then.
-    let cleared = World::new(ALL).before(Operation::Create, Some(&dev), &none).unwrap();
+    let cleared = World::new(ALL)
+        .authorize_operation(Operation::Create, Some(&dev), &none)
+        .unwrap();
     let desk = world.desk(&caller);
     let refusal = desk.gate(&cleared).repository(REPOSITORY).unwrap_err();
     assert_eq!(refusal.reason, "the policy could not be evaluated");
@@ -117,7 +121,7 @@ fn the_input_fits_the_schema() {
         action: "create",
         object: fact(None),
         ownership: fact(None),
-        placed: Some(PlacementChecks {
+        placement: Some(PlacementChecks {
             project: CheckedFact::project("dev", project, None),
             namespace: fact(None),
             source: CheckedFact::source(&[REPOSITORY], refused),
@@ -126,7 +130,7 @@ fn the_input_fits_the_schema() {
     };
     let gone = ApplicationChange {
         action: "delete",
-        placed: None,
+        placement: None,
         ..part(None)
     };
     let reach = fact(Some("not listed"));
@@ -174,7 +178,7 @@ fn the_input_fits_the_schema() {
             let json = serde_json::to_value(input.to_value()).unwrap();
             let wrong: Vec<String> = schema.iter_errors(&json).map(|error| error.to_string()).collect();
             assert!(wrong.is_empty(), "{wrong:?}: {json}");
-            let denied = world.policy.denies(&input).unwrap();
+            let denied = world.policy.deny_reason(&input).unwrap();
             assert_eq!(denied.is_none(), passes && refused.is_none(), "{json}: {denied:?}");
         }
     }
@@ -192,14 +196,14 @@ fn a_thousand_applications_are_judged_at_once() {
         .map(|number| application(&format!("a{number}"), "dev"))
         .collect();
     let cleared = world
-        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
+        .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let plan = Plan::new(&set("dev"), StoredState::default(), generated);
     let caller = world.caller("ann");
     let desk = world.desk(&caller);
     let judge = || {
         let started = std::time::Instant::now();
-        assert!(desk.after(&cleared, plan.clone(), &mut Vec::new()).is_ok());
+        assert!(desk.authorize_plan(&cleared, plan.clone(), &mut Vec::new()).is_ok());
         started.elapsed()
     };
     let took = (0..3).map(|_| judge()).min().unwrap();

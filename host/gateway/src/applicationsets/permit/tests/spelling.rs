@@ -12,7 +12,7 @@ const ROWS: &str =
 /// What ann hears about reading each of these.
 fn asked(world: &World, urls: &[&str]) -> Vec<Option<String>> {
     let cleared = World::new(ROWS)
-        .before(Operation::Create, Some(&set("dev")), &StoredState::default())
+        .authorize_operation(Operation::Create, Some(&set("dev")), &StoredState::default())
         .unwrap();
     let caller = world.caller("ann");
     let desk = world.desk(&caller);

@@ -117,7 +117,11 @@ fn a_change_is_judged_as_a_set_that_is_new() {
     existing.set = Some(sent("{{ .p }}", git()).object);
     existing.applications.clear();
     let rows = format!("{SETS}p, ann, applications, *, dev/*, allow");
-    assert!(World::new(&rows).before(Operation::Get, None, &existing).is_ok());
+    assert!(
+        World::new(&rows)
+            .authorize_operation(Operation::Get, None, &existing)
+            .is_ok()
+    );
     assert!(World::new(&rows).delete(&existing, Cascade::Background).is_ok());
 }
 
@@ -127,7 +131,7 @@ fn a_preview_says_it_too() {
     let world = World::new(&format!("{SETS}p, ann, applications, *, dev/*, allow"));
     let none = StoredState::default();
     let review = |set: &ApplicationSet| {
-        let cleared = world.before(Operation::Preview, Some(set), &none).unwrap();
+        let cleared = world.authorize_operation(Operation::Preview, Some(set), &none).unwrap();
         let plan = Plan::new(set, none.clone(), vec![application("a", "dev")]);
         world
             .desk(&world.caller("ann"))

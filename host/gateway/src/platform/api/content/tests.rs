@@ -83,7 +83,7 @@ fn tokens_end() {
     let now: Timestamp = "2026-01-01T00:00:00.5Z".parse().unwrap();
     let end = |text: &str, longest| {
         let token = token(&format!(r#"{{"name": "n", "agent": 1{text}}}"#)).unwrap();
-        token.end(now, longest).map(|end| end.to_string())
+        token.expiry(now, longest).map(|end| end.to_string())
     };
     let year = 365 * DAY;
     assert_eq!(end("", year).unwrap(), "2026-01-31T00:00:00Z");

@@ -1,6 +1,6 @@
 use serde_json::{Value, json};
 
-use crate::projects::update::change::{Entry, Error, add, entries, remove, validate, with_entries_of};
+use crate::projects::update::change::{Entry, Error, add, entries, remove, validate, with_replaced_entries};
 use tollgate_config::ServiceAccountSemantics;
 
 fn stored() -> Value {
@@ -48,7 +48,7 @@ fn only_the_entries_may_differ() {
     let mut sent = stored();
     sent["spec"]["destinationServiceAccounts"] = json!([]);
     sent["metadata"] = json!({"name": "shop", "resourceVersion": "old", "creationTimestamp": null});
-    let object = with_entries_of(&stored(), &sent).expect("only entries differ");
+    let object = with_replaced_entries(&stored(), &sent).expect("only entries differ");
     assert_eq!(object["spec"]["destinationServiceAccounts"], json!([]));
     assert_eq!(object["metadata"], stored()["metadata"], "what is not sent stays");
     for (pointer, value, key) in [
@@ -62,12 +62,12 @@ fn only_the_entries_may_differ() {
         let mut sent = stored();
         let (parent, last) = pointer.rsplit_once('/').expect("a pointer");
         sent.pointer_mut(parent).expect("a parent")[last] = value;
-        let error = with_entries_of(&stored(), &sent).expect_err(key);
+        let error = with_replaced_entries(&stored(), &sent).expect_err(key);
         assert_eq!(error, Error::Differs { key: key.to_owned() });
     }
     let mut less = stored();
     less["spec"].as_object_mut().expect("a spec").remove("destinations");
-    let error = with_entries_of(&stored(), &less).expect_err("a key that is gone");
+    let error = with_replaced_entries(&stored(), &less).expect_err("a key that is gone");
     let text =
         "`spec.destinations` differs from what is stored; only `spec.destinationServiceAccounts` can be changed here";
     assert_eq!(error.to_string(), text);
@@ -81,9 +81,9 @@ fn nothing_where_nothing_was_is_no_change() {
         .expect("a spec")
         .remove("destinationServiceAccounts");
     let mut sent = none.clone();
-    assert_eq!(with_entries_of(&none, &sent), Ok(none.clone()));
+    assert_eq!(with_replaced_entries(&none, &sent), Ok(none.clone()));
     sent["spec"]["destinationServiceAccounts"] = json!([]);
-    assert_eq!(with_entries_of(&none, &sent), Ok(none));
+    assert_eq!(with_replaced_entries(&none, &sent), Ok(none));
 }
 
 #[test]

@@ -124,7 +124,7 @@ async fn what_is_over_is_not_revoked() {
 async fn above_the_cap_the_one_used_longest_ago_goes() {
     let clock = ManualClock::new();
     let bench = Fixture::with(Provider::new(token(&clock, 9000)), clock, |settings| {
-        settings.most_live = 2
+        settings.max_live = 2
     });
     let [a, b, c] = ["a", "b", "c"].map(|cluster| bench.slot(cluster));
     for slot in [&a, &b, &a, &c] {
@@ -168,7 +168,7 @@ impl Mint for Stuck {
 async fn the_end_waits_for_revocations_no_longer_than_told() {
     let clock = ManualClock::new();
     let bench = Fixture::with(Provider::new(token(&clock, 900)), clock, |settings| {
-        settings.revoke_within = Duration::from_millis(20);
+        settings.revoke_timeout = Duration::from_millis(20);
     });
     for cluster in 0..40 {
         let slot = bench

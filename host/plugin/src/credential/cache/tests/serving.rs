@@ -76,7 +76,7 @@ async fn the_same_token_is_kept_and_not_asked_for_at_once() {
     let clock = ManualClock::new();
     let end = clock.now().wall + SignedDuration::from_secs(300);
     let provider = Provider::new(move |_, _| {
-        let mut same = Credential::of_token(Token::parse("same".to_owned()).unwrap());
+        let mut same = Credential::from_token(Token::parse("same".to_owned()).unwrap());
         same.expires_at = Some(end);
         Ok(same)
     });

@@ -49,7 +49,7 @@ fn the_longest_life_does_not_overflow() {
     };
     let deadlines = window.from(now);
     assert_eq!(deadlines.unusable.wall, Timestamp::MAX);
-    assert!(deadlines.usable(now) && !deadlines.due(now));
+    assert!(deadlines.is_usable(now) && !deadlines.is_renewal_due(now));
 }
 
 #[test]
@@ -63,13 +63,13 @@ fn one_clock_is_enough_to_end_it() {
         monotonic: start.monotonic + Duration::from_secs(monotonic),
         wall: start.wall + SignedDuration::from_secs(wall),
     };
-    assert!(deadlines.usable(at(869, 869)) && deadlines.due(at(720, 720)));
-    assert!(!deadlines.due(at(719, 719)));
-    assert!(!deadlines.usable(at(870, 870)));
+    assert!(deadlines.is_usable(at(869, 869)) && deadlines.is_renewal_due(at(720, 720)));
+    assert!(!deadlines.is_renewal_due(at(719, 719)));
+    assert!(!deadlines.is_usable(at(870, 870)));
     // The machine slept: only the wall clock went on.
-    assert!(!deadlines.usable(at(1, 870)) && deadlines.due(at(1, 720)));
+    assert!(!deadlines.is_usable(at(1, 870)) && deadlines.is_renewal_due(at(1, 720)));
     // Somebody set the wall clock back: only the monotonic one went on.
-    assert!(!deadlines.usable(at(870, -5000)) && deadlines.due(at(720, -5000)));
+    assert!(!deadlines.is_usable(at(870, -5000)) && deadlines.is_renewal_due(at(720, -5000)));
 }
 
 proptest! {

@@ -4,7 +4,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-use super::super::{ObjectPosition, at, meanings, replace};
+use super::super::{ObjectPosition, at, parse_documents, replace};
 use crate::write::value::{Quotes, YamlEmitter};
 
 fn text() -> impl Strategy<Value = String> {
@@ -116,7 +116,7 @@ proptest! {
     ) {
         let parts = write(&entries, &page);
         let text = whole(&parts, &page);
-        let documents = meanings(&text).expect("the test writes YAML");
+        let documents = parse_documents(&text).expect("the test writes YAML");
         let document = documents.iter().position(|root| root.get("kind").is_some()).expect("an object");
         // If an entry only moves, either it or its neighbor may be rewritten.
         prop_assume!(new.iter().all(|entry| entries.iter().all(|(there, _)| there != entry)));
@@ -132,7 +132,7 @@ proptest! {
         let after = replace(&text, place, &wanted).expect("a common layout is edited");
         let mut expected = documents;
         expected[document] = wanted;
-        prop_assert_eq!(meanings(&after), Some(expected));
+        prop_assert_eq!(parse_documents(&after), Some(expected));
         // Every other line is still there, in its order.
         let mut rest = after.as_str();
         let (head, lines, tail) = parts;

@@ -5,8 +5,8 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
-use super::super::land::{FileChange, prepare};
-use super::{NAME, for_load, recover, write};
+use super::super::persist::{FileChange, prepare};
+use super::{NAME, lock_for_load, recover, write};
 use crate::ObjectName;
 use crate::directory::Directory;
 use crate::source::Source as _;
@@ -147,7 +147,7 @@ fn a_writer_that_is_killed_leaves_all_or_nothing() {
         let root = Path::new(&root);
         let folder = Folder::new(root, "argocd");
         let _lock = folder.lock().unwrap();
-        folder.land_all(&long_batch(root)).unwrap();
+        folder.persist_all(&long_batch(root)).unwrap();
         return;
     }
     let name = format!("{}::a_writer_that_is_killed_leaves_all_or_nothing", module_path!());
@@ -227,14 +227,14 @@ fn a_load_waits_for_a_writer_and_not_for_another_load() {
     let folder = tempfile::tempdir().unwrap();
     let root = folder.path();
     batch(root);
-    let (first, second) = (for_load(root).unwrap(), for_load(root).unwrap());
+    let (first, second) = (lock_for_load(root).unwrap(), lock_for_load(root).unwrap());
     assert!(first.is_some() && second.is_some());
     let writer = fs::File::open(root).unwrap();
     assert!(writer.try_lock().is_err());
     drop((first, second));
     writer.try_lock().unwrap();
     std::thread::scope(|scope| {
-        let loading = scope.spawn(|| for_load(root).unwrap().is_some());
+        let loading = scope.spawn(|| lock_for_load(root).unwrap().is_some());
         writer.unlock().unwrap();
         assert!(loading.join().unwrap());
     });
@@ -250,7 +250,7 @@ fn a_journal_that_leads_out_of_the_folder_is_refused() {
     let entry = serde_json::json!([{"path": "../outside.yaml", "new": null, "old": super::version(b"x").as_str()}]);
     fs::write(root.join(NAME), entry.to_string()).unwrap();
     assert!(recover(&root).is_err());
-    let refused = for_load(&root).unwrap_err();
+    let refused = lock_for_load(&root).unwrap_err();
     assert!(
         refused.is_error() && refused.message.contains("not all in place"),
         "{refused}"

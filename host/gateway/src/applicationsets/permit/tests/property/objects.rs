@@ -108,7 +108,7 @@ impl Model {
         let applications = self.existing.iter().map(|(application, whose)| {
             let application = self.json(application);
             match (whose, self.is_stored) {
-                (Whose::Own, true) => tollgate_applicationset::plan::linked(application, &owner),
+                (Whose::Own, true) => tollgate_applicationset::plan::with_owner_reference(application, &owner),
                 (Whose::Own, false) | (Whose::Another, _) => application,
             }
         });

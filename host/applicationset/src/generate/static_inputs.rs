@@ -1,0 +1,116 @@
+//! The inputs of a set's generators (repositories, clusters, kinds of plugins) that are known
+//! before any generator runs. Strings that depend on another generator's parameters are left out.
+
+use serde_json::Value;
+
+use super::clusters::{cluster_selector, selected};
+use super::matrix::is_templated;
+use super::{Error, invalid};
+use crate::decode::entry::{GeneratorEntry, NestingLevel};
+use crate::decode::fields::below;
+use crate::decode::settings::{Clusters, Combination, Git};
+use crate::selector::Selector;
+use crate::{ClusterInput, GeneratorKind, Spec};
+
+/// The inputs that a set's generators are known to read.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct StaticInputs {
+    /// URLs of repositories as written, sorted, without duplicates.
+    pub repositories: Vec<String>,
+    /// The clusters that cluster generators select.
+    pub clusters: Vec<ClusterSelection>,
+    /// Kinds that plugins provide, in order of first occurrence, without duplicates.
+    pub guests: Vec<GeneratorKind>,
+    /// Whether there may be more: a second child of a matrix uses parameters in a URL or selector.
+    pub more: bool,
+}
+
+/// The clusters that one cluster generator selects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClusterSelection {
+    /// Path of the generator, from the root of the object.
+    pub path: String,
+    selector: Selector,
+}
+
+impl ClusterSelection {
+    /// The selected clusters, in the order in which the generator returns them.
+    pub fn of<'c>(&self, clusters: &'c [ClusterInput]) -> Vec<&'c ClusterInput> {
+        selected(&self.selector, clusters)
+    }
+}
+
+/// Finds the inputs that the generators of a set are known to read before any of them runs.
+///
+/// # Errors
+/// [`Error::Decode`]; [`Error::Invalid`] if a selector is invalid.
+pub fn static_inputs(spec: &Spec) -> Result<StaticInputs, Error> {
+    let mut found = StaticInputs::default();
+    for (index, generator) in spec.generators.iter().enumerate() {
+        let path = format!("spec.generators[{index}]");
+        found.add(&generator.raw, NestingLevel::Top, &path, StringForm::Literal)?;
+    }
+    found.repositories.sort_unstable();
+    found.repositories.dedup();
+    Ok(found)
+}
+
+/// Whether strings are rendered with another generator's parameters.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum StringForm {
+    Literal,
+    Templates,
+}
+
+impl StaticInputs {
+    fn add(&mut self, raw: &Value, level: NestingLevel, path: &str, texts: StringForm) -> Result<(), Error> {
+        for (name, settings) in GeneratorEntry::open(raw, path)?.kinds {
+            let path = below(path, name.as_str());
+            match name {
+                GeneratorKind::List => {}
+                GeneratorKind::Git => self.add_repository(Git::read(settings, &path)?.url, texts),
+                GeneratorKind::Clusters => self.add_clusters(&Clusters::read(settings, &path)?, path, texts)?,
+                GeneratorKind::Matrix | GeneratorKind::Merge => {
+                    let Some(level) = level.below() else {
+                        return Err(invalid(&path, "matrix and merge can be nested only once"));
+                    };
+                    for (index, child) in Combination::read(settings, &path)?.generators.iter().enumerate() {
+                        let texts = if name == GeneratorKind::Matrix && index > 0 {
+                            StringForm::Templates
+                        } else {
+                            texts
+                        };
+                        self.add(child, level, &format!("{path}.generators[{index}]"), texts)?;
+                    }
+                }
+                GeneratorKind::ScmProvider
+                | GeneratorKind::PullRequest
+                | GeneratorKind::ClusterDecisionResource
+                | GeneratorKind::Plugin => {
+                    if !self.guests.contains(&name) {
+                        self.guests.push(name);
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn add_repository(&mut self, url: &str, texts: StringForm) {
+        if texts == StringForm::Templates && url.contains("{{") {
+            self.more = true;
+        } else {
+            self.repositories.push(url.to_owned());
+        }
+    }
+
+    fn add_clusters(&mut self, settings: &Clusters<'_>, path: String, texts: StringForm) -> Result<(), Error> {
+        if texts == StringForm::Templates && settings.selector.is_some_and(is_templated) {
+            self.more = true;
+            return Ok(());
+        }
+        let selector = cluster_selector(settings, &path)?;
+        self.clusters.push(ClusterSelection { path, selector });
+        Ok(())
+    }
+}

@@ -1,0 +1,317 @@
+//! Formats ApplicationSets and changes for people.
+//!
+//! Security: no control character reaches a terminal, except those of the command's own colors.
+
+use std::ffi::OsString;
+use std::io::IsTerminal as _;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Value, json};
+
+use crate::list_output::{Table, lines, text};
+use crate::terminal::{block, line as clean};
+
+/// Applications a question names.
+const MAX_LISTED_APPLICATIONS: usize = 10;
+
+/// When diffs are in color.
+#[derive(Debug, Args)]
+pub(super) struct Colors {
+    /// When diffs are in color.
+    #[arg(long, value_enum, default_value_t)]
+    color: ColorMode,
+    /// Anything at all turns colors off (<https://no-color.org>).
+    #[arg(long, env = "NO_COLOR", hide = true, num_args = 0..=1, require_equals = true, default_missing_value = "1")]
+    no_color: Option<OsString>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ColorMode {
+    /// On a terminal
+    #[default]
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Whether a text has colors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum DiffStyle {
+    /// None.
+    Plain,
+    /// As diffs have them.
+    Colored,
+}
+
+impl Colors {
+    /// Whether standard output gets colors.
+    pub(super) fn diff_style(&self) -> DiffStyle {
+        let forbidden = self.no_color.as_ref().is_some_and(|value| !value.is_empty());
+        match self.color {
+            ColorMode::Always => DiffStyle::Colored,
+            ColorMode::Auto if !forbidden && std::io::stdout().is_terminal() => DiffStyle::Colored,
+            ColorMode::Auto | ColorMode::Never => DiffStyle::Plain,
+        }
+    }
+}
+
+impl DiffStyle {
+    /// A diff, clean, each line in its color.
+    fn diff(self, diff: &str) -> String {
+        let mut painted = String::with_capacity(diff.len());
+        for line in diff.lines() {
+            let line = block(line);
+            let color = match line.chars().next() {
+                Some('+') => "32",
+                Some('-') => "31",
+                Some('@') => "36",
+                _ => "",
+            };
+            match (self, color) {
+                (Self::Plain, _) | (Self::Colored, "") => painted.push_str(&line),
+                (Self::Colored, color) => painted.push_str(&format!("\u{1b}[{color}m{line}\u{1b}[0m")),
+            }
+            painted.push('\n');
+        }
+        painted
+    }
+}
+
+/// `namespace/name`, or the name alone.
+pub(super) fn qualified(item: &Value) -> String {
+    let name = clean(&text(item, "/metadata/name")).into_owned();
+    match item.pointer("/metadata/namespace").and_then(Value::as_str) {
+        Some(namespace) if !namespace.is_empty() => format!("{}/{name}", clean(namespace)),
+        Some(_) | None => name,
+    }
+}
+
+/// A line of the list.
+pub(super) fn row(item: &Value) -> Vec<String> {
+    // Of several sources the first is shown.
+    let source = |key: &str| {
+        let one = text(item, &format!("/spec/template/spec/source/{key}"));
+        if one == "-" {
+            text(item, &format!("/spec/template/spec/sources/0/{key}"))
+        } else {
+            one
+        }
+    };
+    vec![
+        qualified(item),
+        project(item),
+        generators(item),
+        match text(item, "/spec/syncPolicy/applicationsSync") {
+            policy if policy == "-" => "sync".to_owned(),
+            policy => policy,
+        },
+        source("repoURL"),
+        source("path"),
+        source("targetRevision"),
+    ]
+}
+
+fn project(item: &Value) -> String {
+    match text(item, "/spec/template/spec/project") {
+        project if project == "-" => "default".to_owned(),
+        project => project,
+    }
+}
+
+/// Names of its generators.
+fn generators(item: &Value) -> String {
+    let entries = item.pointer("/spec/generators").and_then(Value::as_array);
+    let names = entries.into_iter().flatten().filter_map(Value::as_object);
+    let names = names.flat_map(|entry| entry.keys().filter(|key| *key != "selector"));
+    let names: Vec<&str> = names.map(String::as_str).collect();
+    if names.is_empty() {
+        "<none>".to_owned()
+    } else {
+        names.join(",")
+    }
+}
+
+/// An ApplicationSet for people.
+pub(super) fn page(object: &Value) -> String {
+    let facts = [
+        ("Name", qualified(object)),
+        ("Project", project(object)),
+        ("Generators", generators(object)),
+        ("Version", text(object, "/metadata/resourceVersion")),
+        ("Server", text(object, "/spec/template/spec/destination/server")),
+        ("Namespace", text(object, "/spec/template/spec/destination/namespace")),
+        ("Repo", text(object, "/spec/template/spec/source/repoURL")),
+        ("Path", text(object, "/spec/template/spec/source/path")),
+        ("Target", text(object, "/spec/template/spec/source/targetRevision")),
+    ];
+    let facts = facts.map(|(key, value)| json!({"key": format!("{key}:"), "value": value}));
+    let table = Table {
+        columns: &[],
+        row: &|item| vec![text(item, "/key"), text(item, "/value")],
+        empty_message: "",
+    };
+    let head = lines(&facts, &table);
+    let conditions = object.pointer("/status/conditions").and_then(Value::as_array);
+    let conditions = conditions.map(Vec::as_slice).unwrap_or_default();
+    let table = Table {
+        columns: &["CONDITION", "STATUS", "MESSAGE"],
+        row: &|item| vec![text(item, "/type"), text(item, "/status"), text(item, "/message")],
+        empty_message: "",
+    };
+    let below = if conditions.is_empty() {
+        String::new()
+    } else {
+        format!("\n\n{}", lines(conditions, &table))
+    };
+    format!("{}{below}", head.trim_start_matches('\n'))
+}
+
+/// What became of a set, or would.
+pub(super) fn change(answer: &Value, dry_run: bool, paint: DiffStyle) -> String {
+    let action = match answer.get("action").and_then(Value::as_str) {
+        Some("create") => "created",
+        Some("unchanged") => "unchanged",
+        Some("delete") => "deleted",
+        Some(_) | None => "updated",
+    };
+    let dry = if dry_run { " (dry run)" } else { "" };
+    let head = format!("applicationset {} {action}{dry}\n", qualified(answer));
+    let own = answer.get("diff").and_then(Value::as_str).unwrap_or_default();
+    let text = head + &paint.diff(own) + &changes(answer, paint);
+    text.trim_end().to_owned()
+}
+
+/// What a set would generate.
+pub(super) fn generated(answer: &Value, paint: DiffStyle) -> String {
+    let text = changes(answer, paint);
+    if text.is_empty() {
+        return "no applications".to_owned();
+    }
+    text.trim_end().to_owned()
+}
+
+/// A line and the diff of each Application, and how many there are of what.
+fn changes(answer: &Value, paint: DiffStyle) -> String {
+    let changes = answer.get("changes").and_then(Value::as_array);
+    let changes = changes.map(Vec::as_slice).unwrap_or_default();
+    let mut shown = String::new();
+    let mut counts: Vec<(String, usize)> = Vec::new();
+    for change in changes {
+        let action = text(change, "/action");
+        match counts.iter_mut().find(|(known, _)| *known == action) {
+            Some((_, count)) => *count += 1,
+            None => counts.push((action.clone(), 1)),
+        }
+        let word = format!("application {}: {action}", text(change, "/application"));
+        shown.push_str(&clean(&word));
+        if let Some(held) = change.get("heldBack").and_then(Value::as_str) {
+            shown.push_str(&clean(&format!(" (`applicationsSync` does not let it {held})")));
+        }
+        shown.push('\n');
+        let diff = change.get("diff").and_then(Value::as_str).unwrap_or_default();
+        shown.push_str(&paint.diff(diff));
+    }
+    if !counts.is_empty() {
+        let counts: Vec<String> = counts
+            .iter()
+            .map(|(action, count)| format!("{count} {action}"))
+            .collect();
+        shown.push_str(&format!("{} applications: {}\n", changes.len(), counts.join(", ")));
+    }
+    shown
+}
+
+/// What became of a set that was deleted.
+pub(super) fn deleted(name: &str, answer: &Value) -> String {
+    let text = format!(
+        "applicationset {} deleted\n{}",
+        clean(name),
+        changes(answer, DiffStyle::Plain)
+    );
+    text.trim_end().to_owned()
+}
+
+/// What somebody has to agree to.
+pub(super) fn question(name: &str, tree: &Value, orphan: bool) -> String {
+    let nodes = tree.get("nodes").and_then(Value::as_array);
+    let names: Vec<String> = nodes.into_iter().flatten().map(|node| text(node, "/name")).collect();
+    let name = clean(name);
+    if names.is_empty() {
+        return format!("delete ApplicationSet `{name}`, which has no Applications?");
+    }
+    let mut shown = names
+        .iter()
+        .take(MAX_LISTED_APPLICATIONS)
+        .map(|name| clean(name))
+        .collect::<Vec<_>>()
+        .join(", ");
+    if let Some(more) = names
+        .len()
+        .checked_sub(MAX_LISTED_APPLICATIONS)
+        .filter(|more| *more > 0)
+    {
+        shown.push_str(&format!(" and {more} more"));
+    }
+    let count = names.len();
+    let fate = if orphan { "keep" } else { "delete" };
+    format!("delete ApplicationSet `{name}` and {fate} its {count} Applications ({shown})?")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::{DiffStyle, change, generated, question};
+
+    #[test]
+    fn changes_have_diffs_and_counts() {
+        let answer = json!({
+            "metadata": {"name": "a", "namespace": "argocd"},
+            "action": "update",
+            "changes": [
+                {"application": "x", "action": "create", "diff": "@@ -0,0 +1 @@\n+kind: Application\n"},
+                {"application": "y", "action": "unchanged", "heldBack": "delete"},
+            ],
+        });
+        let plain = "applicationset argocd/a updated (dry run)\napplication x: create\n@@ -0,0 +1 @@\n\
+                     +kind: Application\napplication y: unchanged (`applicationsSync` does not let it delete)\n\
+                     2 applications: 1 create, 1 unchanged";
+        assert_eq!(change(&answer, true, DiffStyle::Plain), plain);
+        let colored = change(&answer, false, DiffStyle::Colored);
+        assert!(
+            colored.contains("\u{1b}[32m+kind: Application\u{1b}[0m\n"),
+            "{colored:?}"
+        );
+        assert!(colored.contains("\u{1b}[36m@@ -0,0 +1 @@\u{1b}[0m\n"), "{colored:?}");
+        assert_eq!(
+            generated(&json!({"applications": []}), DiffStyle::Plain),
+            "no applications"
+        );
+    }
+
+    #[test]
+    fn nobody_paints_but_this() {
+        let answer = json!({"metadata": {"name": "a\u{1b}[2J"}, "changes": [
+            {"application": "x", "action": "update", "diff": "+\u{1b}]0;x\n"},
+        ]});
+        let shown = change(&answer, false, DiffStyle::Plain);
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+    }
+
+    #[test]
+    fn questions_name_what_goes() {
+        let nodes: Vec<_> = (0..12).map(|number| json!({"name": format!("app-{number}")})).collect();
+        let asked = question("a", &json!({ "nodes": nodes }), false);
+        assert!(
+            asked.starts_with("delete ApplicationSet `a` and delete its 12 Applications (app-0, "),
+            "{asked}"
+        );
+        assert!(asked.ends_with("app-9 and 2 more)?"), "{asked}");
+        let asked = question("a", &json!({}), true);
+        assert_eq!(asked, "delete ApplicationSet `a`, which has no Applications?");
+        let asked = question("a", &json!({"nodes": [{"name": "x"}]}), true);
+        assert_eq!(asked, "delete ApplicationSet `a` and keep its 1 Applications (x)?");
+    }
+}

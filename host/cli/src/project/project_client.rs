@@ -1,0 +1,178 @@
+//! Where a command reads and writes AppProjects: in the state that some settings name, or on a
+//! running gateway. One command uses only one of them.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use reqwest::Method;
+use secrecy::SecretString;
+use serde_json::{Value, json};
+
+use crate::client::{ApiRequest, Failure, Server};
+use crate::print_error;
+use tollgate_config::{Config, raw};
+use tollgate_gateway::projects::update;
+use tollgate_state::ObjectName;
+use tollgate_state::write::{self, Kind, ObjectKey, ResourceVersion, Writer};
+
+use tollgate_gateway::projects::update::change;
+
+/// Reason of a write that is based on an older version.
+pub(super) const CONFLICT: &str = "conflict";
+
+/// The state of some settings, or a running gateway.
+#[derive(Debug, Args)]
+pub(super) struct ProjectClientArgs {
+    /// Settings file of the gateway whose state is read and written, when no
+    /// `--server` is named.
+    #[arg(
+        short,
+        long,
+        value_name = "FILE",
+        default_value = "tollgate.yaml",
+        env = "TOLLGATE_CONFIG"
+    )]
+    config: PathBuf,
+    /// URL of a running gateway, to go through its API.
+    #[arg(long, value_name = "URL")]
+    server: Option<String>,
+    /// Token that says to the gateway who you are.
+    #[arg(long, env = "TOLLGATE_AUTH_TOKEN", hide_env_values = true)]
+    auth_token: Option<SecretString>,
+    /// PEM file of the only authorities of the gateway's certificate.
+    #[arg(long, value_name = "FILE", requires = "server")]
+    certificate_authority: Option<PathBuf>,
+}
+
+/// How projects are reached.
+#[derive(Debug)]
+pub(super) enum ProjectClient {
+    /// Where the settings say the state is.
+    State(Box<Config>),
+    /// A gateway's API.
+    Gateway(Server),
+}
+
+impl ProjectClientArgs {
+    /// Reads the settings, if there is no gateway.
+    ///
+    /// # Errors
+    /// They have mistakes, which are printed.
+    pub(super) fn open(&self) -> Result<ProjectClient, Failure> {
+        if let Some(server) = &self.server {
+            let server = Server::new(
+                server.clone(),
+                self.auth_token.clone(),
+                self.certificate_authority.clone(),
+            );
+            return Ok(ProjectClient::Gateway(server));
+        }
+        let loaded = raw::load(&self.config);
+        let Some(config) = loaded.value else {
+            loaded.diagnostics.iter().for_each(print_error);
+            let message = format!("`{}` cannot be used", self.config.display());
+            return Err(Failure::new("settings", message).with_hint("or name a running gateway with `--server`"));
+        };
+        Ok(ProjectClient::State(Box::new(config)))
+    }
+}
+
+impl ProjectClient {
+    /// Every project, as a list of the API.
+    pub(super) async fn list(&self) -> Result<Value, Failure> {
+        match self {
+            Self::State(config) => {
+                let writer = writer(config).await?;
+                let listed = writer.list(Kind::AppProject, &config.control_plane_namespace).await;
+                let all = listed.map_err(|error| state_failure(&error))?;
+                let items: Vec<Value> = all.into_iter().map(|stored| stored.object).collect();
+                Ok(json!({
+                    "apiVersion": Kind::AppProject.api_version(), "kind": "AppProjectList",
+                    "metadata": {}, "items": items,
+                }))
+            }
+            Self::Gateway(server) => server.json(ApiRequest::get(&["projects"], hint)).await,
+        }
+    }
+
+    /// One project, with its version.
+    pub(super) async fn get(&self, name: &str) -> Result<Value, Failure> {
+        match self {
+            Self::State(config) => {
+                let read = writer(config).await?.read(&key(config, name)).await;
+                Ok(read.map_err(|error| state_failure(&error))?.object)
+            }
+            Self::Gateway(server) => server.json(ApiRequest::get(&["projects", name], hint)).await,
+        }
+    }
+
+    /// Stores a project that was read and changed; gives it as it is stored.
+    ///
+    /// # Errors
+    /// [`CONFLICT`] when another version is stored by now.
+    pub(super) async fn put(&self, name: &str, wanted: Value) -> Result<Value, Failure> {
+        match self {
+            Self::State(config) => {
+                let semantics = config.applications.unwrap_or_default().semantics;
+                change::validate(&wanted, semantics).map_err(|error| change_failure(&error))?;
+                let version = wanted.pointer("/metadata/resourceVersion").and_then(Value::as_str);
+                let version = ResourceVersion::new(version.unwrap_or_default());
+                let key = key(config, name);
+                let stored = writer(config).await?.replace(&key, wanted, &version).await;
+                Ok(stored.map_err(|error| state_failure(&error))?.object)
+            }
+            Self::Gateway(server) => {
+                let path = ["projects", name];
+                let ask = ApiRequest {
+                    method: Method::PUT,
+                    content: Some(json!({ "project": wanted })),
+                    ..ApiRequest::get(&path, hint)
+                };
+                server.json(ask).await
+            }
+        }
+    }
+}
+
+async fn writer(config: &Config) -> Result<Writer, Failure> {
+    Writer::open(config).await.map_err(|error| state_failure(&error))
+}
+
+fn key(config: &Config, name: &str) -> ObjectKey {
+    ObjectKey {
+        kind: Kind::AppProject,
+        name: ObjectName {
+            namespace: config.control_plane_namespace.clone(),
+            name: name.to_owned(),
+        },
+    }
+}
+
+/// Why the state says no; operators see paths.
+fn state_failure(error: &write::Error) -> Failure {
+    let code = update::state_code(error);
+    let failure = Failure::new(code, tollgate_core::diagnostic::with_causes(error));
+    match hint(code) {
+        Some(hint) => failure.with_hint(hint),
+        None => failure,
+    }
+}
+
+/// Why a project is not changed so.
+pub(super) fn change_failure(error: &change::Error) -> Failure {
+    let code = match error {
+        change::Error::Present => "project.present",
+        change::Error::Absent => "project.absent",
+        change::Error::Differs { .. } | change::Error::Shape { .. } | change::Error::Invalid(_) => "project_invalid",
+    };
+    Failure::new(code, error)
+}
+
+fn hint(reason: &str) -> Option<&'static str> {
+    match reason {
+        CONFLICT => Some("others keep changing it, try again"),
+        "permission_denied" => Some("changes need `projects, get` and `projects, update` on the project"),
+        "project_not_found" => Some("`tollgate project list` shows those there are"),
+        _ => None,
+    }
+}

@@ -1,0 +1,237 @@
+//! Determines whether the object of a request is in the Application's resource tree.
+//!
+//! Security: nothing the request itself says is believed. The objects are read with the identity
+//! that is about to act, so that nobody learns what the Application's account may not see. An
+//! object that does not exist gives the same answer as one that is not the Application's.
+//!
+//! Source: Argo CD, `getAppRecursive` of `controller/cache/cache.go`: an object without
+//! owners is the Application's when it is tracked, another one when an owner is.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::StatusCode;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
+use serde::Deserialize;
+use tokio::time::timeout;
+
+use crate::applications::permit::{ApplicationAccess, restriction};
+use crate::cluster_access::ClusterAccess;
+use crate::discovery::{Discovery, ResourceKind, ResourceScope};
+use crate::question::{ClusterClient, Error, Question};
+use tollgate_policy::application_request::{ActingIdentity, OwnershipCheck};
+use tollgate_policy::applications::{ResourceKey, Tracking};
+use tollgate_policy::impersonate::Impersonation;
+
+/// Most objects read for one request: a Pod of a CronJob is the fourth below a tracked object.
+const OBJECTS: usize = 8;
+/// Longest wait for all of them.
+const TIMEOUT: Duration = Duration::from_secs(10);
+/// Longest answer about one object, in bytes: etcd's limit of an object, and some more.
+const ANSWER_BYTES: usize = 4 * 1024 * 1024;
+/// Requests metadata alone, if the server supports it.
+const METADATA: &str = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1,application/json";
+/// Characters of names in paths besides letters and digits.
+const KEPT: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_');
+
+/// The text for an object that is not the Application's, or does not exist.
+const NOT_OWNED: &str = "the object is not a resource of this application";
+
+/// A search for the owners of an object, with the identity that asks.
+pub(super) struct OwnerSearch<'a> {
+    pub(super) discovery: &'a Discovery,
+    pub(super) cluster: &'a Arc<ClusterAccess>,
+    pub(super) access: &'a ApplicationAccess,
+    pub(super) tracking: &'a Tracking,
+    /// The name by which objects know the Application.
+    pub(super) instance: &'a str,
+}
+
+/// An object to look at.
+#[derive(Clone, Debug)]
+struct ObjectRef {
+    version: String,
+    resource: String,
+    kind: ResourceKind,
+    namespace: Option<String>,
+    name: String,
+    /// The uid of an owner. The object of a request may have any.
+    uid: Option<String>,
+}
+
+#[derive(Deserialize)]
+struct Object {
+    metadata: ObjectMeta,
+}
+
+impl OwnerSearch<'_> {
+    /// Whether the object of the request is the Application's.
+    ///
+    /// - `kind`: of the object.
+    ///
+    /// Reads at most 8 objects, and waits at most 10 s. Cancel safe.
+    pub(super) async fn owned(&self, kind: &ResourceKind) -> OwnershipCheck {
+        let attributes = self.access.attributes();
+        let (Some((_, version, resource)), Some(name)) = (restriction::resource(attributes), &attributes.name) else {
+            return OwnershipCheck::Refused(NOT_OWNED.to_owned());
+        };
+        let wanted = ObjectRef {
+            version: version.to_owned(),
+            resource: resource.to_owned(),
+            kind: kind.clone(),
+            namespace: attributes
+                .namespace
+                .clone()
+                .filter(|_| kind.scope == ResourceScope::Namespaced),
+            name: name.clone(),
+            uid: None,
+        };
+        let unknown = |why: &str| {
+            OwnershipCheck::Refused(format!(
+                "it cannot be told whether the object is a resource of this application: {why}"
+            ))
+        };
+        match timeout(TIMEOUT, self.find_owner(wanted)).await {
+            Ok(Ok(true)) => OwnershipCheck::Permitted,
+            Ok(Ok(false)) => OwnershipCheck::Refused(NOT_OWNED.to_owned()),
+            Ok(Err(Error::Status(StatusCode::FORBIDDEN))) => {
+                unknown("whoever acts for it may not read it, or an owner")
+            }
+            Ok(Err(error)) => {
+                tracing::warn!(cluster = %self.cluster.label(), %error, "an object or its owner cannot be read");
+                unknown("the cluster does not say")
+            }
+            Err(_) => unknown("the cluster does not answer in time"),
+        }
+    }
+
+    /// Searches the object's owners for a tracked one, nearest first.
+    async fn find_owner(&self, wanted: ObjectRef) -> Result<bool, Error> {
+        let mut asking = ClusterClient::acquire(self.cluster).await?;
+        let mut next = VecDeque::from([wanted]);
+        let mut failed = None;
+        for _ in 0..OBJECTS {
+            let Some(wanted) = next.pop_front() else { break };
+            match self.read(&mut asking, &wanted).await {
+                Ok(None) => {}
+                Ok(Some(live)) => {
+                    let owners = live.owner_references.as_deref().unwrap_or_default();
+                    if owners.is_empty() && self.tracking.names(self.instance, wanted.identity(), &live) {
+                        return Ok(true);
+                    }
+                    for owner in owners.iter().take(OBJECTS) {
+                        next.extend(self.owner(owner, &wanted).await);
+                    }
+                }
+                // Another owner may still be the Application's.
+                Err(error) => failed = Some(error),
+            }
+        }
+        failed.map_or(Ok(false), Err)
+    }
+
+    /// Reads the metadata of an object. `None` if it does not exist.
+    async fn read(&self, asking: &mut ClusterClient<'_>, wanted: &ObjectRef) -> Result<Option<ObjectMeta>, Error> {
+        let path = wanted.path();
+        let question = Question {
+            path: &path,
+            accept: METADATA,
+            content: None,
+            max_response_bytes: ANSWER_BYTES,
+        };
+        let nobody = Impersonation::Nobody;
+        let whom = match self.access.acting_identity() {
+            ActingIdentity::Gateway => &nobody,
+            ActingIdentity::Account(account) => account.as_ref(),
+        };
+        let content = match asking.send_as(&question, whom).await {
+            Ok(content) => content,
+            Err(Error::Status(StatusCode::NOT_FOUND)) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let object: Object = serde_json::from_slice(&content).map_err(|_| Error::Truncated)?;
+        let live = object.metadata;
+        let is_it = wanted.uid.is_none() || wanted.uid == live.uid;
+        Ok(is_it.then_some(live))
+    }
+
+    /// The object an owner reference names, in the namespace of the owned object or in none.
+    async fn owner(&self, owner: &OwnerReference, owned: &ObjectRef) -> Option<ObjectRef> {
+        let (group, version) = owner.api_version.split_once('/').unwrap_or(("", &owner.api_version));
+        let resource = plural(&owner.kind);
+        let found = self.discovery.find(self.cluster, group, version, &resource).await;
+        // The resource is guessed, and used only if the cluster confirms it.
+        let kind = found.ok().filter(|kind| *kind.kind == *owner.kind)?;
+        let namespace = match kind.scope {
+            ResourceScope::Cluster => None,
+            ResourceScope::Namespaced => Some(owned.namespace.clone()?),
+        };
+        Some(ObjectRef {
+            version: version.to_owned(),
+            resource,
+            kind,
+            namespace,
+            name: owner.name.clone(),
+            uid: Some(owner.uid.clone()),
+        })
+    }
+}
+
+impl ObjectRef {
+    fn identity(&self) -> ResourceKey<'_> {
+        ResourceKey {
+            group: &self.kind.group,
+            kind: &self.kind.kind,
+            namespace: self.namespace.as_deref(),
+            name: &self.name,
+        }
+    }
+
+    fn path(&self) -> String {
+        let segment = |text| utf8_percent_encode(text, KEPT);
+        let (group, version) = (&*self.kind.group, segment(&self.version));
+        let mut path = match group.is_empty() {
+            true => format!("/api/{version}"),
+            false => format!("/apis/{}/{version}", segment(group)),
+        };
+        if let Some(namespace) = &self.namespace {
+            path.push_str(&format!("/namespaces/{}", segment(namespace)));
+        }
+        path.push_str(&format!("/{}/{}", segment(&self.resource), segment(&self.name)));
+        path
+    }
+}
+
+/// The resource a kind most likely is.
+///
+/// Source: Kubernetes, `meta.UnsafeGuessKindToResource`.
+fn plural(kind: &str) -> String {
+    let kind = kind.to_ascii_lowercase();
+    match (kind.as_str(), kind.strip_suffix('y')) {
+        ("endpoints", _) => kind,
+        (_, Some(stem)) => format!("{stem}ies"),
+        (_, None) if kind.ends_with('s') => format!("{kind}es"),
+        (_, None) => format!("{kind}s"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::plural;
+
+    #[test]
+    fn kinds_have_the_resources_kubernetes_gives_them() {
+        for (kind, resource) in [
+            ("Deployment", "deployments"),
+            ("ReplicaSet", "replicasets"),
+            ("CronJob", "cronjobs"),
+            ("NetworkPolicy", "networkpolicies"),
+            ("Ingress", "ingresses"),
+            ("Endpoints", "endpoints"),
+        ] {
+            assert_eq!(plural(kind), resource);
+        }
+    }
+}

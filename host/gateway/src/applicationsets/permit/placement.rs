@@ -1,0 +1,265 @@
+//! Determines what projects permit an Application, from where it comes from and goes to:
+//! findings, and the facts policies see. Each question is answered once a request.
+//!
+//! Invariant: the answers are those a direct write of the Application would get.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustc_hash::FxHashMap;
+
+use crate::applicationsets::permit::application::ApplicationFields;
+use crate::applicationsets::permit::error::FindingKind;
+use crate::applicationsets::permit::judge::Finding;
+use tollgate_core::glob::source_permitted;
+use tollgate_policy::applications::is_app_namespace_permitted;
+use tollgate_policy::rego::{CheckedFact, PlacementChecks};
+use tollgate_state::destination::{self, CompiledDestinations};
+use tollgate_state::{Cluster, Destination, Project, Resources};
+
+/// A fact for the policy, and the finding that refuses, if any.
+#[derive(Clone, Debug)]
+pub(super) struct CheckResult {
+    pub(super) fact: CheckedFact,
+    pub(super) finding: Option<Rc<Finding>>,
+}
+
+/// The verdict on where an Application goes.
+#[derive(Clone, Debug)]
+pub(super) struct PlacementVerdict {
+    pub(super) placement: PlacementChecks,
+    pub(super) findings: Vec<Rc<Finding>>,
+}
+
+/// A project, with the answers so far.
+#[derive(Debug)]
+struct ProjectChecks {
+    project: Option<(Arc<Project>, CompiledDestinations)>,
+    exists: CheckResult,
+    takes: CheckResult,
+    sources: FxHashMap<Vec<String>, CheckResult>,
+    destinations: FxHashMap<[String; 3], CheckResult>,
+}
+
+/// Everything known in one request.
+#[derive(Debug)]
+pub(super) struct PlacementChecker<'a> {
+    resources: &'a Resources,
+    namespace: &'a str,
+    by_name: FxHashMap<&'a str, Vec<&'a Cluster>>,
+    by_server: FxHashMap<&'a str, Vec<&'a Cluster>>,
+    projects: FxHashMap<String, ProjectChecks>,
+}
+
+impl<'a> PlacementChecker<'a> {
+    /// - `namespace`: namespace of the Applications.
+    pub(super) fn new(resources: &'a Resources, namespace: &'a str) -> Self {
+        let mut by_name: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
+        let mut by_server: FxHashMap<&str, Vec<&Cluster>> = FxHashMap::default();
+        for cluster in &resources.clusters {
+            by_name.entry(&cluster.name).or_default().push(cluster);
+            let server = cluster.server.trim_end_matches('/');
+            by_server.entry(server).or_default().push(cluster);
+        }
+        Self {
+            resources,
+            namespace,
+            by_name,
+            by_server,
+            projects: FxHashMap::default(),
+        }
+    }
+
+    /// Judges an Application by its project.
+    pub(super) fn judge(&mut self, wanted: &ApplicationFields<'_>) -> PlacementVerdict {
+        let resolved = self.resolve(&wanted.destination);
+        let (resources, namespace) = (self.resources, self.namespace);
+        let asked = match self.projects.get_mut(wanted.project) {
+            Some(asked) => asked,
+            None => {
+                let fresh = ProjectChecks::new(resources, namespace, wanted.project);
+                self.projects.entry(wanted.project.to_owned()).or_insert(fresh)
+            }
+        };
+        let source = asked.source(wanted);
+        let destination = asked.destination(wanted, &resolved, &resources.clusters);
+        let answers = [&asked.exists, &asked.takes, &source, &destination];
+        let findings = answers
+            .into_iter()
+            .filter_map(|answer| answer.finding.clone())
+            .collect();
+        PlacementVerdict {
+            placement: PlacementChecks {
+                project: asked.exists.fact.clone(),
+                namespace: asked.takes.fact.clone(),
+                source: source.fact,
+                destination: destination.fact,
+            },
+            findings,
+        }
+    }
+
+    /// The text for a project that does not exist.
+    pub(super) fn missing_project(&self, project: &str) -> Option<String> {
+        let exists = self.resources.projects.contains_key(project);
+        (!exists).then(|| no_project(project))
+    }
+
+    /// The text for a destination that does not identify exactly one cluster.
+    pub(super) fn destination_error(&self, destination: &Destination) -> Option<String> {
+        self.resolve(destination).err()
+    }
+
+    /// The cluster, searched only among those that have the name or the server.
+    fn resolve(&self, destination: &Destination) -> Result<Cluster, String> {
+        let named = self.by_name.get(destination.name.as_str());
+        let served = self.by_server.get(destination.server.trim_end_matches('/'));
+        let few = named.into_iter().chain(served).flatten();
+        let few: Vec<Cluster> = few.map(|cluster| (*cluster).clone()).collect();
+        destination::resolve(destination, &few).map_err(|error| unresolved(&error))
+    }
+}
+
+impl ProjectChecks {
+    fn new(resources: &Resources, namespace: &str, name: &str) -> Self {
+        let project = resources.projects.get(name);
+        let missing = project.is_none().then(|| {
+            let rule = format!("project `{name}`");
+            Finding::new(FindingKind::Validity, Some(rule), no_project(name))
+        });
+        let taken = project
+            .is_none_or(|project| is_app_namespace_permitted(project, &resources.control_plane_namespace, namespace));
+        let untaken = (!taken).then(|| {
+            let rule = format!("sourceNamespaces of project `{name}`");
+            let reason = format!("namespace '{namespace}' is not permitted to use project '{name}'");
+            Finding::new(FindingKind::Permission, Some(rule), reason)
+        });
+        Self {
+            exists: CheckResult::new(missing, |refused| {
+                CheckedFact::project(name, project.map(|project| &**project), refused)
+            }),
+            takes: CheckResult::new(untaken, CheckedFact::new),
+            project: project.map(|project| (Arc::clone(project), CompiledDestinations::of(project))),
+            sources: FxHashMap::default(),
+            destinations: FxHashMap::default(),
+        }
+    }
+
+    fn source(&mut self, wanted: &ApplicationFields<'_>) -> CheckResult {
+        let key: Vec<String> = wanted.repositories.iter().map(|url| (*url).to_owned()).collect();
+        if let Some(answer) = self.sources.get(&key) {
+            return answer.clone();
+        }
+        let refused = self.project.as_ref().and_then(|(project, _)| {
+            let mut urls = wanted.repositories.iter();
+            let url = urls.find(|url| !source_permitted(&project.source_repos, url))?;
+            let rule = format!("sourceRepos of project `{}`", project.name);
+            let reason = format!(
+                "application repo {} is not permitted in project '{}'",
+                redact_credentials(url),
+                project.name
+            );
+            Some(Finding::new(FindingKind::Permission, Some(rule), reason))
+        });
+        let answer = CheckResult::new(refused, |refused| {
+            let urls: Vec<String> = wanted.repositories.iter().map(|url| redact_credentials(url)).collect();
+            let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+            CheckedFact::source(&urls, refused)
+        });
+        self.sources.insert(key, answer.clone());
+        answer
+    }
+
+    fn destination(
+        &mut self,
+        wanted: &ApplicationFields<'_>,
+        resolved: &Result<Cluster, String>,
+        all: &[Cluster],
+    ) -> CheckResult {
+        let Destination {
+            name,
+            server,
+            namespace,
+        } = &wanted.destination;
+        let key = [name.clone(), server.clone(), namespace.clone()];
+        if let Some(answer) = self.destinations.get(&key) {
+            return answer.clone();
+        }
+        let refused = match (resolved, &self.project) {
+            (Err(reason), _) => Some(Finding::new(
+                FindingKind::Validity,
+                Some("spec.destination".to_owned()),
+                reason.clone(),
+            )),
+            (Ok(_), None) => None,
+            (Ok(cluster), Some((_, places))) if places.permit(cluster, namespace, all) => None,
+            (Ok(cluster), Some((project, _))) => {
+                let place = if name.is_empty() {
+                    &cluster.server
+                } else {
+                    &cluster.name
+                };
+                let rule = format!("destinations of project `{}`", project.name);
+                let reason = format!(
+                    "application destination server '{place}' and namespace '{namespace}' do not match any of the \
+                     allowed destinations in project '{}'",
+                    project.name
+                );
+                Some(Finding::new(FindingKind::Permission, Some(rule), reason))
+            }
+        };
+        let cluster = resolved.as_ref().ok();
+        let answer = CheckResult::new(refused, |refused| CheckedFact::destination(cluster, namespace, refused));
+        self.destinations.insert(key, answer.clone());
+        answer
+    }
+}
+
+impl CheckResult {
+    fn new(finding: Option<Finding>, fact: impl FnOnce(Option<&str>) -> CheckedFact) -> Self {
+        Self {
+            fact: fact(finding.as_ref().map(Finding::reason)),
+            finding: finding.map(Rc::new),
+        }
+    }
+}
+
+fn no_project(name: &str) -> String {
+    format!("application references project {name} which does not exist")
+}
+
+/// Argo CD's text for a destination that does not resolve.
+fn unresolved(error: &destination::Error) -> String {
+    use destination::Error;
+    let why = match error {
+        Error::Missing => "destination server missing from app spec".to_owned(),
+        Error::Both { name, server } => {
+            format!("application destination can't have both name and server defined: {name} {server}")
+        }
+        Error::UnknownName(name) => format!("there are no clusters with this name: {name}"),
+        Error::UnknownServer(server) => {
+            format!("error getting cluster by server \"{server}\": cluster \"{server}\" not found")
+        }
+        Error::Ambiguous { servers, .. } => {
+            let (count, servers) = (servers.len(), servers.join(" "));
+            format!("there are {count} clusters with the same name: [{servers}]")
+        }
+        Error::ProjectClusters(why) => format!("could not retrieve project clusters: {why}"),
+    };
+    format!("application destination spec is invalid: {why}")
+}
+
+/// A URL without its credentials.
+pub(super) fn redact_credentials(url: &str) -> String {
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let (authority, path) = match rest.find(['/', '?', '#']) {
+        Some(end) => rest.split_at(end),
+        None => (rest, ""),
+    };
+    match authority.rsplit_once('@') {
+        Some((_, host)) => format!("{scheme}://{host}{path}"),
+        None => url.to_owned(),
+    }
+}

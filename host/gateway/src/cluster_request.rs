@@ -1,0 +1,230 @@
+//! Sends one permitted request to a cluster, with the gateway's credential for it, and tries once
+//! more with another credential where that is safe.
+//!
+//! Invariant: a request that may have had an effect is never sent twice.
+//!
+//! Security: a 401 that the cluster answers to the gateway's credential is not passed on as a 401
+//! to the caller.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::{Response, StatusCode};
+use http_body::Body as _;
+use jiff::Timestamp;
+use tokio::time::timeout;
+use uuid::Uuid;
+
+use crate::cluster_access::ClusterAccess;
+use crate::rejection::Rejection;
+use tollgate_core::attributes::Attributes;
+use tollgate_identity::sessions::EndSignal;
+use tollgate_plugin::credential::cache::Lease;
+use tollgate_policy::impersonate::Impersonation;
+use tollgate_proxy::forward::{self, Body};
+use tollgate_proxy::headers::{self, CleanedRequest, Outbound, Upstream};
+use tollgate_proxy::record::{CredentialNote, Open, Step};
+use tollgate_proxy::server::Peer;
+use tollgate_proxy::target;
+
+/// Longest wait for a cluster's response head. An API server gives up its own
+/// short requests after 60 s and begins to answer watches at once.
+const RESPONSE_HEAD_TIMEOUT: Duration = Duration::from_secs(90);
+
+/// What a cluster is told about the caller.
+pub(crate) enum RequestIdentity<'a> {
+    /// Nothing: the gateway's own credential acts.
+    GatewayCredential,
+    /// Whom to impersonate, and the id that both audit logs share.
+    Impersonated(&'a Impersonation),
+}
+
+/// A request to a cluster that lacks only its credential.
+pub(crate) struct ClusterRequest<'a> {
+    pub(crate) cluster: &'a ClusterAccess,
+    /// The part after the cluster's URL, encoded as the client sent it.
+    pub(crate) rest: &'a str,
+    pub(crate) query: Option<&'a str>,
+    /// What it asks of Kubernetes.
+    pub(crate) attributes: &'a Attributes,
+    pub(crate) told: RequestIdentity<'a>,
+    pub(crate) peer: &'a Arc<Peer>,
+    pub(crate) decision: Uuid,
+    /// When the caller's credential expires.
+    pub(crate) until: Option<Timestamp>,
+    /// Signal that ends the exchange for any other reason.
+    pub(crate) ending: EndSignal,
+}
+
+/// How often a request may be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SendAttempt {
+    First,
+    Second,
+}
+
+/// The outcome of a request.
+pub(crate) enum SendOutcome {
+    /// The cluster's answer to the request.
+    ClusterResponse(Response<Body>),
+    /// The cluster does not accept the gateway's credential: a 401 that says nothing about the
+    /// caller's.
+    CredentialRejected(Response<Body>),
+}
+
+impl ClusterRequest<'_> {
+    /// Gets a credential and sends the request. If the cluster does not accept the credential and
+    /// the request only reads, sends it once more with another credential.
+    ///
+    /// SECURITY: a 401 may come from behind the API server, from an aggregated one or a webhook
+    /// that has already had an effect. A request that may have an effect is therefore sent once.
+    /// Its 401 is passed on, and the next request gets another credential.
+    ///
+    /// - `held`: kept until the answer's content or the tunnel ended.
+    pub(crate) async fn send<H: Send + Sync + 'static>(
+        &self,
+        (cleaned, body): (CleanedRequest, Body),
+        held: H,
+        record: &mut Open,
+    ) -> Result<SendOutcome, Rejection> {
+        let lease = lease(self.cluster, record).await?;
+        let held = Arc::new(held);
+        let only_reads = self.attributes.is_plain_read(cleaned.method()) && body.is_end_stream();
+        let again = only_reads.then(|| cleaned.clone());
+        note(record, self.cluster, Some(&lease), SendAttempt::First);
+        let generation = lease.generation;
+        let first = self.attempt((cleaned, body), (&lease, &held), record).await?;
+        // An answer from behind the API server's own proxy says nothing about the gateway's
+        // credential.
+        if first.status() != StatusCode::UNAUTHORIZED || self.attributes.is_proxied() {
+            return Ok(SendOutcome::ClusterResponse(first));
+        }
+        let Some(cleaned) = again else {
+            self.cluster.report_unauthorized(generation).await;
+            return Ok(SendOutcome::CredentialRejected(first));
+        };
+        let Some(lease) = self.cluster.refused(generation).await else {
+            return Ok(SendOutcome::CredentialRejected(first));
+        };
+        drop(first);
+        note(record, self.cluster, Some(&lease), SendAttempt::Second);
+        let second = self.attempt((cleaned, Body::empty()), (&lease, &held), record).await?;
+        Ok(if second.status() == StatusCode::UNAUTHORIZED {
+            SendOutcome::CredentialRejected(second)
+        } else {
+            SendOutcome::ClusterResponse(second)
+        })
+    }
+
+    async fn attempt<H: Send + Sync + 'static>(
+        &self,
+        (cleaned, mut body): (CleanedRequest, Body),
+        (lease, held): (&Lease, &Arc<H>),
+        record: &mut Open,
+    ) -> Result<Response<Body>, Rejection> {
+        // The content may go on after the answer has ended.
+        body.hold(Arc::clone(held));
+        let switches = cleaned.upgrade().is_some();
+        let connections = self.cluster.backend().ok_or(Rejection::NotFound)?;
+        let backend = connections
+            .for_credential(lease)
+            .map_err(Rejection::UnusableCertificate)?;
+        let mut outbound = self.seal(cleaned, backend.upstream(), lease)?;
+        outbound.hold(Arc::clone(held));
+        outbound.expire_with_credential(self.until, self.decision);
+        outbound.terminate_on(self.ending.clone());
+        record.finish_stage(Step::Headers);
+        let sending = backend.forward(outbound, body);
+        let answered = match follows_log(self.rest, self.query) {
+            true => Ok(sending.await),
+            false => timeout(RESPONSE_HEAD_TIMEOUT, sending).await,
+        };
+        let mut response = answered.unwrap_or(Err(forward::Error::ExchangeTimeout {
+            allowed: RESPONSE_HEAD_TIMEOUT,
+        }))?;
+        headers::restrict_cluster_response(response.headers_mut());
+        match switches {
+            true => check_upgrade_response(response),
+            false => Ok(response),
+        }
+    }
+
+    fn seal(&self, cleaned: CleanedRequest, upstream: &Arc<Upstream>, lease: &Lease) -> Result<Outbound, Rejection> {
+        let path = target::join(upstream.base(), self.rest, self.query)?;
+        Ok(match self.told {
+            RequestIdentity::GatewayCredential => {
+                cleaned.seal_for_cluster((upstream, path), &lease.credential, self.decision, self.peer)?
+            }
+            RequestIdentity::Impersonated(impersonation) => {
+                let told = (impersonation, self.decision);
+                cleaned.seal_for_kubernetes((upstream, path), &lease.credential, told, self.peer)?
+            }
+        })
+    }
+}
+
+/// An answer to a request to switch protocols: the switch, or an error.
+// SECURITY: a redirect of an upgrade would lead a client, and its credential, to wherever a
+// kubelet says (CVE-2020-8559).
+fn check_upgrade_response(response: Response<Body>) -> Result<Response<Body>, Rejection> {
+    let status = response.status();
+    if status == StatusCode::SWITCHING_PROTOCOLS || status.as_u16() >= 400 {
+        Ok(response)
+    } else {
+        Err(forward::Error::UpgradeRefused { status }.into())
+    }
+}
+
+/// Whether the answer begins with the first line of a log, however late that line comes.
+fn follows_log(rest: &str, query: Option<&str>) -> bool {
+    let mut pairs = url::form_urlencoded::parse(query.unwrap_or_default().as_bytes());
+    rest.ends_with("/log") && pairs.any(|(name, value)| name == "follow" && value != "false" && value != "0")
+}
+
+/// The credential stage. The record gets the class and code of a failure.
+pub(crate) async fn lease(access: &ClusterAccess, record: &mut Open) -> Result<Lease, Rejection> {
+    access.lease().await.map_err(|error| {
+        note(record, access, None, SendAttempt::First);
+        record.note(|record| {
+            if let Some(credential) = &mut record.credential {
+                credential.failure = Some(format!("{} {}", error.class().as_str(), error.code()));
+            }
+        });
+        Rejection::Credential(error)
+    })
+}
+
+/// Records a credential that is handed out rather than used.
+pub(crate) fn note_lease(record: &mut Open, access: &ClusterAccess, lease: &Lease) {
+    note(record, access, Some(lease), SendAttempt::First);
+}
+
+fn note(record: &mut Open, access: &ClusterAccess, lease: Option<&Lease>, tries: SendAttempt) {
+    record.note(|record| {
+        record.credential = Some(CredentialNote {
+            provider: Arc::clone(access.provider()),
+            generation: lease.map_or(0, |lease| lease.generation),
+            failure: None,
+            replayed: tries == SendAttempt::Second,
+        });
+    });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::follows_log;
+
+    #[test]
+    fn a_log_that_is_followed_may_stay_silent() {
+        let log = "/api/v1/namespaces/n/pods/p/log";
+        for (rest, query, follows) in [
+            (log, Some("follow=true&tailLines=0"), true),
+            (log, Some("container=c&follow=1"), true),
+            (log, Some("follow=false"), false),
+            (log, None, false),
+            ("/api/v1/namespaces/n/pods", Some("follow=true"), false),
+        ] {
+            assert_eq!(follows_log(rest, query), follows, "{rest} {query:?}");
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Caches what is known of a caller and what the caller asks for: the facts, and the policy's
+//! decision where requests cannot differ. The cache lives as long as its snapshot.
+//!
+//! Security: an entry belongs to one caller and one snapshot. Errors are not cached.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::{Arc, OnceLock};
+
+use http::Method;
+use rustc_hash::FxBuildHasher;
+
+use crate::caller::Caller;
+use crate::extensions::call::{Call, ExtensionAttributes};
+use crate::extensions::facts::Facts;
+use crate::snapshot::Snapshot;
+use tollgate_identity::authenticate::VERIFIED_TOKEN_TTL;
+use tollgate_policy::rego::{self, Decision, RequestParts};
+use tollgate_proxy::record::METHOD_BYTES;
+
+/// Size of the cache in KiB, approximately.
+const CACHE_KIB: u64 = 50_000;
+
+/// Longest obligations of a cached decision, in bytes. Few are longer, and each caller and target
+/// has its own.
+const OBLIGATION_BYTES: usize = 1_024;
+
+/// Judgments by caller and what they ask for. One for each snapshot.
+#[derive(Debug)]
+pub struct ExtensionEvaluationCache {
+    kept: moka::sync::Cache<u64, Arc<ExtensionEvaluation>, FxBuildHasher>,
+    /// Hashes with a random key, so that callers cannot provoke collisions with others.
+    hasher: RandomState,
+}
+
+/// One caller, what they ask for, and what follows from the two.
+#[derive(Debug)]
+pub(crate) struct ExtensionEvaluation {
+    caller: Arc<Caller>,
+    attributes: ExtensionAttributes,
+    /// Present only if the policy reads it.
+    method: Option<Method>,
+    pub(crate) facts: Facts,
+    /// Set only if the policy reads neither path nor query.
+    decision: OnceLock<Arc<Decision>>,
+}
+
+impl Default for ExtensionEvaluationCache {
+    fn default() -> Self {
+        Self {
+            kept: moka::sync::Cache::builder()
+                .weigher(|_, judgment: &Arc<ExtensionEvaluation>| judgment.heap_size())
+                .max_capacity(CACHE_KIB)
+                // Callers are verified again every few minutes, which makes a new one.
+                .time_to_live(VERIFIED_TOKEN_TTL)
+                // The keys are already hashes.
+                .build_with_hasher(FxBuildHasher),
+            hasher: RandomState::new(),
+        }
+    }
+}
+
+impl ExtensionEvaluationCache {
+    /// Returns what is known of `caller` and what `call` asks for.
+    pub(crate) fn of(&self, snapshot: &Snapshot, caller: &Arc<Caller>, call: &Call) -> Arc<ExtensionEvaluation> {
+        let method = (snapshot.policy.reads().request == RequestParts::Method).then_some(&call.method);
+        let key = self
+            .hasher
+            .hash_one((Arc::as_ptr(caller) as usize, &call.attributes, method));
+        if let Some(kept) = self.kept.get(&key) {
+            // INVARIANT: an entry keeps its caller alive, so no other caller can
+            // have the same address while the entry exists.
+            if Arc::ptr_eq(&kept.caller, caller) && kept.attributes == call.attributes && kept.method.as_ref() == method
+            {
+                return kept;
+            }
+        }
+        let judgment = Arc::new(ExtensionEvaluation {
+            caller: Arc::clone(caller),
+            attributes: call.attributes.clone(),
+            method: method.cloned(),
+            facts: Facts::gather(snapshot, caller, &call.attributes),
+            decision: OnceLock::new(),
+        });
+        // Callers may invent any number of methods.
+        if method.is_none_or(|method| method.as_str().len() <= METHOD_BYTES) {
+            self.kept.insert(key, Arc::clone(&judgment));
+        }
+        judgment
+    }
+}
+
+impl ExtensionEvaluation {
+    /// Memory it holds and keeps alive, approximately, in KiB.
+    fn heap_size(&self) -> u32 {
+        self.facts.heap_size().saturating_add(self.caller.heap_size())
+    }
+
+    /// The caller.
+    pub(crate) fn caller(&self) -> &Arc<Caller> {
+        &self.caller
+    }
+
+    /// The policy's decision about `call`, which asks for what this judgment is about.
+    ///
+    /// # Errors
+    /// Every [`rego::Error`] is a denial. None is cached: the next call tries again. A bundle that
+    /// is stuck denies, whatever it decided before.
+    pub(crate) fn decide(&self, snapshot: &Snapshot, call: &Call) -> Result<Arc<Decision>, rego::Error> {
+        let decide = || {
+            snapshot
+                .policy
+                .decide(self.facts.input(&self.caller, call))
+                .map(Arc::new)
+        };
+        if snapshot.policy.reads().request == RequestParts::All {
+            return decide();
+        }
+        if let Some(decision) = self.decision.get() {
+            snapshot.policy.check_stuck()?;
+            return Ok(Arc::clone(decision));
+        }
+        let decision = decide()?;
+        if decision.obligation_bytes() > OBLIGATION_BYTES {
+            return Ok(decision);
+        }
+        Ok(Arc::clone(self.decision.get_or_init(|| decision)))
+    }
+}

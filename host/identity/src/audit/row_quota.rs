@@ -1,0 +1,70 @@
+//! Limits how many entries per key get rows of their own before they are only counted.
+//!
+//! Invariant: memory stays within a fixed bound, however many keys there are.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use super::buckets::AggregationKey;
+
+/// Most keys remembered at once; entries of further keys get no rows of their own.
+const KEYS: usize = 10_000;
+
+/// How many rows each key may still get.
+#[derive(Debug)]
+pub(super) struct RowQuota {
+    windows: Mutex<HashMap<AggregationKey, QuotaWindow>>,
+    length: Duration,
+    rows_per_key: u32,
+}
+
+#[derive(Debug)]
+struct QuotaWindow {
+    rows: u32,
+    /// In running time, when the key gets all its rows back.
+    ends: Duration,
+}
+
+impl RowQuota {
+    /// - `length`: how long rows count, from a key's first row on.
+    /// - `most`: most rows per key in that time.
+    pub(super) fn new(length: Duration, rows_per_key: u32) -> Self {
+        Self {
+            windows: Mutex::default(),
+            length,
+            rows_per_key,
+        }
+    }
+
+    /// Takes a row if one is left; returns whether it did.
+    ///
+    /// - `now`: running time.
+    pub(super) fn take(&self, key: AggregationKey, now: Duration) -> bool {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = windows.len() >= KEYS;
+        let ends = now.saturating_add(self.length);
+        match windows.get_mut(&key) {
+            Some(one) if one.ends > now => {
+                let is_left = one.rows < self.rows_per_key;
+                one.rows = one.rows.saturating_add(u32::from(is_left));
+                is_left
+            }
+            Some(one) => {
+                *one = QuotaWindow { rows: 1, ends };
+                true
+            }
+            None if is_full => false,
+            None => {
+                windows.insert(key, QuotaWindow { rows: 1, ends });
+                true
+            }
+        }
+    }
+
+    /// Forgets keys that have all their rows back.
+    pub(super) fn evict_expired(&self, now: Duration) {
+        let mut windows = self.windows.lock().unwrap_or_else(PoisonError::into_inner);
+        windows.retain(|_, one| one.ends > now);
+    }
+}

@@ -1,0 +1,215 @@
+//! Verifies tokens Argo CD signed itself (`iss: argocd`): sessions, API keys, project tokens.
+//!
+//! Security: Argo CD keeps its list of signed-out sessions in its own Redis, which is not read
+//! here. A session that was signed out there stays good here until it expires, its account is
+//! disabled or its password changes.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
+
+use jsonwebtoken::{Algorithm, DecodingKey};
+use secrecy::ExposeSecret;
+use serde_json::{Map, Value};
+
+use super::account::{Accounts, Capability};
+use super::error::{Error, InvalidTokenReason, RevocationReason};
+use super::token::{LEEWAY_SECONDS, TokenTimes, UnverifiedToken};
+use super::{principal::ArgocdTokenRef, principal::VerifiedIdentity, principal::text};
+use tollgate_core::claims::scope_values;
+use tollgate_core::diagnostic::Diagnostic;
+use tollgate_core::principal::Kind;
+use tollgate_state::{Project, Resources};
+
+/// `iss` of every token Argo CD signs.
+pub(super) const ISSUER: &str = "argocd";
+/// Name of the Secret with the signing key and the accounts' passwords.
+pub(super) const SECRET: &str = "argocd-secret";
+/// The entry of the Secret that holds the signing key.
+const SIGNING_KEY: &str = "server.secretkey";
+/// A signing key with fewer bytes can be guessed.
+const SHORT_KEY_BYTES: usize = 16;
+
+/// Hashes keys into marks, differently in each process.
+static KEY_FINGERPRINTS: LazyLock<RandomState> = LazyLock::new(RandomState::new);
+
+/// What is needed to verify Argo CD's own tokens.
+pub(super) struct ArgocdTokenVerifier {
+    key: DecodingKey,
+    /// Identifies the key within this process, and reveals nothing of it.
+    key_fingerprint: u64,
+    accounts: Accounts,
+    projects: BTreeMap<String, Arc<Project>>,
+    scopes: Vec<String>,
+}
+
+impl fmt::Debug for ArgocdTokenVerifier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ArgocdTokenVerifier")
+            .field("accounts", &self.accounts)
+            .finish_non_exhaustive()
+    }
+}
+
+impl ArgocdTokenVerifier {
+    /// Reads signing key, accounts and projects; `None`, with an error among
+    /// the findings, without a signing key.
+    pub(super) fn read(resources: &Resources, scopes: &[String], findings: &mut Vec<Diagnostic>) -> Option<Self> {
+        let secret = resources.secrets.get(SECRET);
+        let key = secret
+            .and_then(|secret| secret.values.get(SIGNING_KEY))
+            .map(ExposeSecret::expose_secret);
+        let location = secret.map(|secret| secret.location.clone());
+        let Some(key) = key.filter(|key| !key.is_empty()) else {
+            findings.push(
+                Diagnostic::error(location, format!("Secret `{SECRET}` has no `{SIGNING_KEY}`"))
+                    .with_hint("set `authentication.argocdSessions: false` if Argo CD's sessions are not wanted"),
+            );
+            return None;
+        };
+        if key.len() < SHORT_KEY_BYTES {
+            findings.push(Diagnostic::warning(
+                location,
+                format!(
+                    "`{SIGNING_KEY}` has {} bytes, at least {SHORT_KEY_BYTES} are needed to resist guessing",
+                    key.len()
+                ),
+            ));
+        }
+        Some(Self {
+            key: DecodingKey::from_secret(key.as_bytes()),
+            key_fingerprint: KEY_FINGERPRINTS.hash_one(key.as_bytes()),
+            accounts: Accounts::read(resources, findings),
+            projects: resources.projects.clone(),
+            scopes: scopes.to_vec(),
+        })
+    }
+
+    /// Verifies a token and returns whom it stands for (Argo CD, `util/session` `Parse`).
+    pub(super) fn verify(&self, token: UnverifiedToken<'_>, now: i64) -> Result<VerifiedIdentity, Error> {
+        let algorithm = token.checked_algorithm(&[Algorithm::HS256])?;
+        let mut claims = token.into_verified_claims([&self.key], algorithm)?;
+        let times = TokenTimes::check(&claims, now, LEEWAY_SECONDS)?;
+        let issued_at = times.issued_at.ok_or_else(|| missing("iat"))?;
+        // Argo CD never sets it here, and it would outrank the checked `sub`.
+        claims.remove("federated_claims");
+        let issued = ArgocdTokenRef {
+            key: self.key_fingerprint,
+            subject: text(&claims, "sub").to_owned(),
+            id: text(&claims, "jti").to_owned(),
+            at: issued_at,
+        };
+        let (kind, user_id) = self.check(&issued)?;
+        claims.insert("sub".to_owned(), Value::String(user_id.clone()));
+        Ok(self.identity((kind, user_id), claims, times, issued))
+    }
+
+    /// Whether a token that was verified before would still verify and give the same identity.
+    pub(super) fn still(&self, known: &VerifiedIdentity) -> bool {
+        let issued = known
+            .issued
+            .as_ref()
+            .filter(|issued| issued.key == self.key_fingerprint);
+        let subject = issued.and_then(|issued| self.check(issued).ok());
+        subject.is_some_and(|(kind, user_id)| {
+            let same = kind == known.kind && user_id == known.user_id;
+            same && scope_values(&known.claims, &self.scopes) == known.groups
+        })
+    }
+
+    /// Returns whom a token stands for, if the account or role it was issued for still exists.
+    fn check(&self, issued: &ArgocdTokenRef) -> Result<(Kind, String), Error> {
+        match Subject::parse(&issued.subject)? {
+            Subject::ProjectRole { project, role } => {
+                self.check_role_token(project, role, &issued.id, issued.at)?;
+                Ok((Kind::ProjectToken, issued.subject.clone()))
+            }
+            Subject::Account { name, capability } => {
+                if issued.id.is_empty() {
+                    return Err(missing("jti").into());
+                }
+                self.accounts.check(name, capability, &issued.id, issued.at)?;
+                Ok((Kind::Local, name.to_owned()))
+            }
+        }
+    }
+
+    /// Whether the role still lists the token: by `jti`, or by `iat` where the
+    /// list has no `jti` for it (tokens of old versions).
+    fn check_role_token(&self, project: &str, role: &str, id: &str, issued_at: i64) -> Result<(), RevocationReason> {
+        let role = self
+            .projects
+            .get(project)
+            .and_then(|project| project.roles.iter().find(|candidate| candidate.name == role))
+            .ok_or(RevocationReason::NoRole)?;
+        let listed = role.tokens.iter().any(|token| match token.id.as_str() {
+            "" => token.issued_at == issued_at,
+            listed => listed == id,
+        });
+        if listed {
+            Ok(())
+        } else {
+            Err(RevocationReason::NotListed)
+        }
+    }
+
+    fn identity(
+        &self,
+        (kind, user_id): (Kind, String),
+        claims: Map<String, Value>,
+        times: TokenTimes,
+        issued: ArgocdTokenRef,
+    ) -> VerifiedIdentity {
+        VerifiedIdentity {
+            kind,
+            issuer: ISSUER.to_owned(),
+            username: user_id.clone(),
+            user_id,
+            groups: scope_values(&claims, &self.scopes),
+            uid: None,
+            extra: Vec::new(),
+            claims,
+            expires_at: times.expires_at,
+            issued: Some(issued),
+        }
+    }
+}
+
+fn missing(claim: &str) -> InvalidTokenReason {
+    InvalidTokenReason::MissingClaim {
+        claim: claim.to_owned(),
+    }
+}
+
+/// The subject that `sub` names.
+enum Subject<'a> {
+    ProjectRole { project: &'a str, role: &'a str },
+    Account { name: &'a str, capability: Capability },
+}
+
+impl<'a> Subject<'a> {
+    /// Reads the forms Argo CD writes; a bare name is an API key of an old version. Unlike in
+    /// Argo CD, an unknown suffix is refused.
+    fn parse(subject: &'a str) -> Result<Self, InvalidTokenReason> {
+        let mut parts = subject.split(':');
+        let parsed = match (parts.next(), parts.next(), parts.next(), parts.next()) {
+            (Some("proj"), Some(project), Some(role), None) if !project.is_empty() && !role.is_empty() => {
+                Self::ProjectRole { project, role }
+            }
+            (Some(name), None | Some("apiKey"), None, None) => Self::Account {
+                name,
+                capability: Capability::ApiKey,
+            },
+            (Some(name), Some("login"), None, None) => Self::Account {
+                name,
+                capability: Capability::Login,
+            },
+            (_, _, _, _) => return Err(InvalidTokenReason::Subject),
+        };
+        match parsed {
+            Self::Account { name: "", .. } => Err(InvalidTokenReason::Subject),
+            parsed => Ok(parsed),
+        }
+    }
+}

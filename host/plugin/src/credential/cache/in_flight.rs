@@ -1,0 +1,161 @@
+//! One mint in progress. It is a task of the cache, not of the request that needed it, and its
+//! outcome goes to everyone who waits.
+//!
+//! Invariant: a client that disconnects does not end the mint, and a panic does not leave requests
+//! waiting.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use tokio::sync::watch;
+
+use super::super::{Credential, Mint, MintError, MintErrorClass, MintRequest};
+use super::clock::Moment;
+use super::locked;
+use super::shared::SharedState;
+use super::slot::{Lease, Slot};
+
+/// How much longer than its budget a mint may take before it is dropped. This lets a mint that
+/// checks its own budget report the timeout itself.
+const GRACE: Duration = Duration::from_secs(1);
+
+/// Who gets what a mint gives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum LeaseSharing {
+    /// Everyone who waits for the slot.
+    Shared,
+    /// One request: the slot's credentials serve one each.
+    SingleUse,
+}
+
+/// What a mint gave, to those who waited for it.
+#[derive(Clone, Debug)]
+pub(super) enum MintOutcome {
+    /// A credential for all of them.
+    Shared(Lease),
+    /// A credential for the first of them.
+    SingleUseLease(Arc<SingleUseLease>),
+    /// None.
+    Failed(MintError),
+    /// The slot is no longer wanted.
+    Stopped,
+}
+
+/// A credential for one request. One that nobody takes is revoked.
+#[derive(Debug)]
+pub(super) struct SingleUseLease {
+    lease: Mutex<Option<Lease>>,
+    slot: Weak<Slot>,
+}
+
+impl SingleUseLease {
+    pub(super) fn new(lease: Lease, slot: &Arc<Slot>) -> Self {
+        Self {
+            lease: Mutex::new(Some(lease)),
+            slot: Arc::downgrade(slot),
+        }
+    }
+
+    /// The credential, for the first request that asks.
+    pub(super) fn take(&self) -> Option<Lease> {
+        locked(&self.lease).take()
+    }
+}
+
+impl Drop for SingleUseLease {
+    fn drop(&mut self) {
+        if let (Some(lease), Some(slot)) = (self.take(), self.slot.upgrade()) {
+            slot.revoke(&lease.credential);
+        }
+    }
+}
+
+/// A mint in progress.
+#[derive(Debug)]
+pub(super) struct InFlightMint {
+    outcome: watch::Sender<Option<MintOutcome>>,
+}
+
+impl InFlightMint {
+    pub(super) fn new() -> Self {
+        Self {
+            outcome: watch::Sender::new(None),
+        }
+    }
+
+    /// Adds one waiter.
+    pub(super) fn join(&self) -> watch::Receiver<Option<MintOutcome>> {
+        self.outcome.subscribe()
+    }
+
+    /// Whether nobody waits: all have gone away, or nobody ever waited.
+    pub(super) fn has_no_waiters(&self) -> bool {
+        self.outcome.receiver_count() == 0
+    }
+
+    /// Notifies everyone who waits. Only the first outcome counts.
+    pub(super) fn finish(&self, outcome: MintOutcome) {
+        self.outcome.send_if_modified(|told| {
+            let first = told.is_none();
+            if first {
+                *told = Some(outcome);
+            }
+            first
+        });
+    }
+}
+
+/// The result of a mint.
+pub(super) struct MintResult {
+    pub(super) started: Moment,
+    pub(super) result: Result<Credential, MintError>,
+}
+
+/// Runs a mint to its end and tells the slot.
+pub(super) async fn run_mint(
+    slot: Arc<Slot>,
+    shared: Arc<SharedState>,
+    in_flight: Arc<InFlightMint>,
+    request: MintRequest,
+) {
+    let work = async {
+        // Many slots become due at once after a start; their mints queue here.
+        let permit = shared.mints.acquire().await;
+        let mint = slot.mint_if_open()?;
+        let started = slot.now();
+        let result = run(mint, request).await;
+        drop(permit);
+        Some(MintResult { started, result })
+    };
+    let completion = tokio::select! {
+        biased;
+        completion = work => completion,
+        () = shared.stop.cancelled() => None,
+    };
+    match completion {
+        Some(completion) => slot.complete_mint(&in_flight, completion),
+        None => slot.abort_mint(&in_flight),
+    }
+    shared.evict_excess();
+}
+
+/// Calls the mint. A panic or a timeout becomes its error.
+async fn run(mint: Arc<dyn Mint>, request: MintRequest) -> Result<Credential, MintError> {
+    let limit = request.budget.saturating_add(GRACE);
+    let guarded = AssertUnwindSafe(async move { mint.mint(request).await }).catch_unwind();
+    match tokio::time::timeout(limit, guarded).await {
+        Ok(Ok(result)) => result,
+        Ok(Err(_)) => Err(MintError::new(
+            MintErrorClass::Retryable,
+            "host.panic",
+            "the gateway failed while it asked for a credential",
+        )),
+        Err(_) => Err(MintError::new(
+            MintErrorClass::Retryable,
+            "host.timeout",
+            &format!("no credential within {} ms", request.budget.as_millis()),
+        )),
+    }
+}

@@ -1,0 +1,222 @@
+//! Applies the result of a mint to its slot: the outcome for the requests that wait, and the slot's
+//! next state.
+//!
+//! Invariant: a minted credential that nobody uses is revoked.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::super::super::{Credential, MintError, MintErrorClass};
+use super::super::backoff;
+use super::super::clock::Moment;
+use super::super::health::LastError;
+use super::super::in_flight::{InFlightMint, LeaseSharing, MintOutcome, MintResult, SingleUseLease};
+use super::super::locked;
+use super::super::times::{Deadlines, Lifetime, RenewalWindow};
+use super::{CurrentCredential, FailureBackoff, Lease, Lifecycle, Slot, SlotState};
+
+/// How long a provider that returned nothing new is not asked again.
+const PAUSE: Duration = Duration::from_secs(30);
+
+/// The result of a completed mint: the outcome, and a credential that nobody will use.
+struct CompletedMint {
+    outcome: MintOutcome,
+    unused: Option<Arc<Credential>>,
+}
+
+impl CompletedMint {
+    fn used(outcome: MintOutcome) -> Self {
+        Self { outcome, unused: None }
+    }
+}
+
+impl Slot {
+    /// Stores the result of a mint, and notifies those who wait.
+    pub(in super::super) fn complete_mint(self: &Arc<Self>, in_flight: &Arc<InFlightMint>, completion: MintResult) {
+        let now = self.now();
+        let MintResult { started, result } = completion;
+        let mut state = locked(&self.state);
+        let finished = self.clear(&mut state, in_flight);
+        state.counters.mints += 1;
+        state.counters.last_mint = Some(now.since(started));
+        let landed = match (state.lifecycle, result) {
+            (Lifecycle::Open, Ok(credential)) => self.accept(&mut state, in_flight, started, credential),
+            (Lifecycle::Open, Err(error)) => self.fail(&mut state, error, now),
+            (Lifecycle::Closed, Ok(credential)) => CompletedMint {
+                outcome: MintOutcome::Stopped,
+                unused: Some(Arc::new(credential)),
+            },
+            (Lifecycle::Closed, Err(_)) => CompletedMint::used(MintOutcome::Stopped),
+        };
+        drop(state);
+        drop(finished);
+        if let Some(unused) = landed.unused {
+            self.revoke(&unused);
+        }
+        in_flight.finish(landed.outcome);
+    }
+
+    /// Ends a mint that never ran or was dropped: the slot or the cache ends.
+    pub(in super::super) fn abort_mint(&self, in_flight: &Arc<InFlightMint>) {
+        let finished = self.clear(&mut locked(&self.state), in_flight);
+        drop(finished);
+        in_flight.finish(MintOutcome::Stopped);
+    }
+
+    /// Removes the mint in progress, and returns it so that the caller drops it without the lock.
+    fn clear(&self, state: &mut SlotState, in_flight: &Arc<InFlightMint>) -> Option<Arc<InFlightMint>> {
+        let own = state.in_flight.as_ref().is_some_and(|it| Arc::ptr_eq(it, in_flight));
+        if own {
+            self.renew_not_before_ms.store(0, Ordering::Relaxed);
+            return state.in_flight.take();
+        }
+        None
+    }
+
+    fn accept(
+        self: &Arc<Self>,
+        state: &mut SlotState,
+        in_flight: &InFlightMint,
+        started: Moment,
+        credential: Credential,
+    ) -> CompletedMint {
+        let now = self.now();
+        state.backoff_state = None;
+        let previous = state.rejected.take().or_else(|| self.current.load_full());
+        let credential = Arc::new(credential);
+        if !credential.cacheable {
+            state.sharing = LeaseSharing::SingleUse;
+            self.pause(now);
+            let lease = next_lease(state, credential);
+            return CompletedMint::used(MintOutcome::SingleUseLease(Arc::new(SingleUseLease::new(lease, self))));
+        }
+        state.sharing = LeaseSharing::Shared;
+        let Some(window) = self.window(&credential, started) else {
+            let mint = Arc::clone(&locked(&self.mint));
+            tracing::warn!(cluster = mint.label(), key = ?self.key, "a provider gave a credential that is over already");
+            self.pause(now);
+            let lease = next_lease(state, Arc::clone(&credential));
+            let unused = in_flight.has_no_waiters().then_some(credential);
+            return CompletedMint {
+                outcome: MintOutcome::Shared(lease),
+                unused,
+            };
+        };
+        let mut deadlines = window.from(started);
+        let same = previous.filter(|it| it.lease.credential.authenticates_like(&credential));
+        let lease = match same {
+            Some(same) => {
+                deadlines = extended_deadlines(&same, &credential, deadlines, now);
+                self.pause(now);
+                Lease {
+                    credential,
+                    generation: same.lease.generation,
+                }
+            }
+            None => next_lease(state, credential),
+        };
+        let next = CurrentCredential {
+            lease: lease.clone(),
+            deadlines,
+            minted: started,
+        };
+        // The previous credential is not revoked, because requests may still be using it.
+        self.install(state, Some(Arc::new(next)));
+        tracing::debug!(key = ?self.key, generation = lease.generation, "a credential was minted");
+        CompletedMint::used(MintOutcome::Shared(lease))
+    }
+
+    fn fail(&self, state: &mut SlotState, error: MintError, now: Moment) -> CompletedMint {
+        let MintError { class, retry_after, .. } = error;
+        let row = state.backoff_state.as_ref().filter(|it| it.error.class == class);
+        let nth = row.map_or(1, |it| it.nth.saturating_add(1));
+        let wait = backoff::wait(class, nth, retry_after, self.chance());
+        let until = now.plus(wait);
+        self.renew_not_before_ms.store(until.millis(), Ordering::Relaxed);
+        state.counters.failed += 1;
+        state.counters.last_error = Some(LastError::new(&error, now.wall));
+        let mint = Arc::clone(&locked(&self.mint));
+        tracing::warn!(
+            cluster = mint.label(), key = ?self.key, class = class.as_str(), code = %error.code, wait_ms = wait.as_millis(),
+            "a mint failed"
+        );
+        let mut told = error.clone();
+        told.retry_after = Some(wait);
+        state.backoff_state = Some(FailureBackoff { error, nth, until });
+        let mut unused = None;
+        if let Some(rejected) = state.rejected.take() {
+            if class == MintErrorClass::Retryable && rejected.deadlines.is_usable(now) {
+                self.install(state, Some(rejected));
+            } else {
+                unused = Some(Arc::clone(&rejected.lease.credential));
+            }
+        }
+        CompletedMint {
+            outcome: MintOutcome::Failed(told),
+            unused,
+        }
+    }
+
+    /// Pauses renewals for a while, as long as there is a credential.
+    fn pause(&self, now: Moment) {
+        self.renew_not_before_ms
+            .store(now.plus(PAUSE).millis(), Ordering::Relaxed);
+    }
+
+    /// The times of the credential. The operator may have configured an earlier renewal.
+    fn window(&self, credential: &Credential, started: Moment) -> Option<RenewalWindow> {
+        let window = RenewalWindow::of(self.lifetime(credential, started), self.chance())?;
+        let wanted = self
+            .shared
+            .upgrade()
+            .map_or(window.refresh, |shared| shared.settings.renew_after);
+        Some(RenewalWindow {
+            refresh: window.refresh.min(wanted),
+            ..window
+        })
+    }
+
+    fn lifetime(&self, credential: &Credential, started: Moment) -> Lifetime {
+        credential.expires_at.map_or(Lifetime::Unknown, |end| {
+            Lifetime::Known(end.duration_since(started.wall))
+        })
+    }
+
+    fn chance(&self) -> f64 {
+        self.shared
+            .upgrade()
+            .map_or(0.0, |shared| shared.settings.jitter.fraction())
+    }
+}
+
+/// A lease with the slot's next number.
+fn next_lease(state: &mut SlotState, credential: Arc<Credential>) -> Lease {
+    state.generation += 1;
+    Lease {
+        credential,
+        generation: state.generation,
+    }
+}
+
+/// The times of a credential that the provider returned again. Its expiry did not change, so the
+/// old times are kept: computing them from the shorter rest each time would shrink the safety
+/// margin.
+fn extended_deadlines(before: &CurrentCredential, again: &Credential, anew: Deadlines, now: Moment) -> Deadlines {
+    let later = match (before.lease.credential.expires_at, again.expires_at) {
+        (Some(before), Some(again)) => again > before,
+        (None, None) | (Some(_), None) | (None, Some(_)) => true,
+    };
+    let unusable = if later || !before.deadlines.is_usable(now) {
+        anew.unusable
+    } else {
+        before.deadlines.unusable
+    };
+    let soonest = now.plus(PAUSE);
+    let refresh = if anew.refresh.is_at_or_after(soonest) {
+        anew.refresh
+    } else {
+        soonest
+    };
+    Deadlines { refresh, unusable }
+}

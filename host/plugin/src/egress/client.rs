@@ -1,0 +1,304 @@
+//! Sends one [`Request`], whose target passed the rules, and reads its [`Response`].
+//!
+//! Security: connects only to a checked address, resolves the name only once, follows no redirect
+//! and uses each connection once.
+
+use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Version;
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::rt::Executor as _;
+use hyper_util::rt::TokioIo;
+use rustls::pki_types::ServerName;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+use url::Host;
+
+use super::address;
+use super::body::{self, Response};
+use super::error::{Denied, EgressStage, Error};
+use super::network::{Network, Stream, SystemNetwork};
+use super::rate_limit::RateLimit;
+use super::request::{CheckedRequest, Request};
+use super::target::Target;
+use super::tls;
+
+/// Maximum time for one address to accept a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
+/// Addresses tried before a host counts as down.
+const MAX_ADDRESSES: usize = 4;
+/// Bytes of an answer's head, and fields of it.
+const MAX_HEAD_BYTES: usize = 64 * 1024;
+const MAX_HEAD_BYTES_H2: u32 = 64 * 1024;
+const MAX_HEAD_FIELDS: usize = 128;
+
+/// Sends for every plugin; holds the rate limits, and no connections.
+#[derive(Clone, Debug)]
+pub struct EgressClient {
+    network: Arc<dyn Network>,
+    rate_limit: Arc<RateLimit>,
+}
+
+impl Default for EgressClient {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// The tasks of one connection. Dropping it ends the tasks and the connection, even if the server
+/// has stopped reading.
+#[derive(Default)]
+struct ConnectionTasks(Arc<Mutex<JoinSet<()>>>);
+
+/// Spawns tasks for hyper. The reference is weak, because the tasks themselves hold it.
+#[derive(Clone)]
+struct ConnectionExecutor(Weak<Mutex<JoinSet<()>>>);
+
+impl ConnectionTasks {
+    fn executor(&self) -> ConnectionExecutor {
+        ConnectionExecutor(Arc::downgrade(&self.0))
+    }
+
+    fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.executor().execute(task);
+    }
+}
+
+impl<F: Future<Output = ()> + Send + 'static> hyper::rt::Executor<F> for ConnectionExecutor {
+    fn execute(&self, task: F) {
+        if let Some(tasks) = self.0.upgrade()
+            && let Ok(mut tasks) = tasks.lock()
+        {
+            tasks.spawn(task);
+        }
+    }
+}
+
+/// The time one request has.
+#[derive(Clone, Copy)]
+struct Deadline {
+    at: Instant,
+    allowed: Duration,
+}
+
+impl Deadline {
+    async fn limit<T>(self, step: EgressStage, work: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+        match tokio::time::timeout_at(self.at, work).await {
+            Ok(result) => result,
+            Err(_) => Err(self.timeout_error(step)),
+        }
+    }
+
+    fn timeout_error(self, step: EgressStage) -> Error {
+        Error::Timeout {
+            step,
+            allowed: self.allowed,
+        }
+    }
+}
+
+impl EgressClient {
+    /// A sender on the machine's own network.
+    pub fn new() -> Self {
+        Self::with_network(Arc::new(SystemNetwork))
+    }
+
+    /// A sender on another network, for tests and replays.
+    pub fn with_network(network: Arc<dyn Network>) -> Self {
+        Self {
+            network,
+            rate_limit: Arc::new(RateLimit::new()),
+        }
+    }
+
+    /// Sends a request and reads the answer to its end.
+    ///
+    /// A host is asked at most 10 times a second, after a burst of 20; the wait
+    /// for its turn counts against the request's timeout.
+    ///
+    /// # Errors
+    /// See [`Error`]. No status counts as an error, not even 4xx or 5xx.
+    ///
+    /// Cancel safe: dropping the future closes the connection.
+    pub async fn send(&self, request: Request) -> Result<Response, Error> {
+        let allowed = request.timeout;
+        let now = Instant::now();
+        let at = now.checked_add(allowed).unwrap_or(now);
+        let deadline = Deadline { at, allowed };
+        let ready = request.check()?;
+        let host = ready.target.host().to_string();
+        if !self.rate_limit.acquire(&host, at).await {
+            return Err(deadline.timeout_error(EgressStage::RateLimit));
+        }
+        let addresses = deadline
+            .limit(EgressStage::Resolve, self.resolve(&ready.target))
+            .await?;
+        let connecting = self.connect(&host, &addresses);
+        let (stream, peer) = deadline.limit(EgressStage::Connect, connecting).await?;
+        let stream = deadline
+            .limit(EgressStage::Tls, tls_handshake(&ready.target, stream))
+            .await?;
+        let driver = ConnectionTasks::default();
+        let exchange = exchange(ready, stream, &driver);
+        let response = deadline.limit(EgressStage::Head, exchange).await?;
+        let (head, incoming) = response.into_parts();
+        let reading = body::read(incoming, |error| exchange_error(&host, &error));
+        let body = deadline.limit(EgressStage::Body, reading).await?;
+        Ok(Response {
+            status: head.status,
+            headers: head.headers,
+            body,
+            version: head.version,
+            peer,
+        })
+    }
+
+    /// The addresses of a target, each of them tested.
+    async fn resolve(&self, target: &Target) -> Result<Vec<SocketAddr>, Error> {
+        let host = target.host().to_string();
+        let addresses = match (target.address(), target.host()) {
+            (Some(address), _) => vec![SocketAddr::new(address, target.port())],
+            (None, Host::Domain(name)) => {
+                self.network
+                    .resolve(name, target.port())
+                    .await
+                    .map_err(|error| Error::Dns {
+                        host: host.clone(),
+                        reason: error.to_string(),
+                    })?
+            }
+            (None, Host::Ipv4(_) | Host::Ipv6(_)) => Vec::new(),
+        };
+        if addresses.is_empty() {
+            let reason = "it has no address".to_owned();
+            return Err(Error::Dns { host, reason });
+        }
+        // SECURITY: all of them, for one that is out of bounds makes doubtful
+        // whose answer this is.
+        for address in &addresses {
+            address::check(address.ip(), target.entry().address_scope())
+                .map_err(|code| Denied::address(code, &host, address.ip()))?;
+        }
+        Ok(addresses)
+    }
+
+    /// Connects to the first address that accepts.
+    async fn connect(&self, host: &str, addresses: &[SocketAddr]) -> Result<(Box<dyn Stream>, SocketAddr), Error> {
+        let mut reason = "it has no address".to_owned();
+        for address in addresses.iter().take(MAX_ADDRESSES) {
+            reason = match tokio::time::timeout(CONNECT_TIMEOUT, self.network.connect(*address)).await {
+                Ok(Ok(stream)) => return Ok((stream, *address)),
+                Ok(Err(error)) => error.to_string(),
+                Err(_) => format!("`{address}` did not accept within {} s", CONNECT_TIMEOUT.as_secs()),
+            };
+        }
+        Err(Error::Connect {
+            host: host.to_owned(),
+            reason,
+        })
+    }
+}
+
+async fn tls_handshake(target: &Target, stream: Box<dyn Stream>) -> Result<TlsStream<Box<dyn Stream>>, Error> {
+    let host = target.host().to_string();
+    let refused = |reason: String| Error::Tls {
+        host: host.clone(),
+        reason,
+    };
+    let config = match target.entry().tls() {
+        Some(config) => config.clone(),
+        None => tls::with_system_authorities().map_err(|error| refused(error.to_string()))?,
+    };
+    let name = match (target.address(), target.host()) {
+        (Some(address), _) => ServerName::IpAddress(address.into()),
+        (None, name) => ServerName::try_from(name.to_string())
+            .map_err(|_| refused("the host is no name of a certificate".into()))?,
+    };
+    TlsConnector::from(config)
+        .connect(name, stream)
+        .await
+        .map_err(|error| match tls_cause(&error) {
+            Some(cause) => refused(cause.to_string()),
+            None => Error::Connect {
+                host: host.clone(),
+                reason: format!("the connection ended while agreeing on TLS: {error}"),
+            },
+        })
+}
+
+/// Writes the request and waits for the head of the answer.
+async fn exchange(
+    ready: CheckedRequest,
+    stream: TlsStream<Box<dyn Stream>>,
+    driver: &ConnectionTasks,
+) -> Result<http::Response<Incoming>, Error> {
+    let host = ready.target.host().to_string();
+    let failed = |error: hyper::Error| exchange_error(&host, &error);
+    let io_h2 = stream.get_ref().1.alpn_protocol() == Some(b"h2");
+    let io = TokioIo::new(stream);
+    if io_h2 {
+        let message = ready.into_http(Version::HTTP_2)?;
+        let (mut client, connection) = hyper::client::conn::http2::Builder::new(driver.executor())
+            .max_header_list_size(MAX_HEAD_BYTES_H2)
+            .handshake::<_, Full<Bytes>>(io)
+            .await
+            .map_err(failed)?;
+        // What ends the connection is also told to the sender.
+        driver.spawn(async move { drop(connection.await) });
+        client.send_request(message).await.map_err(failed)
+    } else {
+        let message = ready.into_http(Version::HTTP_11)?;
+        let (mut client, connection) = hyper::client::conn::http1::Builder::new()
+            .max_header_size(MAX_HEAD_BYTES)
+            .max_headers(MAX_HEAD_FIELDS)
+            .handshake::<_, Full<Bytes>>(io)
+            .await
+            .map_err(failed)?;
+        driver.spawn(async move { drop(connection.await) });
+        client.send_request(message).await.map_err(failed)
+    }
+}
+
+/// Converts an error of hyper. The text of hyper's errors contains no message content.
+fn exchange_error(host: &str, error: &hyper::Error) -> Error {
+    let host = host.to_owned();
+    if let Some(cause) = tls_cause(error) {
+        let reason = cause.to_string();
+        return Error::Tls { host, reason };
+    }
+    if error.is_parse_too_large() {
+        return Error::TooLarge {
+            what: "head",
+            allowed: MAX_HEAD_BYTES,
+        };
+    }
+    if error.is_parse() {
+        let reason = format!("the answer is not HTTP: {error}");
+        return Error::Connect { host, reason };
+    }
+    Error::Truncated { host }
+}
+
+/// The TLS library's own error, when that is what an error comes from.
+fn tls_cause<'a>(error: &'a (dyn std::error::Error + 'static)) -> Option<&'a rustls::Error> {
+    let mut next = Some(error);
+    while let Some(current) = next {
+        if let Some(found) = current.downcast_ref::<rustls::Error>() {
+            return Some(found);
+        }
+        let inner = current
+            .downcast_ref::<std::io::Error>()
+            .and_then(std::io::Error::get_ref);
+        if let Some(found) = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>()) {
+            return Some(found);
+        }
+        next = current.source();
+    }
+    None
+}

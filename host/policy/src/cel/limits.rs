@@ -1,0 +1,302 @@
+//! Bounds the source and the parsed tree of an expression: a program that passes is small, shallow
+//! and refers only to names that exist.
+//!
+//! Security: parsing runs on a thread of its own, never on the caller's stack.
+
+use std::collections::BTreeSet;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use cel::common::ast::{EntryExpr, Expr, IdedExpr, LiteralValue, operators};
+use cel::{ParseErrors, Program};
+
+use super::cost;
+use super::{BRACKET_DEPTH, COMPREHENSION_DEPTH, Error, NODES, SOURCE_BYTES, TREE_DEPTH, is_empty_list, library};
+
+/// Stack of the parsing thread. 4 KiB of `a.a.a…` or `!!!…` cause a recursion every one or two
+/// characters.
+const PARSER_STACK_BYTES: usize = 64 * 1024 * 1024;
+
+/// After this wall time the parser is abandoned. Its thread cannot be stopped, so this is only a
+/// safety net: the bounds above keep parsing short. It leaves room for a machine that gives the
+/// thread a small share of a processor.
+const PARSER_TIME: Duration = Duration::from_secs(60);
+
+/// What the check of the tree found.
+#[derive(Debug)]
+pub(super) struct Checked {
+    /// Variables the expression really uses.
+    pub(super) names: Vec<String>,
+    /// How many items an input list may have.
+    pub(super) items: usize,
+}
+
+/// Bounds the source before the parser sees it: its length, and the brackets open at once outside
+/// of texts and comments. The parser is exponential in dense brackets (cel-rust#306).
+pub(super) fn scan(source: &str) -> Result<(), Error> {
+    if source.len() > SOURCE_BYTES {
+        return Err(Error::TooLong { observed: source.len() });
+    }
+    if source.trim().is_empty() {
+        return Err(Error::Empty);
+    }
+    let bytes = source.as_bytes();
+    let mut depth = 0_usize;
+    let mut at = 0;
+    while let Some(&byte) = bytes.get(at) {
+        match byte {
+            b'(' | b'[' | b'{' => {
+                depth += 1;
+                if depth > BRACKET_DEPTH {
+                    return Err(Error::TooDeep { observed: depth, at });
+                }
+            }
+            b')' | b']' | b'}' => depth = depth.saturating_sub(1),
+            b'/' if bytes.get(at + 1) == Some(&b'/') => {
+                while bytes.get(at).is_some_and(|&b| b != b'\n') {
+                    at += 1;
+                }
+            }
+            b'"' | b'\'' => at = end_of_text(bytes, at),
+            _ => {}
+        }
+        at += 1;
+    }
+    Ok(())
+}
+
+/// The last byte of the text literal that starts at `start`, or the end of the source if it is
+/// unterminated. Handles raw (`r"…"`) and triple-quoted texts.
+fn end_of_text(bytes: &[u8], start: usize) -> usize {
+    let Some(&quote) = bytes.get(start) else { return start };
+    let before = |back: usize| {
+        start
+            .checked_sub(back)
+            .and_then(|i| bytes.get(i))
+            .map(u8::to_ascii_lowercase)
+    };
+    // `r"…"`, `br"…"` and `rb"…"`.
+    let raw = before(1) == Some(b'r') || (before(1) == Some(b'b') && before(2) == Some(b'r'));
+    let triple = bytes.get(start + 1) == Some(&quote) && bytes.get(start + 2) == Some(&quote);
+    let mut at = start + if triple { 3 } else { 1 };
+    while let Some(&byte) = bytes.get(at) {
+        if byte == b'\\' && !raw {
+            at += 2;
+            continue;
+        }
+        if byte == quote {
+            if !triple {
+                return at;
+            }
+            if bytes.get(at + 1) == Some(&quote) && bytes.get(at + 2) == Some(&quote) {
+                return at + 2;
+            }
+        }
+        // For the lexer a newline ends a plain text: brackets behind it count again.
+        if byte == b'\n' && !triple {
+            return at;
+        }
+        at += 1;
+    }
+    at
+}
+
+type Parsed = Result<(Program, Vec<library::Pattern>, Checked), Error>;
+
+/// Parses and checks on a thread with a large stack, so that neither deep recursion nor a panic of
+/// the parser reaches the caller. The tree of a refused expression is dropped there as well.
+pub(super) fn parse_and_check(source: &str, variables: &[&str]) -> Parsed {
+    let (answer, result) = mpsc::sync_channel(1);
+    let source = source.to_owned();
+    let variables: Vec<String> = variables.iter().map(|&name| name.to_owned()).collect();
+    let spawned = std::thread::Builder::new()
+        .name("cel-compile".into())
+        .stack_size(PARSER_STACK_BYTES)
+        .spawn(move || {
+            let parsed = catch_unwind(AssertUnwindSafe(|| parse(&source, &variables))).unwrap_or(Err(Error::Parser {
+                reason: "the parser panicked",
+            }));
+            // The receiver is gone only after the timeout.
+            drop(answer.send(parsed));
+        });
+    let Ok(thread) = spawned else {
+        return Err(Error::Parser {
+            reason: "no thread could be started",
+        });
+    };
+    let Ok(parsed) = result.recv_timeout(PARSER_TIME) else {
+        return Err(Error::Parser {
+            reason: "the parser took too long",
+        });
+    };
+    // Frees the stack before the next parse: the child process with limits has room for only a few.
+    drop(thread.join());
+    parsed
+}
+
+fn parse(source: &str, variables: &[String]) -> Parsed {
+    let (env, patterns) = library::compile_env();
+    let program = env.compile(source).map_err(|errors| syntax_error(&errors))?;
+    let checked = check_tree(program.expression(), variables)?;
+    let patterns = patterns.take();
+    Ok((program, patterns, checked))
+}
+
+/// SECURITY: never formats the parser's error, whose `Display` can panic. Reads its fields instead,
+/// still under the `catch_unwind` above.
+fn syntax_error(errors: &ParseErrors) -> Error {
+    let Some(first) = errors.errors.first() else {
+        return Error::Syntax {
+            line: 0,
+            column: 0,
+            message: "not an expression".to_owned(),
+        };
+    };
+    let message = first
+        .msg
+        .chars()
+        .map(|c| if c.is_control() { ' ' } else { c })
+        .take(160)
+        .collect();
+    let number = |value: isize| u32::try_from(value).unwrap_or(0);
+    Error::Syntax {
+        line: number(first.pos.0),
+        column: number(first.pos.1),
+        message,
+    }
+}
+
+fn check_tree(root: &IdedExpr, variables: &[String]) -> Result<Checked, Error> {
+    let mut walk = TreeVisitor {
+        variables,
+        bound: Vec::new(),
+        used: BTreeSet::new(),
+        nodes: 0,
+    };
+    walk.visit(root, 0, 0)?;
+    let items = cost::items_allowed(root)?;
+    Ok(Checked {
+        names: walk.used.into_iter().collect(),
+        items,
+    })
+}
+
+struct TreeVisitor<'e> {
+    variables: &'e [String],
+    bound: Vec<&'e str>,
+    used: BTreeSet<String>,
+    nodes: usize,
+}
+
+impl<'e> TreeVisitor<'e> {
+    fn visit(&mut self, expr: &'e IdedExpr, depth: usize, loops: usize) -> Result<(), Error> {
+        self.nodes += 1;
+        if self.nodes > NODES {
+            return Err(Error::TooManyNodes);
+        }
+        if depth > TREE_DEPTH {
+            return Err(Error::TooNested);
+        }
+        match &expr.expr {
+            Expr::Unspecified => Err(Error::Unsupported {
+                what: "an empty expression",
+            }),
+            Expr::Literal(_) => Ok(()),
+            Expr::Ident(name) => self.name(name),
+            Expr::Select(select) => self.visit(&select.operand, depth + 1, loops),
+            Expr::Struct(_) => Err(Error::Unsupported {
+                what: "a message literal",
+            }),
+            Expr::Call(call) => {
+                if !library::is_function(&call.func_name) {
+                    return Err(Error::UnknownFunction {
+                        name: super::shorten(&call.func_name),
+                    });
+                }
+                let target = call.target.as_deref();
+                target
+                    .into_iter()
+                    .chain(&call.args)
+                    .try_for_each(|part| self.visit(part, depth + 1, loops))
+            }
+            Expr::List(list) => list
+                .elements
+                .iter()
+                .try_for_each(|part| self.visit(part, depth + 1, loops)),
+            Expr::Map(map) => map.entries.iter().try_for_each(|entry| match &entry.expr {
+                EntryExpr::MapEntry(entry) => {
+                    self.visit(&entry.key, depth + 1, loops)?;
+                    self.visit(&entry.value, depth + 1, loops)
+                }
+                EntryExpr::StructField(_) => Err(Error::Unsupported {
+                    what: "a message field",
+                }),
+            }),
+            Expr::Comprehension(comprehension) => {
+                if loops >= COMPREHENSION_DEPTH {
+                    let builds = is_empty_list(&comprehension.accu_init.expr);
+                    return Err(Error::ComprehensionTooDeep {
+                        macro_name: if builds { "map or filter" } else { "all or exists" },
+                    });
+                }
+                self.visit(&comprehension.iter_range, depth + 1, loops)?;
+                self.visit(&comprehension.accu_init, depth + 1, loops)?;
+                let bound = self.bound.len();
+                self.bound.push(&comprehension.iter_var);
+                self.bound.extend(comprehension.iter_var2.as_deref());
+                self.bound.push(&comprehension.accu_var);
+                for part in [
+                    &comprehension.loop_cond,
+                    &comprehension.loop_step,
+                    &comprehension.result,
+                ] {
+                    self.visit(part, depth + 1, loops + 1)?;
+                }
+                self.bound.truncate(bound);
+                Ok(())
+            }
+        }
+    }
+
+    fn name(&mut self, name: &str) -> Result<(), Error> {
+        if self.bound.contains(&name) || library::is_type(name) || name.starts_with(library::PATTERN_PREFIX) {
+            return Ok(());
+        }
+        if self.variables.iter().any(|known| known == name) {
+            self.used.insert(name.to_owned());
+            return Ok(());
+        }
+        let known: Vec<String> = self.variables.iter().map(|known| format!("`{known}`")).collect();
+        Err(Error::UnknownVariable {
+            name: super::shorten(name),
+            known: known.join(", "),
+        })
+    }
+}
+
+/// Whether `variable.field` occurs anywhere in the tree, in any notation.
+pub(super) fn mentions(expr: &IdedExpr, variable: &str, field: &str) -> bool {
+    let is_variable = |expr: &IdedExpr| matches!(&expr.expr, Expr::Ident(name) if name == variable);
+    let is_field =
+        |expr: &IdedExpr| matches!(&expr.expr, Expr::Literal(LiteralValue::String(text)) if text.inner() == field);
+    let within = |expr: &IdedExpr| mentions(expr, variable, field);
+    match &expr.expr {
+        Expr::Unspecified | Expr::Ident(_) | Expr::Literal(_) | Expr::Struct(_) => false,
+        Expr::Select(select) => (select.field == field && is_variable(&select.operand)) || within(&select.operand),
+        Expr::Call(call) => {
+            let index = [operators::INDEX, operators::OPT_INDEX, operators::OPT_SELECT];
+            let here = index.contains(&call.func_name.as_str())
+                && matches!(call.args.as_slice(), [of, key] if is_variable(of) && is_field(key));
+            here || call.target.as_deref().into_iter().chain(&call.args).any(within)
+        }
+        Expr::List(list) => list.elements.iter().any(within),
+        Expr::Map(map) => map.entries.iter().any(|entry| match &entry.expr {
+            EntryExpr::MapEntry(entry) => within(&entry.key) || within(&entry.value),
+            EntryExpr::StructField(entry) => within(&entry.value),
+        }),
+        Expr::Comprehension(c) => [&c.iter_range, &c.accu_init, &c.loop_cond, &c.loop_step, &c.result]
+            .into_iter()
+            .any(within),
+    }
+}

@@ -1,0 +1,133 @@
+//! What is known of one access, as expressions and policies read it: `agent`, `user`, `access` and
+//! `job`. It comes from the access itself or from the input of a test case.
+//!
+//! Security: it contains no credential and nothing that the client sent.
+
+use serde_json::{Map, Value as Json, json};
+
+use tollgate_core::access::AccessFacts;
+use tollgate_core::user::{AccessAs, CiJob, Membership, Role};
+
+/// The facts that are the same for every request of one access.
+#[derive(Clone, Debug)]
+pub struct AccessInput {
+    /// `id`, `name`, `config_project`, `cluster`.
+    pub agent: Json,
+    /// `id`, `username`.
+    pub user: Json,
+    /// `type`, `as`, `projects`, `groups`.
+    pub access: Json,
+    /// The CI job; null for people.
+    pub job: Json,
+}
+
+impl AccessInput {
+    /// The facts of an access.
+    pub fn of(access: &AccessFacts) -> Self {
+        let AccessFacts {
+            agent,
+            user,
+            access_as,
+            session,
+        } = access;
+        let (projects, groups) = match access_as {
+            AccessAs::User { projects, groups } => (memberships(projects), memberships(groups)),
+            AccessAs::Agent | AccessAs::Mapped(_) | AccessAs::CiJob(_) | AccessAs::Impersonate(_) => {
+                (json!([]), json!([]))
+            }
+        };
+        let job = match access_as {
+            AccessAs::CiJob(job) => job_json(job),
+            AccessAs::Agent | AccessAs::User { .. } | AccessAs::Mapped(_) | AccessAs::Impersonate(_) => Json::Null,
+        };
+        Self {
+            agent: json!({
+                "id": agent.id.get(),
+                "name": agent.name,
+                "config_project": agent.config_project,
+                "cluster": agent.cluster,
+            }),
+            user: json!({"id": user.id, "username": user.username}),
+            access: json!({
+                "type": session.access_type().as_str(),
+                "as": access_as_str(access_as),
+                "projects": projects,
+                "groups": groups,
+            }),
+            job,
+        }
+    }
+
+    /// The facts in the input of a test case.
+    pub fn from_input(input: &Json) -> Self {
+        let part = |name: &str| input.get(name).cloned().unwrap_or_default();
+        Self {
+            agent: part("agent"),
+            user: part("user"),
+            access: part("access"),
+            job: part("job"),
+        }
+    }
+
+    /// The kind of access to the cluster: `user`, `ci_job` and so on.
+    pub(super) fn access_as(&self) -> Option<&str> {
+        self.access.get("as").and_then(Json::as_str)
+    }
+
+    /// `access.projects` or `access.groups`, flattened to one entry for each role. Nested lists
+    /// cost expressions much more.
+    pub(super) fn roles(&self, list: &str) -> Json {
+        let entries = self.access.get(list).and_then(Json::as_array).into_iter().flatten();
+        let role = |entry: &Json, role: &Json| {
+            let mut flat = Map::new();
+            for key in ["id", "path"] {
+                flat.insert(key.to_owned(), entry.get(key).cloned().unwrap_or_default());
+            }
+            flat.insert("role".to_owned(), role.clone());
+            Json::Object(flat)
+        };
+        let flat = entries.flat_map(|entry| {
+            let roles = entry.get("roles").and_then(Json::as_array).into_iter().flatten();
+            roles.map(move |one| role(entry, one))
+        });
+        Json::Array(flat.collect())
+    }
+}
+
+fn access_as_str(access_as: &AccessAs) -> &'static str {
+    match access_as {
+        AccessAs::Agent => "agent",
+        AccessAs::User { .. } => "user",
+        AccessAs::Mapped(_) => "mapped",
+        AccessAs::CiJob(_) => "ci_job",
+        AccessAs::Impersonate(_) => "impersonate",
+    }
+}
+
+fn memberships(list: &[Membership]) -> Json {
+    let one = |Membership { id, path, roles }: &Membership| {
+        let roles: Vec<&str> = roles.iter().map(|role: &Role| role.as_str()).collect();
+        json!({"id": id, "path": path, "roles": roles})
+    };
+    Json::Array(list.iter().map(one).collect())
+}
+
+fn job_json(job: &CiJob) -> Json {
+    let CiJob {
+        id,
+        pipeline,
+        project,
+        groups,
+        environment,
+    } = job;
+    let mut known = json!({
+        "id": id,
+        "pipeline": pipeline,
+        "project": project,
+        "groups": groups,
+    });
+    if let (Some((slug, tier)), Some(known)) = (environment, known.as_object_mut()) {
+        known.insert("environment".to_owned(), json!({"slug": slug, "tier": tier}));
+    }
+    known
+}

@@ -1,0 +1,158 @@
+//! Detects a decision that does not return, and marks its bundle as stuck.
+//!
+//! The engine checks its limits between instructions. If a single instruction ran forever, its
+//! thread would be lost, as nothing can end it. Marking the bundle keeps later requests from losing
+//! their threads as well.
+//!
+//! Invariant: apart from a thread's first decision, watching adds neither a lock nor a look at the
+//! clock to a decision.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::Duration;
+
+use super::TIME;
+
+/// Time between two checks.
+const INTERVAL: Duration = TIME.saturating_mul(2);
+/// Number of checks that must find the same decision before it counts as stuck. Checks are counted
+/// rather than time, so that nothing is stuck after a pause of the whole process.
+const CHECKS_UNTIL_STUCK: u32 = 5;
+/// A decision that runs for this long cannot be stopped. Its bundle decides nothing else until it
+/// returns.
+pub const STUCK_AFTER: Duration = INTERVAL.saturating_mul(CHECKS_UNTIL_STUCK);
+/// Stack of the watching thread.
+const STACK_BYTES: usize = 256 * 1024;
+
+/// The decision that a thread is making. Only that thread writes.
+#[derive(Debug, Default)]
+struct ThreadSlot {
+    /// Generation of the bundle; 0 while the thread decides nothing.
+    generation: AtomicU64,
+    /// Counts the decisions of the thread.
+    sequence: AtomicU64,
+}
+
+/// A slot for each living thread that has ever decided.
+static SLOTS: Mutex<Vec<Weak<ThreadSlot>>> = Mutex::new(Vec::new());
+
+thread_local! {
+    static SLOT: Arc<ThreadSlot> = {
+        let slot = Arc::new(ThreadSlot::default());
+        let mut slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.retain(|slot| slot.strong_count() > 0);
+        slots.push(Arc::downgrade(&slot));
+        slot
+    };
+}
+
+/// Clears the slot when dropped, even if the decision panics.
+struct Running<'a>(&'a ThreadSlot);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.generation.store(0, Ordering::Relaxed);
+    }
+}
+
+/// Watches the decisions of one generation of a bundle until it is dropped.
+#[derive(Debug)]
+pub(super) struct Watchdog {
+    generation: u64,
+    stuck: Arc<AtomicBool>,
+    /// Dropping it ends the watching thread.
+    _stop: SyncSender<()>,
+}
+
+impl Watchdog {
+    /// Starts watching. `name` is for the log: front and digest of the bundle.
+    ///
+    /// # Errors
+    /// No thread can be started.
+    pub(super) fn start(generation: u64, name: String) -> std::io::Result<Self> {
+        let stuck = Arc::new(AtomicBool::new(false));
+        let (stop, stopped) = sync_channel(1);
+        let watcher = WatchdogThread {
+            generation,
+            name,
+            stuck: Arc::clone(&stuck),
+            seen: Vec::new(),
+        };
+        std::thread::Builder::new()
+            .name("policy-watch".into())
+            .stack_size(STACK_BYTES)
+            .spawn(move || watcher.run(&stopped))?;
+        Ok(Self {
+            generation,
+            stuck,
+            _stop: stop,
+        })
+    }
+
+    /// Runs one decision.
+    pub(super) fn run<T>(&self, decide: impl FnOnce() -> T) -> T {
+        SLOT.with(|slot| {
+            let sequence = slot.sequence.load(Ordering::Relaxed);
+            slot.sequence.store(sequence.wrapping_add(1), Ordering::Relaxed);
+            slot.generation.store(self.generation, Ordering::Relaxed);
+            let _running = Running(slot);
+            decide()
+        })
+    }
+
+    /// Whether a decision did not return in time and is still running.
+    pub(super) fn is_stuck(&self) -> bool {
+        self.stuck.load(Ordering::Relaxed)
+    }
+}
+
+struct WatchdogThread {
+    generation: u64,
+    name: String,
+    stuck: Arc<AtomicBool>,
+    /// Running decisions: slot, its turn, how often it was found.
+    seen: Vec<(Weak<ThreadSlot>, u64, u32)>,
+}
+
+impl WatchdogThread {
+    fn run(mut self, stopped: &Receiver<()>) {
+        while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
+            let stuck = self.count_checks() >= CHECKS_UNTIL_STUCK;
+            match (self.stuck.swap(stuck, Ordering::Relaxed), stuck) {
+                (false, true) => tracing::error!(
+                    bundle = self.name,
+                    "a decision of the policy has been running for more than {STUCK_AFTER:?} and cannot be stopped; \
+                     every request the bundle would decide is denied until it comes back or another bundle is loaded"
+                ),
+                (true, false) => tracing::warn!(bundle = self.name, "the decision came back; the bundle decides again"),
+                (false, false) | (true, true) => {}
+            }
+        }
+    }
+
+    /// How often the longest-running decision was found.
+    fn count_checks(&mut self) -> u32 {
+        let mut running = Vec::new();
+        let slots = SLOTS.lock().unwrap_or_else(PoisonError::into_inner);
+        for weak in slots.iter() {
+            let Some(slot) = weak.upgrade() else { continue };
+            if slot.generation.load(Ordering::Relaxed) != self.generation {
+                continue;
+            }
+            let sequence = slot.sequence.load(Ordering::Relaxed);
+            let before = self
+                .seen
+                .iter()
+                .find(|(known, known_turn, _)| known.ptr_eq(weak) && *known_turn == sequence);
+            let looks = before.map_or(0, |(_, _, looks)| looks.saturating_add(1));
+            running.push((Weak::clone(weak), sequence, looks));
+        }
+        drop(slots);
+        self.seen = running;
+        self.seen.iter().map(|(_, _, looks)| *looks).max().unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests;

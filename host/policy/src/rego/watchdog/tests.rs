@@ -1,0 +1,110 @@
+use std::path::Path;
+use std::time::Instant;
+
+use regorus::Value;
+use serde_json::json;
+
+use super::super::source::{File, FileKind, Source};
+use super::super::{Bundle, Error, Front, STUCK_AFTER, TIME, compile};
+
+/// A policy that compares two trees of `2^levels` nodes for every request but DELETE. The memory
+/// limit does not notice them, as their parts are shared.
+fn doubling(levels: usize) -> Source {
+    let doubled = |name: &str| {
+        let rows = (0..levels).map(|at| format!("{name}{} := [{name}{at}, {name}{at}]\n", at + 1));
+        format!("{name}0 := [input.request.path]\n") + &rows.collect::<String>()
+    };
+    let text = format!(
+        "package tollgate.extensions\n\ndefault decision := {{\"allow\": false, \"reason\": \"no\"}}\n\n\
+         decision := {{\"allow\": true, \"reason\": \"yes\"}} if {{\n\tinput.request.method != \"DELETE\"\n\tx{levels} <= y{levels}\n}}\n\n{}{}",
+        doubled("x"),
+        doubled("y"),
+    );
+    Source {
+        front: Front::Extensions,
+        files: vec![File {
+            kind: FileKind::Policy,
+            path: "policy.rego".into(),
+            stem: "policy".into(),
+            text,
+        }],
+    }
+}
+
+fn bundle(levels: usize) -> Bundle {
+    let source = doubling(levels);
+    let (program, _) = compile::build(&source, &source.front.entry_point(), "{}").unwrap();
+    let compiled = compile::Compiled::without_conditions(program, "{}".into());
+    Bundle::new(compiled, &source).unwrap()
+}
+
+fn input(method: &str) -> Value {
+    Value::from(json!({"request": {"method": method, "path": "/"}}))
+}
+
+#[test]
+fn a_decision_that_does_not_come_back_costs_one_thread_and_holds_up_its_bundle() {
+    let other = bundle(4);
+    let stuck = std::sync::Arc::new(bundle(30));
+    assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
+
+    let started = Instant::now();
+    let lost = std::sync::Arc::clone(&stuck);
+    std::thread::spawn(move || lost.decide(input("GET")));
+    while !stuck.is_stuck() {
+        assert!(started.elapsed() < STUCK_AFTER * 20, "nobody noticed");
+        // Other decisions of the same bundle get these results in the meantime.
+        assert!(matches!(
+            stuck.decide(input("DELETE")),
+            Ok(_) | Err(Error::Stuck { .. })
+        ));
+        std::thread::yield_now();
+    }
+    assert!(started.elapsed() >= STUCK_AFTER);
+
+    let asked = Instant::now();
+    for method in ["GET", "DELETE"] {
+        assert_eq!(stuck.decide(input(method)), Err(Error::Stuck { limit: STUCK_AFTER }));
+    }
+    assert!(asked.elapsed() < STUCK_AFTER);
+    // Another bundle is not affected.
+    assert!(other.decide(input("GET")).unwrap().allow);
+    assert!(!other.is_stuck());
+
+    // The comparison ends eventually, and the bundle decides again.
+    while stuck.is_stuck() {
+        assert!(started.elapsed() < STUCK_AFTER * 200, "it is given up for good");
+        std::thread::yield_now();
+    }
+    assert_eq!(stuck.decide(input("DELETE")).map(|decision| decision.allow), Ok(false));
+}
+
+#[test]
+fn many_short_decisions_are_not_a_long_one() {
+    let bundle = bundle(4);
+    let started = Instant::now();
+    let mut made = 0_u32;
+    while started.elapsed() < STUCK_AFTER * 2 {
+        match bundle.decide(input("GET")) {
+            Ok(decision) => {
+                assert!(decision.allow);
+                made += 1;
+            }
+            // A busy machine may hold this thread up for longer than a decision may take.
+            Err(error) => assert_eq!(error, Error::Time { limit: TIME }),
+        }
+    }
+    assert!(made > 10);
+    assert!(!bundle.is_stuck());
+}
+
+#[test]
+fn the_load_refuses_what_the_watch_is_for() {
+    let found = compile::compile_on_large_stack(&doubling(29)).unwrap_err();
+    assert!(found[0].message.contains("nodes"), "{found:?}");
+    assert!(compile::compile_on_large_stack(&doubling(4)).is_ok());
+    assert_eq!(
+        found[0].location.as_ref().map(|place| Path::new(&*place.file)),
+        Some(Path::new("policy.rego"))
+    );
+}

@@ -1,0 +1,391 @@
+//! Writes several objects of a cluster: all of them, or none.
+//!
+//! A cluster has no transactions, so failed batches are undone. A write without an answer may have
+//! been done, so the object is read again before the write counts as failed.
+//!
+//! Invariant: nobody else's change is overwritten. Only what controllers keep writing (`status`,
+//! `operation`, their annotations) may have changed since the object was looked at, and it is kept.
+
+use futures_util::future::join_all;
+use kube::api::{DeleteParams, Preconditions, PropagationPolicy};
+use serde_json::{Map, Value};
+
+use super::{Cluster, path};
+use crate::write::batch::{BatchError, Propagation, UndoFailure, Write, object_version};
+use crate::write::same::fields_equal;
+use crate::write::{Error, ObjectKey, ResourceVersion, StoredObject, merge, merge_patch, strip_server_metadata};
+
+/// Most writes in progress at the same time.
+const AT_ONCE: usize = 8;
+
+/// How often a write is retried when a controller was faster; as in Argo CD.
+const TRIES: usize = 10;
+
+/// Prefixes of annotations that controllers and people set on an Application all the time.
+const VOLATILE_ANNOTATIONS: [&str; 2] = ["argocd.argoproj.io/", "notified.notifications.argoproj.io"];
+
+/// How to undo a write.
+#[derive(Debug)]
+enum Undo {
+    /// Delete the object, which was created like this.
+    Remove(Value),
+    /// Change the object back from the second to the first.
+    PutBack(Value, Value),
+    /// Create the deleted object again.
+    Recreate(Value),
+    /// Do nothing, because nothing was written.
+    Nothing,
+}
+
+/// A write that was done.
+type Done = (Option<StoredObject>, Undo);
+
+impl Cluster {
+    pub(in crate::write) async fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
+        self.dry_run(writes).await?;
+        let mut now = Vec::with_capacity(writes.len());
+        let mut done: Vec<(ObjectKey, Undo)> = Vec::new();
+        let mut failed = None;
+        for group in writes.chunk_by(alike).flat_map(|group| group.chunks(AT_ONCE)) {
+            let results = join_all(group.iter().map(|write| self.write(write))).await;
+            for (write, result) in group.iter().zip(results) {
+                match result {
+                    Ok((stored, undo)) => {
+                        now.push(stored);
+                        done.push((write.key().clone(), undo));
+                    }
+                    Err(error) => {
+                        failed.get_or_insert_with(|| (write.key().clone(), error));
+                    }
+                }
+            }
+            if let Some((key, error)) = failed {
+                let mut failed = BatchError::nothing_written(key, error);
+                self.undo_all(done, &mut failed).await;
+                return Err(failed);
+            }
+        }
+        Ok(now)
+    }
+
+    /// Tries deletions with `dryRun=All`, because they cannot be undone.
+    pub(in crate::write) async fn dry_run(&self, writes: &[Write]) -> Result<(), Box<BatchError>> {
+        let deletions: Vec<&Write> = writes
+            .iter()
+            .filter(|write| matches!(write, Write::Delete { .. }))
+            .collect();
+        for group in deletions.chunks(AT_ONCE) {
+            let results = join_all(group.iter().map(|write| self.try_deletion(write))).await;
+            for (write, result) in group.iter().zip(results) {
+                result.map_err(|error| BatchError::nothing_written(write.key().clone(), error))?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn try_deletion(&self, write: &Write) -> Result<(), Error> {
+        let Write::Delete {
+            key,
+            before,
+            propagation,
+        } = write
+        else {
+            return Ok(());
+        };
+        self.remove(key, before, (*propagation, true)).await.map(drop)
+    }
+
+    async fn write(&self, write: &Write) -> Result<Done, Error> {
+        match write {
+            Write::Create { key, object } => self.add(key, object).await,
+            Write::Replace {
+                key,
+                before,
+                after,
+                based_on,
+            } => self.change(key, (before, after), based_on).await,
+            Write::Delete {
+                key,
+                before,
+                propagation,
+            } => {
+                let is_there = self.remove(key, before, (*propagation, false)).await?;
+                let undo = is_there.then(|| Undo::Recreate(before.clone()));
+                Ok((None, undo.unwrap_or(Undo::Nothing)))
+            }
+        }
+    }
+
+    /// Creates an object. An existing one counts as created if it is equal: Argo CD's controller
+    /// also creates the Applications of a set as soon as it sees the set.
+    async fn add(&self, key: &ObjectKey, object: &Value) -> Result<Done, Error> {
+        let error = match self.create(key, object).await {
+            Ok(stored) => {
+                let undo = Undo::Remove(stored.object.clone());
+                return Ok((Some(stored), undo));
+            }
+            Err(error) => error,
+        };
+        if !matches!(error, Error::Exists(_)) && !is_unanswered(&error) {
+            return Err(error);
+        }
+        match self.read(key).await {
+            Ok(found) if is_ours(&found.object, object) => {
+                let stored = if is_equivalent(&found.object, object) {
+                    found
+                } else {
+                    let now = with_desired_fields(&found.object, object);
+                    self.replace(key, &now, &found.version).await?
+                };
+                let undo = Undo::Remove(stored.object.clone());
+                Ok((Some(stored), undo))
+            }
+            Ok(_) | Err(_) => Err(error),
+        }
+    }
+
+    /// Changes an object and keeps what controllers wrote since.
+    async fn change(
+        &self,
+        key: &ObjectKey,
+        (before, after): (&Value, &Value),
+        based_on: &ResourceVersion,
+    ) -> Result<Done, Error> {
+        let (mut was, mut wanted) = (before.clone(), after.clone());
+        for object in [&mut was, &mut wanted] {
+            strip(object);
+        }
+        let patch = merge_patch(&was, &wanted).unwrap_or(Value::Object(Map::new()));
+        let mut last = None;
+        for _ in 0..TRIES {
+            let found = self.read(key).await?;
+            let is_it = found.version == *based_on;
+            let is_as_it_was = object_version(before) == *based_on && is_same(&found.object, before);
+            if is_equivalent(&found.object, after) && (last.is_some() || !is_it) {
+                return Ok((Some(found), Undo::PutBack(before.clone(), after.clone())));
+            }
+            if !is_it && !is_as_it_was {
+                return Err(last.unwrap_or_else(|| Error::Conflict {
+                    key: key.clone(),
+                    based_on: based_on.as_str().to_owned(),
+                    found: found.version.as_str().to_owned(),
+                }));
+            }
+            let mut now = found.object;
+            merge(&mut now, &patch);
+            match self.replace(key, &now, &found.version).await {
+                Ok(stored) => return Ok((Some(stored), Undo::PutBack(before.clone(), after.clone()))),
+                Err(error) if is_retryable(&error, last.as_ref()) => last = Some(error),
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or(Error::Interrupted))
+    }
+
+    /// Deletes an object. Gives whether it existed: if it is gone or being deleted, that is what
+    /// was wanted.
+    async fn remove(
+        &self,
+        key: &ObjectKey,
+        before: &Value,
+        (propagation, is_rehearsal): (Propagation, bool),
+    ) -> Result<bool, Error> {
+        let mut version = object_version(before);
+        let mut last = None;
+        for _ in 0..TRIES {
+            match self.delete_as(key, &version, (propagation, is_rehearsal)).await {
+                Ok(()) => return Ok(true),
+                // A deletion was sent without an answer and the object is gone, so that deletion
+                // did it.
+                Err(Error::NotFound(_)) => return Ok(last.as_ref().is_some_and(is_unanswered)),
+                Err(error) if is_retryable(&error, last.as_ref()) => {
+                    let found = match self.read(key).await {
+                        Ok(found) => found,
+                        Err(Error::NotFound(_)) => return Ok(is_unanswered(&error)),
+                        Err(_) => return Err(error),
+                    };
+                    if found.object.pointer("/metadata/deletionTimestamp").is_some() {
+                        return Ok(is_unanswered(&error));
+                    }
+                    if !is_same(&found.object, before) {
+                        return Err(error);
+                    }
+                    version = found.version;
+                    last = Some(error);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        Err(last.unwrap_or(Error::Interrupted))
+    }
+
+    async fn delete_as(
+        &self,
+        key: &ObjectKey,
+        based_on: &ResourceVersion,
+        (propagation, is_rehearsal): (Propagation, bool),
+    ) -> Result<(), Error> {
+        let parameters = DeleteParams {
+            dry_run: is_rehearsal,
+            propagation_policy: Some(match propagation {
+                Propagation::Background => PropagationPolicy::Background,
+                Propagation::Orphan => PropagationPolicy::Orphan,
+            }),
+            preconditions: Some(Preconditions {
+                resource_version: Some(based_on.as_str().to_owned()),
+                uid: None,
+            }),
+            ..DeleteParams::default()
+        };
+        let request = path(key.kind, &key.name.namespace).delete(&key.name.name, &parameters);
+        self.send(request, Some((key, based_on))).await.map(drop)
+    }
+
+    async fn undo_all(&self, done: Vec<(ObjectKey, Undo)>, failed: &mut BatchError) {
+        for (key, undo) in done.into_iter().rev() {
+            let undone = match undo {
+                Undo::Nothing => continue,
+                Undo::Remove(object) => {
+                    let removed = self.remove(&key, &object, (Propagation::Background, false)).await;
+                    removed.map(drop).map_err(|error| error.to_string())
+                }
+                Undo::PutBack(before, after) => {
+                    let now = self.read(&key).await.map(|now| now.version);
+                    let put = match now {
+                        Ok(_) => self.change_back(&key, &before, &after).await,
+                        Err(error) => Err(error),
+                    };
+                    put.map_err(|error| error.to_string())
+                }
+                Undo::Recreate(before) => self.recreate(&key, &before).await,
+            };
+            match undone {
+                Ok(()) => failed.undone.push(key),
+                Err(why) => failed.left.push(UndoFailure { key, why }),
+            }
+        }
+    }
+
+    /// Changes an object back, unless somebody changed it again.
+    async fn change_back(&self, key: &ObjectKey, before: &Value, after: &Value) -> Result<(), Error> {
+        let found = self.read(key).await?;
+        let mut after = after.clone();
+        if let Some(metadata) = after.get_mut("metadata").and_then(Value::as_object_mut) {
+            metadata.insert("resourceVersion".to_owned(), found.version.as_str().into());
+        }
+        if !is_same(&found.object, &after) {
+            return Err(Error::Conflict {
+                key: key.clone(),
+                based_on: "of this batch".to_owned(),
+                found: found.version.as_str().to_owned(),
+            });
+        }
+        let done = self.change(key, (&after, before), &found.version).await;
+        done.map(drop)
+    }
+
+    async fn recreate(&self, key: &ObjectKey, before: &Value) -> Result<(), String> {
+        let mut object = before.clone();
+        strip_server_metadata(&mut object);
+        if let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            for name in ["uid", "creationTimestamp", "generation", "deletionTimestamp"] {
+                metadata.remove(name);
+            }
+        }
+        match self.create(key, &object).await {
+            Ok(_) => Ok(()),
+            Err(Error::Exists(_)) => Err("it is being deleted, which the cluster does not take back".to_owned()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+/// Whether two writes may be in progress together because their order does not matter.
+fn alike(a: &Write, b: &Write) -> bool {
+    a.key().kind == b.key().kind && std::mem::discriminant(a) == std::mem::discriminant(b)
+}
+
+/// Whether there was no answer, so that the write may have been done.
+fn is_unanswered(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Cluster {
+            status: 0 | 500..=599,
+            ..
+        }
+    )
+}
+
+/// Whether to read the object and retry: it changed meanwhile, or there was no answer for the first
+/// time.
+fn is_retryable(error: &Error, last: Option<&Error>) -> bool {
+    matches!(error, Error::Conflict { .. }) || (is_unanswered(error) && !last.is_some_and(is_unanswered))
+}
+
+/// Removes what a change does not concern.
+fn strip(object: &mut Value) {
+    if let Some(members) = object.as_object_mut() {
+        members.remove("status");
+    }
+    strip_server_metadata(object);
+}
+
+/// The value of a field of an object's `metadata`.
+fn metadata_field<'a>(object: &'a Value, key: &str) -> Option<&'a Value> {
+    let value = object.get("metadata").and_then(|metadata| metadata.get(key));
+    value.filter(|value| !value.is_null())
+}
+
+/// The annotations, without those that change all the time.
+fn stable_annotations(object: &Value) -> Map<String, Value> {
+    let annotations = metadata_field(object, "annotations")
+        .and_then(Value::as_object)
+        .cloned();
+    let mut annotations = annotations.unwrap_or_default();
+    annotations.retain(|key, _| !VOLATILE_ANNOTATIONS.iter().any(|fleeting| key.starts_with(fleeting)));
+    annotations
+}
+
+/// Whether an object is still as it was looked at, except for what controllers write.
+fn is_same(found: &Value, before: &Value) -> bool {
+    let has_other_uid =
+        metadata_field(before, "uid").is_some() && metadata_field(found, "uid") != metadata_field(before, "uid");
+    !has_other_uid && is_equivalent(found, before)
+}
+
+/// Whether an object says what another one says. Argo CD's controllers leave out fields that mean
+/// nothing.
+fn is_equivalent(found: &Value, wanted: &Value) -> bool {
+    let parts = ["labels", "finalizers", "ownerReferences"];
+    fields_equal("spec", found.get("spec"), wanted.get("spec"))
+        && stable_annotations(found) == stable_annotations(wanted)
+        && parts
+            .iter()
+            .all(|key| fields_equal(key, metadata_field(found, key), metadata_field(wanted, key)))
+}
+
+/// Whether an existing object has the same owner as the one that was to be created.
+fn is_ours(found: &Value, object: &Value) -> bool {
+    let owner = metadata_field(object, "ownerReferences");
+    owner.is_some() && metadata_field(found, "ownerReferences") == owner
+}
+
+/// The existing object, with everything that `object` says.
+fn with_desired_fields(found: &Value, object: &Value) -> Value {
+    let mut now = found.clone();
+    if let (Some(members), Some(spec)) = (now.as_object_mut(), object.get("spec")) {
+        members.insert("spec".to_owned(), spec.clone());
+    }
+    if let Some(metadata) = now.get_mut("metadata").and_then(Value::as_object_mut) {
+        for key in ["labels", "annotations", "finalizers"] {
+            match metadata_field(object, key) {
+                Some(value) => metadata.insert(key.to_owned(), value.clone()),
+                None => metadata.remove(key),
+            };
+        }
+    }
+    now
+}
+
+#[cfg(test)]
+mod tests;

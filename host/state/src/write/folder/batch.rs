@@ -1,0 +1,171 @@
+//! Changes several objects in a folder at once, each based on a version. If one write cannot be
+//! done, none is. Each file is written once.
+
+use std::collections::{BTreeMap, HashMap};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use serde_json::Value;
+
+use super::persist::FileChange;
+use super::{Folder, LocatedObject, unversioned};
+use crate::write::batch::{BatchError, Write};
+use crate::write::{Error, Kind, ObjectKey, ResourceVersion, StoredObject, edit, strip_server_metadata};
+
+/// The files of each object; more than one is a mistake.
+type Index = HashMap<ObjectKey, Vec<PathBuf>>;
+
+/// The old and new texts of files.
+#[derive(Debug, Default)]
+struct FileChanges(BTreeMap<PathBuf, FileChange>);
+
+impl Folder {
+    /// Does all writes or none, under one lock. Blocks.
+    pub(in crate::write) fn batch(&self, writes: &[Write]) -> Result<Vec<Option<StoredObject>>, Box<BatchError>> {
+        let Some(first) = writes.first() else {
+            return Ok(Vec::new());
+        };
+        let about = |write: &Write| {
+            let key = write.key().clone();
+            move |error: Error| BatchError::nothing_written(key, error)
+        };
+        let _lock = self.lock().map_err(about(first))?;
+        let (mut found, index) = self.index(writes).map_err(about(first))?;
+        let mut drafts = FileChanges::default();
+        for write in writes {
+            self.plan_write(write, (&mut found, &index), &mut drafts)
+                .map_err(about(write))?;
+        }
+        let landings: Vec<FileChange> = drafts.0.into_values().filter(is_change).collect();
+        self.persist_all(&landings)?;
+        let (mut found, _) = self.index(writes).map_err(about(first))?;
+        let now = |write: &Write| found.remove(write.key()).map(|found| found.stored);
+        Ok(writes.iter().map(now).collect())
+    }
+
+    /// Every object of the kinds that are written.
+    fn index(&self, writes: &[Write]) -> Result<(HashMap<ObjectKey, LocatedObject>, Index), Error> {
+        let mut objects = HashMap::new();
+        let mut index = Index::new();
+        for kind in [Kind::ApplicationSet, Kind::AppProject, Kind::Application] {
+            if !writes.iter().any(|write| write.key().kind == kind) {
+                continue;
+            }
+            for ((namespace, name), found) in self.scan(kind, None)? {
+                let name = crate::ObjectName { namespace, name };
+                let key = ObjectKey { kind, name };
+                index.entry(key.clone()).or_default().push(found.path.clone());
+                objects.insert(key, found);
+            }
+        }
+        Ok((objects, index))
+    }
+
+    /// Applies one write to the texts.
+    fn plan_write(
+        &self,
+        write: &Write,
+        (found, index): (&mut HashMap<ObjectKey, LocatedObject>, &Index),
+        drafts: &mut FileChanges,
+    ) -> Result<(), Error> {
+        let key = write.key();
+        if let Some([first, second, ..]) = index.get(key).map(Vec::as_slice) {
+            return Err(Error::DefinedTwice {
+                key: key.clone(),
+                first: first.display().to_string(),
+                second: second.display().to_string(),
+            });
+        }
+        match write {
+            Write::Create { key, object } => self.plan_create(key, object, (found, drafts)),
+            Write::Replace {
+                key, after, based_on, ..
+            } => {
+                let here = self.planned_object(key, based_on, (found, drafts))?;
+                let wanted = unversioned(after, &here)?;
+                let text = edit::replace(&here.text, here.place, &wanted).map_err(|refused| layout(&here, &refused))?;
+                drafts.set(key, &here, Some(text));
+                Ok(())
+            }
+            Write::Delete { key, before, .. } => {
+                let based_on = crate::write::batch::object_version(before);
+                let here = self.planned_object(key, &based_on, (found, drafts))?;
+                let text = edit::remove(&here.text, here.place).map_err(|refused| layout(&here, &refused))?;
+                drafts.set(key, &here, (!text.trim().is_empty()).then_some(text));
+                Ok(())
+            }
+        }
+    }
+
+    fn plan_create(
+        &self,
+        key: &ObjectKey,
+        object: &Value,
+        (found, drafts): (&HashMap<ObjectKey, LocatedObject>, &mut FileChanges),
+    ) -> Result<(), Error> {
+        let path = self.new_file(key);
+        if found.contains_key(key) || path.exists() || drafts.0.contains_key(&path) {
+            return Err(Error::Exists(key.clone()));
+        }
+        let mut object = object.clone();
+        strip_server_metadata(&mut object);
+        let landing = FileChange {
+            key: key.clone(),
+            path: path.clone(),
+            old: None,
+            new: Some(crate::write::yaml(&object)),
+        };
+        drafts.0.insert(path, landing);
+        Ok(())
+    }
+
+    /// The object in its text as changed so far, if the original has that version.
+    fn planned_object(
+        &self,
+        key: &ObjectKey,
+        based_on: &ResourceVersion,
+        (found, drafts): (&mut HashMap<ObjectKey, LocatedObject>, &FileChanges),
+    ) -> Result<LocatedObject, Error> {
+        let here = found.remove(key).ok_or_else(|| Error::NotFound(key.clone()))?;
+        if here.stored.version != *based_on {
+            return Err(Error::Conflict {
+                key: key.clone(),
+                based_on: based_on.as_str().to_owned(),
+                found: here.stored.version.as_str().to_owned(),
+            });
+        }
+        let Some(landing) = drafts.0.get(&here.path) else {
+            return Ok(here);
+        };
+        let text: Arc<str> = landing.new.as_deref().unwrap_or_default().into();
+        let mut all = Vec::new();
+        self.objects(key.kind, (&here.path, &text), &mut all);
+        let is_it = |name: &(String, String)| name.0 == key.name.namespace && name.1 == key.name.name;
+        let moved = all.into_iter().find(|(name, _)| is_it(name));
+        moved.map(|(_, found)| found).ok_or(Error::Interrupted)
+    }
+}
+
+impl FileChanges {
+    fn set(&mut self, key: &ObjectKey, here: &LocatedObject, text: Option<String>) {
+        let landing = self.0.entry(here.path.clone()).or_insert_with(|| FileChange {
+            key: key.clone(),
+            path: here.path.clone(),
+            old: Some(Arc::clone(&here.text)),
+            new: None,
+        });
+        landing.new = text;
+    }
+}
+
+fn is_change(landing: &FileChange) -> bool {
+    landing.old.as_deref() != landing.new.as_deref()
+}
+
+fn layout(here: &LocatedObject, refused: &edit::EditError) -> Error {
+    Error::UnsupportedLayout {
+        path: here.path.clone(),
+        line: refused.line,
+        why: refused.why,
+    }
+}

@@ -1,0 +1,183 @@
+//! Puts the new texts of several files in place together.
+//!
+//! Invariant: all files change and are on disk, or none changes. If the disk also refuses to undo,
+//! the error names the files that stay changed.
+
+use std::collections::BTreeSet;
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use tempfile::NamedTempFile;
+
+use super::{Folder, journal, refuse_links, version};
+use crate::directory::FileOverlay;
+use crate::write::batch::{BatchError, UndoFailure};
+use crate::write::{Error, ObjectKey, ResourceVersion};
+
+/// Prefix of new files until they are complete: hidden, so that no load reads them.
+pub(super) const PREFIX: &str = ".tollgate-";
+pub(super) const SUFFIX: &str = ".tmp";
+
+/// A file that changes.
+#[derive(Clone, Debug)]
+pub(super) struct FileChange {
+    /// The object for which it changes; the first if there are several.
+    pub(super) key: ObjectKey,
+    pub(super) path: PathBuf,
+    /// Its old text; `None` if there is no such file.
+    pub(super) old: Option<Arc<str>>,
+    /// Its new text; `None` if it is deleted.
+    pub(super) new: Option<String>,
+}
+
+impl FileChange {
+    pub(super) fn overlay(&self) -> FileOverlay<'_> {
+        FileOverlay {
+            path: &self.path,
+            text: self.new.as_deref(),
+        }
+    }
+
+    /// Checks that the file still has its old text, because editors ignore the lock.
+    fn check(&self) -> Result<(), Error> {
+        let now = fs::read(&self.path).ok();
+        if now.as_deref() == self.old.as_deref().map(str::as_bytes) {
+            return Ok(());
+        }
+        let shown = |bytes: Option<&[u8]>| bytes.map_or_else(|| ResourceVersion::new(""), version);
+        Err(Error::Conflict {
+            key: self.key.clone(),
+            based_on: shown(self.old.as_deref().map(str::as_bytes)).as_str().to_owned(),
+            found: shown(now.as_deref()).as_str().to_owned(),
+        })
+    }
+
+    fn persist(&self, prepared: Option<NamedTempFile>) -> Result<(), Error> {
+        self.check()?;
+        put(&self.path, prepared)
+    }
+
+    /// Restores the file's old text.
+    fn undo(&self, folder: &Path) -> Result<(), Error> {
+        let old = self.old.as_deref();
+        let prepared = old.map(|text| prepare(folder, &self.path, text)).transpose();
+        put(&self.path, prepared.map_err(io(&self.path))?)
+    }
+}
+
+fn put(path: &Path, prepared: Option<NamedTempFile>) -> Result<(), Error> {
+    match prepared {
+        Some(prepared) => {
+            let placed = prepared.persist(path).map(drop);
+            placed.map_err(|error| error.error).map_err(io(path))
+        }
+        None => fs::remove_file(path).map_err(io(path)),
+    }
+}
+
+fn io(path: &Path) -> impl FnOnce(std::io::Error) -> Error + use<> {
+    let path = path.to_owned();
+    move |source| Error::Io { path, source }
+}
+
+impl Folder {
+    /// Puts all files in place, or none. The caller holds the lock.
+    pub(super) fn persist_all(&self, landings: &[FileChange]) -> Result<(), Box<BatchError>> {
+        let about = |landing: &FileChange| {
+            let key = landing.key.clone();
+            move |error: Error| BatchError::nothing_written(key, error)
+        };
+        let Some(first) = landings.first() else { return Ok(()) };
+        for landing in landings {
+            refuse_links(&self.root, &landing.path).map_err(about(landing))?;
+        }
+        self.validate(landings).map_err(about(first))?;
+        let mut folders = BTreeSet::new();
+        for landing in landings {
+            let folder = landing.path.parent().unwrap_or(&self.root);
+            if folders.insert(folder) {
+                clear(folder);
+            }
+        }
+        let mut prepared = Vec::with_capacity(landings.len());
+        for landing in landings {
+            let folder = landing.path.parent().unwrap_or(&self.root);
+            let text = landing.new.as_deref();
+            let file = text.map(|text| prepare(folder, &landing.path, text)).transpose();
+            prepared.push(file.map_err(io(&landing.path)).map_err(about(landing))?);
+            landing.check().map_err(about(landing))?;
+        }
+        // A single file is replaced atomically without a journal.
+        let is_batch = landings.len() > 1;
+        let failed = |error| about(first)(io(&self.root)(error));
+        if is_batch {
+            journal::write(&self.root, landings, &prepared).map_err(failed)?;
+        }
+        let put = self.put_all(landings, prepared);
+        if put.is_err() && is_batch {
+            journal::finish(&self.root).map_err(failed)?;
+        }
+        put?;
+        for folder in folders {
+            let synced = File::open(folder).and_then(|folder| folder.sync_all());
+            synced.map_err(io(folder)).map_err(about(first))?;
+        }
+        if is_batch {
+            journal::finish(&self.root).map_err(failed)?;
+        }
+        Ok(())
+    }
+
+    fn put_all(&self, landings: &[FileChange], prepared: Vec<Option<NamedTempFile>>) -> Result<(), Box<BatchError>> {
+        for (number, (landing, file)) in landings.iter().zip(prepared).enumerate() {
+            let Err(error) = landing.persist(file) else { continue };
+            let mut failed = BatchError::nothing_written(landing.key.clone(), error);
+            let done = landings.get(..number).unwrap_or_default();
+            for done in done.iter().rev() {
+                let folder = done.path.parent().unwrap_or(&self.root);
+                match done.undo(folder) {
+                    Ok(()) => failed.undone.push(done.key.clone()),
+                    Err(error) => failed.left.push(UndoFailure {
+                        key: done.key.clone(),
+                        why: error.to_string(),
+                    }),
+                }
+            }
+            return Err(failed);
+        }
+        Ok(())
+    }
+}
+
+/// Writes the new text to disk, under a name that no load reads.
+pub(super) fn prepare(folder: &Path, path: &Path, text: &str) -> std::io::Result<NamedTempFile> {
+    let mut file = tempfile::Builder::new()
+        .prefix(PREFIX)
+        .suffix(SUFFIX)
+        .tempfile_in(folder)?;
+    if let Ok(metadata) = fs::metadata(path) {
+        file.as_file().set_permissions(metadata.permissions())?;
+    }
+    file.write_all(text.as_bytes())?;
+    file.as_file().sync_all()?;
+    Ok(file)
+}
+
+/// Removes what a killed writer left. Under the lock there is no other writer.
+fn clear(folder: &Path) {
+    let Ok(entries) = fs::read_dir(folder) else { return };
+    for entry in entries.flatten() {
+        let name = entry.file_name();
+        let is_ours = name
+            .to_str()
+            .is_some_and(|name| name.starts_with(PREFIX) && name.ends_with(SUFFIX));
+        if is_ours && let Err(error) = fs::remove_file(entry.path()) {
+            tracing::warn!(path = %entry.path().display(), %error, "a file that a writer left cannot be removed");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;
